@@ -1,0 +1,303 @@
+# Copyright (c) 2026 The hpcai.gpu_cluster developers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+# Private to the collection: it may change without notice.
+"""The manifest of a dataset: every blob with its size, checksum and ETag, listed once and true for the whole cluster.
+
+On disk it is JSON lines: one header object, then one array per blob in the order of the names. The header names the
+format's version, the number of blobs and the digest of all lines that follow, so a cut or edited file is noticed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import hashlib
+import json
+import os
+import re
+import typing as t
+from json.encoder import encode_basestring_ascii as _quote
+
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+
+FORMAT = "hpcai.gpu_cluster/manifest"
+VERSION = 1
+
+# Blobs encoded or hashed at a time: large enough for C speed, small enough to be no memory worth mentioning.
+_CHUNK = 10_000
+_MAX_COMPONENT_BYTES = 255  # NAME_MAX of the Linux filesystems
+_GZIP_ENCODINGS = ("gzip", "x-gzip")
+
+
+class Blob(t.NamedTuple):
+    """One blob. A named tuple, not a dataclass: a million of them are built and read in about a second."""
+
+    name: str  # relative to the directory of its source's prefix, decoded, "/" between components
+    size: int
+    md5: str = ""  # base64, as the service gives it; "" where the service has none
+    etag: str = ""
+    encoding: str = ""  # Content-Encoding: "", "gzip", ...
+    source: int = 0  # index in Manifest.sources
+
+
+class Manifest:
+    """What there is to stage: ``sources`` (``url``, ``prefix``, never a SAS) and ``blobs`` in the order of their names."""
+
+    def __init__(self, sources: t.Iterable[t.Mapping[str, t.Any]], blobs: t.Iterable[Blob]) -> None:
+        self.sources = [{"url": str(source["url"]), "prefix": str(source.get("prefix") or "")} for source in sources]
+        for source in self.sources:
+            if "?" in source["url"]:
+                # The message must not repeat the URL: what follows the question mark is usually the secret.
+                raise ClusterError(
+                    "bad_input", "A source URL of a manifest carries a query part.", "Give the SAS in its own option."
+                )
+        self.blobs = sorted(blobs)
+        self.total_bytes = sum(blob.size for blob in self.blobs)
+        self._digest = ""
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 over sources and blobs: equal digests mean the same names, sizes, checksums and ETags."""
+        if not self._digest:
+            checksum = hashlib.sha256(_canonical_sources(self.sources))
+            for chunk in self._lines():
+                checksum.update(chunk)
+            self._digest = checksum.hexdigest()
+        return self._digest
+
+    def write(self, path: str) -> None:
+        """Write atomically: readers see the old file or the whole new one."""
+        header = {
+            "format": FORMAT,
+            "version": VERSION,
+            "blobs": len(self.blobs),
+            "bytes": self.total_bytes,
+            "digest": self.digest,
+            "sources": self.sources,
+        }
+        part = f"{path}.{os.getpid()}.part"
+        try:
+            with open(part, "wb") as stream:
+                stream.write(json.dumps(header, separators=(",", ":"), sort_keys=True).encode() + b"\n")
+                stream.writelines(self._lines())
+                stream.flush()
+                os.fsync(stream.fileno())
+            os.replace(part, path)
+        except BaseException:
+            if os.path.exists(part):
+                os.unlink(part)
+            raise
+
+    @classmethod
+    def read(cls, path: str) -> Manifest:
+        """Read a manifest and check it against the count and the digest in its header."""
+        with open(path, "rb") as stream:
+            header = _parse_header(stream.readline(), path)
+            checksum = hashlib.sha256(_canonical_sources(header["sources"]))
+            blobs: list[Blob] = []
+            with collector_paused():
+                for lines in iter(lambda: stream.readlines(1 << 20), []):
+                    checksum.update(b"".join(lines))
+                    try:
+                        blobs.extend(map(Blob._make, json.loads(b"[" + b",".join(lines) + b"]")))
+                    except (ValueError, TypeError) as exc:
+                        raise _damaged(path, f"line {len(blobs) + 2} or one shortly after it is not a blob") from exc
+        if len(blobs) != header["blobs"]:
+            raise _damaged(path, f"{len(blobs)} blobs were found, {header['blobs']} are announced")
+        if checksum.hexdigest() != header["digest"]:
+            raise _damaged(path, "its content does not match its digest")
+        manifest = cls(header["sources"], blobs)
+        manifest._digest = header["digest"]
+        return manifest
+
+    @staticmethod
+    def read_header(path: str) -> dict[str, t.Any]:
+        """``blobs``, ``bytes``, ``digest`` and ``sources`` without reading the rest of the file."""
+        with open(path, "rb") as stream:
+            return _parse_header(stream.readline(), path)
+
+    def _lines(self) -> t.Iterator[bytes]:
+        for start in range(0, len(self.blobs), _CHUNK):
+            yield "".join(
+                [
+                    f"[{_quote(name)},{size},{_quote(md5)},{_quote(etag)},{_quote(encoding)},{source}]\n"
+                    for name, size, md5, etag, encoding, source in self.blobs[start : start + _CHUNK]
+                ]
+            ).encode("ascii")
+
+
+@contextlib.contextmanager
+def collector_paused() -> t.Iterator[None]:
+    """Keep the cycle collector away while a million tuples are made: it would walk all of them again and again."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+def missing(manifest: Manifest, verified_names: t.Iterable[str]) -> list[Blob]:
+    """The blobs whose names are not among those verified at the destination, in the order of the manifest."""
+    verified = verified_names if isinstance(verified_names, (set, frozenset, dict)) else set(verified_names)
+    return [blob for blob in manifest.blobs if blob.name not in verified]
+
+
+def differences(expected: Blob, seen: Blob) -> list[str]:
+    """What changed at the source between two listings of one blob: some of ``size``, ``md5``, ``etag``, ``encoding``.
+
+    A checksum or ETag that one of the two does not know proves nothing and is not compared.
+    """
+    changed = [field for field in ("size", "encoding") if getattr(expected, field) != getattr(seen, field)]
+    for field in ("md5", "etag"):
+        before, after = getattr(expected, field).strip('"'), getattr(seen, field).strip('"')
+        if before and after and before != after:
+            changed.append(field)
+    return changed
+
+
+def is_gzip(encoding: str) -> bool:
+    """Whether a blob's Content-Encoding says that its bytes are gzip."""
+    return encoding.lower() in _GZIP_ENCODINGS
+
+
+def final_name(blob_or_name: Blob | str, decompress: bool, encoding: str = "") -> str:
+    """The name at the destination: a gzip blob that is decompressed loses a trailing ``.gz``, others keep theirs."""
+    if isinstance(blob_or_name, str):
+        name = blob_or_name
+    else:
+        name, encoding = blob_or_name.name, blob_or_name.encoding
+    # A component that is nothing but ".gz" stays: without it the path would end in a slash.
+    if decompress and is_gzip(encoding) and name.endswith(".gz") and not name.endswith("/.gz") and name != ".gz":
+        return name[:-3]
+    return name
+
+
+# A path that must not exist below a destination, and why. The order is the order of the explanations.
+_UNSAFE = (
+    (re.compile(r"[\0\n\r]"), "holds a NUL or a line break"),
+    (re.compile(r"^/"), "is an absolute path"),
+    (re.compile(r"(^|/)\.\.?(/|$)"), "holds a '.' or '..' component"),
+    (re.compile(r"^$|//|/$"), "holds an empty component"),
+    (re.compile(r"(^|/)\.staging(/|$)"), "uses the component '.staging', which this collection keeps for itself"),
+    (re.compile(r"(^|/)\.azDownload-"), "begins with '.azDownload-', which AzCopy keeps for unfinished downloads"),
+    (re.compile(r"\.part(/|$)"), "ends in '.part', which marks an unfinished file"),
+)
+# Substrings without which none of the above can match, in a text of names that begins, separates and ends with "\n".
+_SUSPICIOUS = ("\0", "\r", "\n\n", "\n/", "//", "/\n", "/.", "\n.", ".part\n", ".part/")
+
+
+def check_names(blobs: t.Sequence[Blob], decompress: bool) -> None:
+    """Refuse names that could leave the destination, clash with each other, or clash with our own files.
+
+    Everything else that a blob may be called is legal: spaces, ``;``, ``[``, quotes, unicode.
+    """
+    names = [final_name(blob, decompress) for blob in blobs]
+    for start in range(0, len(names), _CHUNK):
+        _check_paths(names[start : start + _CHUNK])
+    if decompress:
+        for start in range(0, len(blobs), _CHUNK):
+            _check_paths([blob.name for blob in blobs[start : start + _CHUNK]])
+        _check_unique([blob.name for blob in blobs], "listed twice")
+    _check_unique(names, "the target of two blobs")
+    _check_no_file_is_a_directory(names)
+
+
+def _check_paths(names: list[str]) -> None:
+    text = "\n".join(["", *names, ""])
+    harmless = text.count("\n") == len(names) + 1 and text.isascii() and max(map(len, names)) <= _MAX_COMPONENT_BYTES
+    if harmless and not any(mark in text for mark in _SUSPICIOUS):
+        return
+    for name in names:
+        reason = next((reason for pattern, reason in _UNSAFE if pattern.search(name)), "") or _too_long(name)
+        if reason:
+            raise ClusterError(
+                "bad_input",
+                f"The blob name {name!r} cannot be staged: it {reason}.",
+                "Rename the blob, or choose a prefix that leaves it out.",
+                name=name,
+            )
+
+
+def _too_long(name: str) -> str:
+    try:
+        if all(len(component.encode("utf-8")) <= _MAX_COMPONENT_BYTES for component in name.split("/")):
+            return ""
+    except UnicodeEncodeError:
+        return "is not valid unicode"
+    return f"holds a component of more than {_MAX_COMPONENT_BYTES} bytes"
+
+
+def _check_unique(names: list[str], fault: str) -> None:
+    if len(set(names)) == len(names):
+        return
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise ClusterError(
+                "bad_input",
+                f"The name {name!r} is {fault} in this dataset.",
+                "Give the sources prefixes that do not overlap, or stage them to different destinations.",
+                name=name,
+            )
+        seen.add(name)
+
+
+def _check_no_file_is_a_directory(names: list[str]) -> None:
+    directories = {name.rpartition("/")[0] for name in names}
+    for directory in list(directories):
+        while directory:
+            directory = directory.rpartition("/")[0]
+            directories.add(directory)
+    clash = min(directories.intersection(names), default="")
+    if clash:
+        raise ClusterError(
+            "bad_input",
+            f"The blob {clash!r} is a file and, for other blobs, a directory.",
+            "A filesystem cannot hold both: rename the blob, or choose a prefix that leaves it out.",
+            name=clash,
+        )
+
+
+def _canonical_sources(sources: t.Any) -> bytes:
+    return json.dumps(sources, separators=(",", ":"), sort_keys=True).encode() + b"\n"
+
+
+def _parse_header(line: bytes, path: str) -> dict[str, t.Any]:
+    try:
+        header = json.loads(line)
+    except ValueError as exc:
+        raise _damaged(path, "its first line is not a header") from exc
+    if not isinstance(header, dict) or header.get("format") != FORMAT:
+        raise _damaged(path, "its first line is not a header")
+    if header.get("version") != VERSION:
+        raise ClusterError(
+            "bad_input",
+            f"The manifest {path} has version {header.get('version')!r}, this release reads version {VERSION}.",
+            "List the dataset again, or read it with the release that wrote it.",
+        )
+    if not all(key in header for key in ("blobs", "bytes", "digest", "sources")):
+        raise _damaged(path, "its header is incomplete")
+    return header
+
+
+def _damaged(path: str, why: str) -> ClusterError:
+    return ClusterError(
+        "corrupt", f"The manifest {path} is damaged: {why}.", "Delete the file and list the dataset again.", path=path
+    )
+
+
+__all__ = [
+    "FORMAT",
+    "VERSION",
+    "Blob",
+    "Manifest",
+    "check_names",
+    "collector_paused",
+    "differences",
+    "final_name",
+    "is_gzip",
+    "missing",
+]

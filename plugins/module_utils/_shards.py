@@ -1,0 +1,149 @@
+# Copyright (c) 2026 The hpcai.gpu_cluster developers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+# Private to the collection: it may change without notice.
+"""Exact partitions of files over ranks, and of a rank's share into batches.
+
+Every planner here puts each item into exactly one share, whatever the number of ranks, and gives the same answer for
+the same input on every machine. Shares are indexes into what the caller has; a rank without work gets an empty one.
+"""
+
+from __future__ import annotations
+
+import heapq
+import typing as t
+from array import array
+
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+
+# What a file costs besides its bytes: request, create, rename. 5 ms is the middle of the 2-10 ms seen on local disks.
+DEFAULT_SECONDS_PER_FILE = 0.005
+# 6 Gb/s, what one virtual NIC without accelerated networking pulls from Blob storage.
+DEFAULT_BYTES_PER_SECOND = 750e6
+
+DEFAULT_BATCH_SECONDS = 60.0
+MAX_BATCHES_PER_RANK = 16
+
+_Weight = t.Union[int, float]
+
+
+class ShardPlan(t.NamedTuple):
+    """``shares[rank]`` are indexes in ascending order, ``loads[rank]`` the sums of their weights."""
+
+    shares: list[array[int]]
+    loads: list[float]
+    ideal: float
+    imbalance: float  # max(loads) / ideal; 1.0 is perfect
+
+
+def file_seconds(
+    sizes: t.Iterable[int],
+    bytes_per_second: float = DEFAULT_BYTES_PER_SECOND,
+    seconds_per_file: float = DEFAULT_SECONDS_PER_FILE,
+) -> list[float]:
+    """The estimated seconds of each file on one rank. Bytes alone would let a share of small files finish last."""
+    if bytes_per_second <= 0 or seconds_per_file < 0:
+        raise ClusterError(
+            "bad_input",
+            f"A rate of {bytes_per_second} bytes/s and {seconds_per_file} s per file cannot weigh a file.",
+            "Give a rate above zero and a cost of zero or more.",
+        )
+    per_byte = 1.0 / bytes_per_second
+    return [size * per_byte + seconds_per_file for size in sizes]
+
+
+def plan_shards(weights: t.Sequence[_Weight], world_size: int) -> ShardPlan:
+    """Longest processing time first: the heaviest file left goes to the rank with the least work so far.
+
+    Ties go to the lower rank and the lower index. A rank without files has an empty share.
+    """
+    _check_world_size(world_size)
+    if weights and min(weights) < 0:
+        raise ClusterError("bad_input", "A file has a negative weight.", "Give sizes of zero bytes or more.")
+    # Files of no weight at all would pile up on one rank, since its load never grows: then count files instead.
+    weighed: t.Sequence[_Weight] = weights if weights and max(weights) > 0 else [1] * len(weights)
+    heaviest_first = sorted(range(len(weighed)), key=weighed.__getitem__, reverse=True)
+    shares: list[array[int]] = [array("l") for _rank in range(world_size)]
+    heap: list[tuple[_Weight, int]] = [(0, rank) for rank in range(world_size)]
+    replace = heapq.heapreplace
+    for index in heaviest_first:
+        load, rank = heap[0]
+        shares[rank].append(index)
+        replace(heap, (load + weighed[index], rank))
+    loads = [0.0] * world_size
+    for load, rank in heap:
+        loads[rank] = float(load)
+    ideal = max(sum(loads) / world_size, float(max(weighed, default=0)))
+    return ShardPlan(
+        [array("l", sorted(share)) for share in shares], loads, ideal, imbalance(loads, max(weighed, default=0))
+    )
+
+
+def contiguous(count: int, world_size: int) -> list[range]:
+    """Blocks of neighbours that differ by one item at most: 64 over 16 gives 0-3, 4-7, ..."""
+    _check_world_size(world_size)
+    return [range(count * rank // world_size, count * (rank + 1) // world_size) for rank in range(world_size)]
+
+
+def round_robin(count: int, world_size: int) -> list[range]:
+    """Every ``world_size``-th item: 64 over 16 gives 0, 16, 32, 48 to rank 0."""
+    _check_world_size(world_size)
+    return [range(rank, count, world_size) for rank in range(world_size)]
+
+
+def imbalance(loads: t.Sequence[_Weight], heaviest_item: _Weight = 0) -> float:
+    """max/ideal, where ideal is an equal share, or the heaviest single item where that alone is more."""
+    if not loads:
+        return 1.0
+    ideal = max(sum(loads) / len(loads), heaviest_item)
+    return max(loads) / ideal if ideal > 0 else 1.0
+
+
+def make_batches(
+    share: t.Sequence[int],
+    seconds: t.Sequence[float],
+    *,
+    target_s: float = DEFAULT_BATCH_SECONDS,
+    max_batches: int = MAX_BATCHES_PER_RANK,
+    min_batches: int = 1,
+) -> list[list[int]]:
+    """Cut one rank's share into batches of about ``target_s`` seconds, heaviest batch first, none of them empty.
+
+    ``seconds`` are the estimates of all files, indexed as ``share`` indexes them. Fewer, longer batches cost less
+    start-up (AzCopy needs 2 s for the smallest job); more, shorter ones leave less behind when a rank is slow.
+    """
+    if target_s <= 0 or max_batches < 1 or not 1 <= min_batches <= max_batches:
+        raise ClusterError(
+            "bad_input",
+            f"Batches of {target_s} s, {min_batches} to {max_batches} of them, cannot be made.",
+            "Give a target above zero and at least one batch.",
+        )
+    if not share:
+        return []
+    weights = [seconds[index] for index in share]
+    wanted = min(max(int(sum(weights) / target_s), min_batches), max_batches, len(share))
+    plan = plan_shards(weights, wanted)
+    order = sorted(range(wanted), key=lambda batch: (-plan.loads[batch], batch))
+    return [[share[position] for position in plan.shares[batch]] for batch in order if plan.shares[batch]]
+
+
+def _check_world_size(world_size: int) -> None:
+    if world_size < 1:
+        raise ClusterError(
+            "bad_input", f"There is nobody to share work with: world_size is {world_size}.", "Give at least one rank."
+        )
+
+
+__all__ = [
+    "DEFAULT_BATCH_SECONDS",
+    "DEFAULT_BYTES_PER_SECOND",
+    "DEFAULT_SECONDS_PER_FILE",
+    "MAX_BATCHES_PER_RANK",
+    "ShardPlan",
+    "contiguous",
+    "file_seconds",
+    "imbalance",
+    "make_batches",
+    "plan_shards",
+    "round_robin",
+]
