@@ -1,0 +1,469 @@
+# Copyright (c) 2026 The hpcai.gpu_cluster developers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+# Private to the collection: it may change without notice.
+"""The pure half of ``node_state``: what a node should hold, and which changes lead there.
+
+Nothing here touches the node: every function takes plain data and returns plain data.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os.path
+import re
+import typing as t
+
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+
+_OWNERSHIP: dict[str, t.Any] = {
+    "owner": {"type": "str", "default": "root"},
+    "group": {"type": "str", "default": "root"},
+}
+
+ARGUMENT_SPEC: dict[str, t.Any] = {
+    "packages": {"type": "list", "elements": "str", "default": []},
+    "directories": {
+        "type": "list",
+        "elements": "dict",
+        "default": [],
+        "options": {
+            "path": {"type": "path", "required": True},
+            "mode": {"type": "str", "default": "0755"},
+            **_OWNERSHIP,
+        },
+    },
+    "archives": {
+        "type": "list",
+        "elements": "dict",
+        "default": [],
+        "options": {
+            "path": {"type": "path", "required": True},
+            "src": {"type": "str"},
+            "controller_src": {"type": "path"},
+            "staged_src": {"type": "path"},
+            "sha256": {"type": "str", "required": True},
+            "strip_components": {"type": "int", "default": 1},
+            "timeout_s": {"type": "int", "default": 900},
+        },
+    },
+    "files": {
+        "type": "list",
+        "elements": "dict",
+        "default": [],
+        "mutually_exclusive": [["content", "secret_content"]],
+        "required_one_of": [["content", "secret_content"]],
+        "options": {
+            "path": {"type": "path", "required": True},
+            "content": {"type": "str"},
+            "secret_content": {"type": "str", "no_log": True},
+            "sensitive": {"type": "bool", "default": False},
+            "mode": {"type": "str", "default": "0644"},
+            "validate": {"type": "list", "elements": "str", "default": []},
+            **_OWNERSHIP,
+        },
+    },
+    "links": {
+        "type": "list",
+        "elements": "dict",
+        "default": [],
+        "options": {
+            "path": {"type": "path", "required": True},
+            "target": {"type": "str", "required": True},
+        },
+    },
+    "absent": {"type": "list", "elements": "raw", "default": []},
+    "units": {
+        "type": "list",
+        "elements": "dict",
+        "default": [],
+        "options": {
+            "name": {"type": "str", "required": True},
+            "state": {"type": "str", "choices": ["started", "stopped"]},
+            "enabled": {"type": "bool"},
+            "restart_on": {"type": "list", "elements": "path", "default": []},
+        },
+    },
+}
+
+# Where systemd looks for units: a change below one of these needs a daemon-reload.
+UNIT_DIRECTORIES = ("/etc/systemd/system/", "/run/systemd/system/", "/usr/lib/systemd/system/", "/lib/systemd/system/")
+
+# Left in a directory that was unpacked from an archive: says which one, so that the next run need not look further.
+ARCHIVE_MARKER = ".node_state.json"
+
+# What `systemctl show` and `systemctl is-enabled` call a unit that starts with the machine, or that cannot be enabled
+# because something else pulls it in.
+_ENABLED = frozenset(["enabled", "static", "indirect", "alias", "generated", "transient"])
+
+_DIFF_LIMIT = 100_000
+
+
+@dataclasses.dataclass(frozen=True)
+class PathState:
+    """What is at a path now. ``mount`` names a mount point at or below it, ``archive`` the digest in our marker."""
+
+    kind: str = "absent"  # absent | file | directory | link | other
+    mode: str = ""
+    uid: int = -1
+    gid: int = -1
+    content: bytes | None = None
+    target: str = ""
+    empty: bool = True
+    mount: str = ""
+    archive: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class UnitState:
+    """What systemd knows of a unit; ``file_state`` is empty when there is no unit file."""
+
+    load: str = "not-found"
+    active: str = "inactive"
+    file_state: str = ""
+    needs_reload: bool = False
+
+    @property
+    def known(self) -> bool:
+        """Whether systemd could load the unit, or would once it runs."""
+        return self.load not in ("not-found", "") or self.file_state not in ("", "not-found")
+
+
+@dataclasses.dataclass(frozen=True)
+class Absent:
+    """A path that must not exist. ``unless_target_of`` is a link that protects what it points at."""
+
+    path: str
+    recursive: bool = False
+    unless_target_of: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Change:
+    """One difference between the node and what it should be, with the request that it answers."""
+
+    kind: str  # package | unit | absent | directory | archive | file | link | daemon-reload
+    name: str
+    what: str
+    before: str = ""
+    after: str = ""
+    want: t.Any = None
+
+    def summary(self) -> dict[str, str]:
+        """What a person wants to read of it."""
+        return {"kind": self.kind, "name": self.name, "what": self.what}
+
+    def diff(self) -> dict[str, str]:
+        """The change in the form that Ansible prints."""
+        return {
+            "before_header": f"{self.kind} {self.name}",
+            "after_header": f"{self.kind} {self.name} ({self.what})",
+            "before": self.before,
+            "after": self.after,
+        }
+
+
+def _bad(message: str, remedy: str) -> ClusterError:
+    return ClusterError("bad_input", message, remedy)
+
+
+def check_path(path: str) -> str:
+    """Accept only an absolute path in its normal form: a surprise in a path is how the wrong thing gets deleted."""
+    if not path.startswith("/") or "\n" in path or "\0" in path or path.startswith("//"):
+        raise _bad(f"{path!r} is not an absolute path.", "Write the whole path, from the root.")
+    if os.path.normpath(path) != path.rstrip("/") and path != "/":
+        raise _bad(f"{path!r} is not in its normal form.", "Write it without '.', '..' and doubled slashes.")
+    return path.rstrip("/") or "/"
+
+
+def check_mode(mode: str, path: str) -> str:
+    """Accept modes as they are written in octal. An unquoted ``0644`` reaches us as the number 420."""
+    if not re.fullmatch(r"0[0-7]{3,4}", mode):
+        raise _bad(f"The mode {mode!r} of {path} is not octal.", 'Quote it and begin with a zero, for example "0644".')
+    return f"{int(mode, 8):04o}"
+
+
+def parse_absent(items: t.Sequence[t.Any]) -> list[Absent]:
+    """Each item is a path, or a mapping with ``path``, ``recursive`` and ``unless_target_of``."""
+    wanted = []
+    for item in items:
+        entry = {"path": item} if isinstance(item, str) else item
+        if not isinstance(entry, t.Mapping) or not isinstance(entry.get("path"), str):
+            raise _bad(f"An item of absent is {item!r}.", "Give a path, or a mapping with the key path.")
+        unknown = sorted(set(entry) - {"path", "recursive", "unless_target_of"})
+        if unknown:
+            raise _bad(
+                f"An item of absent has the unknown key {unknown[0]!r}.", "Known: path, recursive, unless_target_of."
+            )
+        path, recursive = check_path(entry["path"]), entry.get("recursive", False)
+        if recursive not in (True, False):
+            raise _bad(f"recursive of {path} is {recursive!r}.", "Write true or false.")
+        if path == "/" or (recursive and path.count("/") < 2):
+            raise _bad(f"{path} will not be removed.", "Only paths below a top-level directory can be removed.")
+        wanted.append(Absent(path, bool(recursive), str(entry.get("unless_target_of") or "")))
+    return wanted
+
+
+def check_request(params: t.Mapping[str, t.Any]) -> list[Absent]:
+    """Check everything that can be wrong in a request before the node is touched; returns the parsed ``absent``."""
+    absent = parse_absent(params["absent"])
+    seen: dict[str, str] = {entry.path: "absent" for entry in absent}
+    for kind in ("directories", "archives", "files", "links"):
+        for entry in params[kind]:
+            path = entry["path"] = check_path(entry["path"])
+            if "mode" in entry:
+                entry["mode"] = check_mode(entry["mode"], path)
+            if path in seen:
+                raise _bad(f"{path} is listed under {seen[path]} and {kind}.", "List every path once.")
+            seen[path] = kind
+    for entry in params["files"]:
+        if entry["validate"] and not any("%s" in word for word in entry["validate"]):
+            raise _bad(f"validate of {entry['path']} has no %s.", "Write %s where the name of the file belongs.")
+    for entry in params["archives"]:
+        entry["sha256"] = entry["sha256"].lower()
+        if not re.fullmatch(r"[0-9a-f]{64}", entry["sha256"]):
+            raise _bad(f"The sha256 of {entry['path']} is not 64 hexadecimal digits.", "Copy it from `sha256sum`.")
+        if bool(entry["src"]) == bool(entry["controller_src"]):
+            raise _bad(f"{entry['path']} needs one of src and controller_src.", "Say where the archive comes from.")
+    return absent
+
+
+def _printable(content: bytes | None) -> str:
+    if content is None:
+        return ""
+    if len(content) > _DIFF_LIMIT:
+        return f"({len(content)} bytes, too many to show)\n"
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError:
+        return f"({len(content)} bytes, not text)\n"
+
+
+def _attributes(
+    entry: t.Mapping[str, t.Any], have: PathState, uid: int | None, gid: int | None
+) -> tuple[list[str], str, str]:
+    """Which of mode, owner and group differ: words for people, and the two sides of a diff."""
+    words, before, after = [], "", ""
+    pairs: list[tuple[str, t.Any, t.Any]] = [("mode", have.mode, entry["mode"])]
+    # An owner that a package still has to create is None: it cannot be compared yet.
+    if uid is not None:
+        pairs.append(("owner", have.uid, uid))
+    if gid is not None:
+        pairs.append(("group", have.gid, gid))
+    for name, old, new in pairs:
+        if old != new:
+            words.append(f"{name} {old} to {new}")
+            before += f"{name}: {old}\n"
+            after += f"{name}: {new}\n"
+    return words, before, after
+
+
+def plan_directory(entry: t.Mapping[str, t.Any], have: PathState, uid: int | None, gid: int | None) -> Change | None:
+    """A directory with its mode and owner; what it holds is never looked at."""
+    path = entry["path"]
+    if have.kind == "absent":
+        return Change("directory", path, "create", "", f"mode: {entry['mode']}\n", entry)
+    if have.kind != "directory":
+        raise ClusterError("in_the_way", f"{path} should be a directory but is a {have.kind}.", "Move it away first.")
+    words, before, after = _attributes(entry, have, uid, gid)
+    return Change("directory", path, ", ".join(words), before, after, entry) if words else None
+
+
+def wanted_content(entry: t.Mapping[str, t.Any]) -> bytes:
+    """The bytes that a file should hold."""
+    text = entry["secret_content"] if entry.get("secret_content") is not None else entry["content"]
+    return str(text).encode("utf-8")
+
+
+def plan_file(entry: t.Mapping[str, t.Any], have: PathState, uid: int | None, gid: int | None) -> Change | None:
+    """A file's content, mode and owner. A secret shows in a diff only as changed."""
+    path, content = entry["path"], wanted_content(entry)
+    if have.kind not in ("absent", "file"):
+        raise ClusterError(
+            "in_the_way",
+            f"{path} should be a file but is a {have.kind}.",
+            "Move it away first, or name the file that a link points at.",
+        )
+    hidden = entry["sensitive"] or entry.get("secret_content") is not None
+    if have.kind == "absent" or have.content != content:
+        what = "create" if have.kind == "absent" else "content"
+        before = "(hidden)\n" if hidden and have.kind == "file" else _printable(have.content)
+        after = "(hidden, changed)\n" if hidden else _printable(content)
+        return Change("file", path, what, before, after, entry)
+    words, before, after = _attributes(entry, have, uid, gid)
+    return Change("file", path, ", ".join(words), before, after, entry) if words else None
+
+
+def plan_link(entry: t.Mapping[str, t.Any], have: PathState) -> Change | None:
+    """A symbolic link; anything that is not one is never replaced."""
+    path, target = entry["path"], entry["target"]
+    if have.kind == "absent":
+        return Change("link", path, "create", "", f"{target}\n", entry)
+    if have.kind != "link":
+        raise ClusterError("in_the_way", f"{path} should be a link but is a {have.kind}.", "Move it away first.")
+    if have.target == target:
+        return None
+    return Change("link", path, f"point at {target}", f"{have.target}\n", f"{target}\n", entry)
+
+
+def plan_archive(entry: t.Mapping[str, t.Any], have: PathState) -> Change | None:
+    """A directory made from an archive. One that we did not make, or made from another archive, is left alone."""
+    path = entry["path"]
+    if have.kind == "absent":
+        return Change("archive", path, "unpack", "", f"sha256: {entry['sha256']}\n", entry)
+    if have.archive == entry["sha256"]:
+        return None
+    made = f"was unpacked from the archive {have.archive}" if have.archive else "was not made by this module"
+    raise ClusterError(
+        "in_the_way", f"{path} exists and {made}.", "Remove it, or unpack this archive into another directory."
+    )
+
+
+def plan_absent(entry: Absent, have: PathState, protected: str = "") -> Change | None:
+    """The removal of one path. ``protected`` is what the link ``unless_target_of`` points at."""
+    path = entry.path
+    if have.kind == "absent":
+        return None
+    if have.mount:
+        raise ClusterError("in_use", f"{path} will not be removed: {have.mount} is mounted.", "Unmount it first.")
+    if protected and (protected == path or protected.startswith(path + "/")):
+        raise ClusterError(
+            "in_use",
+            f"{path} will not be removed: {entry.unless_target_of} points at it.",
+            f"Point {entry.unless_target_of} elsewhere first.",
+        )
+    if have.kind == "directory" and not have.empty and not entry.recursive:
+        raise ClusterError(
+            "not_empty", f"The directory {path} is not empty.", "Set recursive for it if all that it holds may go."
+        )
+    return Change("absent", path, f"remove {have.kind}", f"{have.kind}\n", "", entry)
+
+
+def _unit_change(unit: t.Mapping[str, t.Any], what: str, before: str, after: str) -> Change:
+    return Change("unit", unit["name"], what, f"{before}\n", f"{after}\n", unit)
+
+
+def plan_units_down(
+    units: t.Sequence[t.Mapping[str, t.Any]], states: t.Mapping[str, UnitState], running: bool
+) -> list[Change]:
+    """What must stop or lose its place at boot; planned apart, because it comes before files are removed."""
+    changes = []
+    for unit in units:
+        have = states[unit["name"]]
+        if running and unit["state"] == "stopped" and have.active not in ("inactive", "failed"):
+            changes.append(_unit_change(unit, "stop", have.active, "inactive"))
+        if unit["enabled"] is False and have.file_state in ("enabled", "enabled-runtime"):
+            changes.append(_unit_change(unit, "disable", have.file_state, "disabled"))
+    return changes
+
+
+def plan_units_up(
+    units: t.Sequence[t.Mapping[str, t.Any]],
+    states: t.Mapping[str, UnitState],
+    changed_paths: t.AbstractSet[str],
+    *,
+    running: bool,
+    may_appear: bool,
+) -> list[Change]:
+    """What must be enabled, started or restarted.
+
+    ``running``: systemd is up; in an image under construction units are only enabled. ``may_appear``: a unit that is
+    not known yet may come with a package or file that check mode did not install.
+    """
+    changes = []
+    for unit in units:
+        have, name = states[unit["name"]], unit["name"]
+        wants_up = unit["state"] == "started" or unit["enabled"] is True
+        if not wants_up:
+            continue
+        if not have.known and not may_appear:
+            raise ClusterError("unit_missing", f"There is no unit {name}.", "List its package or its file, too.")
+        if have.load == "masked" or have.file_state in ("masked", "masked-runtime"):
+            raise ClusterError("unit_masked", f"The unit {name} is masked.", f"Run `systemctl unmask {name}`.")
+        if unit["enabled"] is True and have.file_state not in _ENABLED:
+            changes.append(_unit_change(unit, "enable", have.file_state or "unknown", "enabled"))
+        if unit["state"] != "started" or not running:
+            continue
+        if have.active not in ("active", "reloading", "activating"):
+            changes.append(_unit_change(unit, "start", have.active, "active"))
+        elif changed_paths.intersection(unit["restart_on"]):
+            changes.append(_unit_change(unit, "restart", have.active, "active"))
+    return changes
+
+
+def needs_daemon_reload(changed_paths: t.Iterable[str], states: t.Iterable[UnitState]) -> bool:
+    """Whether systemd's view of its unit files is older than the files."""
+    return any(p.startswith(UNIT_DIRECTORIES) for p in changed_paths) or any(s.needs_reload for s in states)
+
+
+def parse_units(names: t.Sequence[str], output: str) -> dict[str, UnitState]:
+    """Read what `systemctl show -p LoadState,...` says: a block per unit, in their order."""
+    blocks = output.strip("\n").split("\n\n")
+    states = {}
+    for name, block in zip(names, blocks):
+        fields = dict(line.split("=", 1) for line in block.splitlines() if "=" in line)
+        states[name] = UnitState(
+            load=fields.get("LoadState", "not-found"),
+            active=fields.get("ActiveState", "inactive"),
+            file_state=fields.get("UnitFileState", ""),
+            needs_reload=fields.get("NeedDaemonReload") == "yes",
+        )
+    if len(states) != len(set(names)):
+        raise ClusterError("bad_output", "systemctl show did not answer for every unit.", f"It said: {output[:200]!r}")
+    return states
+
+
+def installed_debs(output: str) -> set[str]:
+    """Names that are installed or provided: `dpkg-query -W -f '${db:Status-Abbrev}|${Package}|${Provides}\\n'`."""
+    names: set[str] = set()
+    for line in output.splitlines():
+        status, _sep, rest = line.partition("|")
+        package, _sep, provides = rest.partition("|")
+        # The second letter is the state now; the first is only what somebody once wanted.
+        if len(status) > 1 and status[1] == "i":
+            names.add(package)
+            names.update(part.strip().split(" ")[0].split(":")[0] for part in provides.split(",") if part.strip())
+    return names
+
+
+def mount_points(mountinfo: str) -> list[str]:
+    """Mount points of /proc/self/mountinfo, with its octal escapes undone."""
+    points = []
+    for line in mountinfo.splitlines():
+        fields = line.split(" ")
+        if len(fields) > 4:
+            points.append(re.sub(r"\\([0-7]{3})", lambda m: chr(int(m.group(1), 8)), fields[4]))
+    return points
+
+
+def mount_below(path: str, points: t.Iterable[str]) -> str:
+    """The first mount point at or below ``path``, or an empty string."""
+    return next((point for point in points if point == path or point.startswith(path.rstrip("/") + "/")), "")
+
+
+__all__ = [
+    "ARCHIVE_MARKER",
+    "ARGUMENT_SPEC",
+    "UNIT_DIRECTORIES",
+    "Absent",
+    "Change",
+    "PathState",
+    "UnitState",
+    "check_mode",
+    "check_path",
+    "check_request",
+    "installed_debs",
+    "mount_below",
+    "mount_points",
+    "needs_daemon_reload",
+    "parse_absent",
+    "parse_units",
+    "plan_absent",
+    "plan_archive",
+    "plan_directory",
+    "plan_file",
+    "plan_link",
+    "plan_units_down",
+    "plan_units_up",
+    "wanted_content",
+]

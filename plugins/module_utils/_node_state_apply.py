@@ -1,0 +1,376 @@
+# Copyright (c) 2026 The hpcai.gpu_cluster developers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+# Private to the collection: it may change without notice.
+"""The half of ``node_state`` that touches the node: looks at it and carries out planned changes."""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+import grp
+import hashlib
+import json
+import os
+import pwd
+import shutil
+import stat
+import tempfile
+import time
+import typing as t
+import urllib.error
+
+from ansible.module_utils.urls import open_url
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state import (
+    ARCHIVE_MARKER,
+    Absent,
+    Change,
+    PathState,
+    UnitState,
+    check_request,
+    installed_debs,
+    mount_below,
+    mount_points,
+    needs_daemon_reload,
+    parse_units,
+    plan_absent,
+    plan_archive,
+    plan_directory,
+    plan_file,
+    plan_link,
+    plan_units_down,
+    plan_units_up,
+    wanted_content,
+)
+
+_CHUNK = 1 << 20
+_SHOW = "LoadState,ActiveState,UnitFileState,NeedDaemonReload"
+
+
+class Host(t.Protocol):
+    """What is needed of ``AnsibleModule``."""
+
+    def run_command(self, args: list[str], **kwargs: t.Any) -> tuple[int, str, str]:
+        """Run a command and return its exit status, output and errors."""
+
+    def set_default_selinux_context(self, path: str, changed: bool) -> bool:
+        """Label a path as the policy wants it; does nothing without SELinux."""
+
+
+def look(path: str, points: t.Iterable[str] = (), *, content: bool = False) -> PathState:
+    """What is at ``path`` now, without following a link."""
+    try:
+        found = os.lstat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return PathState()
+    if stat.S_ISLNK(found.st_mode):
+        return PathState("link", target=os.readlink(path))
+    mode = f"{stat.S_IMODE(found.st_mode):04o}"
+    if stat.S_ISREG(found.st_mode):
+        data = None
+        if content:
+            with open(path, "rb") as handle:
+                data = handle.read()
+        return PathState("file", mode, found.st_uid, found.st_gid, data, mount=mount_below(path, points))
+    if stat.S_ISDIR(found.st_mode):
+        with os.scandir(path) as entries:
+            empty = next(entries, None) is None
+        return PathState(
+            "directory",
+            mode,
+            found.st_uid,
+            found.st_gid,
+            empty=empty,
+            mount=mount_below(path, points),
+            archive=_marker(path),
+        )
+    return PathState("other", mode, found.st_uid, found.st_gid)
+
+
+def _marker(path: str) -> str:
+    try:
+        with open(os.path.join(path, ARCHIVE_MARKER), encoding="utf-8") as handle:
+            return str(json.load(handle)["sha256"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return ""
+
+
+def _identity(name: str, kind: str, tolerate: bool) -> int | None:
+    """The number of a user or group; None when it is missing and a package may still bring it."""
+    if name.isdigit():
+        return int(name)
+    try:
+        return pwd.getpwnam(name).pw_uid if kind == "user" else grp.getgrnam(name).gr_gid
+    except KeyError:
+        if tolerate:
+            return None
+        raise ClusterError(
+            f"{kind}_missing", f"There is no {kind} {name} on this node.", f"Create the {kind} first, or name another."
+        ) from None
+
+
+def missing_packages(names: t.Sequence[str], host: Host) -> tuple[list[str], str]:
+    """Which packages are not installed, and which package system said so (``dpkg``, ``rpm`` or an empty string)."""
+    if not names:
+        return [], ""
+    if shutil.which("dpkg-query"):
+        form = "${db:Status-Abbrev}|${Package}|${Provides}\\n"
+        plain = [name for name in names if name and name[0] not in "-/"]
+        _rc, out, _err = host.run_command(["dpkg-query", "-W", "-f", form, "--", *plain])
+        have = installed_debs(out)
+        if set(names) - have:
+            # A virtual package has no entry of its own: look for one that provides it.
+            _rc, out, _err = host.run_command(["dpkg-query", "-W", "-f", form])
+            have = installed_debs(out)
+        return [name for name in names if name not in have], "dpkg"
+    if shutil.which("rpm"):
+        absent = [n for n in names if host.run_command(["rpm", "-q", "--whatprovides", "--", n])[0] != 0]
+        return absent, "rpm"
+    raise ClusterError(
+        "no_package_manager",
+        "This node has neither dpkg nor rpm, so its packages cannot be looked up.",
+        "Install them another way and leave packages empty.",
+    )
+
+
+class NodeState:
+    """Compares a node with what it should hold and makes the difference go away."""
+
+    def __init__(self, params: dict[str, t.Any], host: Host) -> None:
+        self.params = params
+        self.host = host
+        self.absent = check_request(params)
+        self.running = os.path.isdir("/run/systemd/system")
+        self.missing: list[str] = []
+        self.changes: list[Change] = []
+
+    # -- reading ---------------------------------------------------------------------------------------------------
+
+    def needs(self) -> dict[str, t.Any]:
+        """What only the controller can bring: missing packages, and archives that lie on the controller."""
+        self.missing, manager = missing_packages(self.params["packages"], self.host)
+        archives = [
+            entry["path"]
+            for entry in self.params["archives"]
+            if entry["controller_src"] and not entry["staged_src"] and plan_archive(entry, look(entry["path"]))
+        ]
+        return {"packages": self.missing, "package_manager": manager, "archives": archives}
+
+    def _units(self) -> dict[str, UnitState]:
+        names = [unit["name"] for unit in self.params["units"]]
+        if not names:
+            return {}
+        if self.running:
+            rc, out, err = self.host.run_command(["systemctl", "show", "-p", _SHOW, "--", *names])
+            if rc != 0:
+                raise ClusterError("systemctl_failed", f"systemctl show failed: {err.strip()}", "Check systemd.")
+            return parse_units(names, out)
+        states = {}
+        for name in names:
+            # Without a running systemd only the files can be asked.
+            _rc, out, _err = self.host.run_command(["systemctl", "is-enabled", "--", name])
+            states[name] = UnitState("", "inactive", out.strip())
+        return states
+
+    def plan_paths(self) -> list[Change]:
+        """The changes to directories, archives, files, links and absent paths, in the order in which they are made."""
+        with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as handle:
+            points = mount_points(handle.read())
+        tolerate = bool(self.missing)
+        plan: list[Change | None] = []
+        for absent in self.absent:
+            link = absent.unless_target_of
+            protected = os.path.realpath(link) if link and os.path.islink(link) else ""
+            plan.append(plan_absent(absent, look(absent.path, points), protected))
+        for entry in self.params["directories"]:
+            have = look(entry["path"])
+            if have.kind == "link" and os.path.isdir(entry["path"]):
+                have = look(os.path.realpath(entry["path"]))
+            plan.append(plan_directory(entry, have, *self._owner(entry, tolerate)))
+        plan += [plan_archive(entry, look(entry["path"])) for entry in self.params["archives"]]
+        for entry in self.params["files"]:
+            plan.append(plan_file(entry, look(entry["path"], content=True), *self._owner(entry, tolerate)))
+        plan += [plan_link(entry, look(entry["path"])) for entry in self.params["links"]]
+        return [change for change in plan if change is not None]
+
+    @staticmethod
+    def _owner(entry: dict[str, t.Any], tolerate: bool) -> tuple[int | None, int | None]:
+        return _identity(entry["owner"], "user", tolerate), _identity(entry["group"], "group", tolerate)
+
+    # -- the run ---------------------------------------------------------------------------------------------------
+
+    def run(self, *, check: bool) -> dict[str, t.Any]:
+        """Plan and, unless ``check``, apply. Everything is planned before the first change is made."""
+        needs = self.needs()
+        if not check and (needs["packages"] or needs["archives"]):
+            return {"changed": False, "needs": needs}
+        self.changes = [Change("package", name, "install", "", f"{name}\n") for name in needs["packages"]]
+        units, states = self.params["units"], self._units()
+        down = plan_units_down(units, states, self.running)
+        paths = self.plan_paths()
+        touched = {change.name for change in paths}
+        self._apply(down, check)
+        self._apply(paths, check)
+        if self.running and needs_daemon_reload(touched, states.values()):
+            self._apply([Change("daemon-reload", "systemd", "read unit files again")], check)
+        if not check and touched:
+            states = self._units()
+        may_appear = check and bool(self.changes)
+        self._apply(plan_units_up(units, states, touched, running=self.running, may_appear=may_appear), check)
+        waiting = [] if self.running else [unit["name"] for unit in units if unit["state"] == "started"]
+        return {
+            "changed": bool(self.changes),
+            "changes": [change.summary() for change in self.changes],
+            "diff": [change.diff() for change in self.changes],
+            "units_not_started": waiting,
+        }
+
+    def _apply(self, changes: t.Iterable[Change], check: bool) -> None:
+        for change in changes:
+            if not check:
+                getattr(self, "_do_" + change.kind.replace("-", "_"))(change)
+            self.changes.append(change)
+
+    # -- writing ---------------------------------------------------------------------------------------------------
+
+    def _do_directory(self, change: Change) -> None:
+        entry = change.want
+        if not os.path.isdir(entry["path"]):
+            os.makedirs(os.path.dirname(entry["path"]), mode=0o755, exist_ok=True)
+            os.mkdir(entry["path"], 0o700)
+        self._own(entry["path"], entry)
+
+    def _own(self, path: str, entry: dict[str, t.Any]) -> None:
+        uid, gid = self._owner(entry, tolerate=False)
+        os.chown(path, t.cast(int, uid), t.cast(int, gid))
+        os.chmod(path, int(entry["mode"], 8))
+
+    def _do_file(self, change: Change) -> None:
+        entry, path = change.want, change.name
+        parent = os.path.dirname(path)
+        if not os.path.isdir(parent):
+            raise ClusterError("no_directory", f"{parent} does not exist.", f"List it under directories for {path}.")
+        handle, temporary = tempfile.mkstemp(prefix=".node_state-", dir=parent)
+        try:
+            with os.fdopen(handle, "wb") as stream:
+                stream.write(wanted_content(entry))
+            self._own(temporary, entry)
+            if entry["validate"]:
+                self._validate(entry, temporary)
+            # Not AnsibleModule.atomic_move: it gives a new file mode 0644 for a moment, whatever the mode of the source.
+            os.replace(temporary, path)
+            self.host.set_default_selinux_context(path, False)
+        finally:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(temporary)
+
+    def _validate(self, entry: dict[str, t.Any], temporary: str) -> None:
+        argv = [word.replace("%s", temporary) for word in entry["validate"]]
+        rc, out, err = self.host.run_command(argv)
+        if rc != 0:
+            said = "(hidden)" if entry["sensitive"] else (err or out).strip()[:2000]
+            raise ClusterError(
+                "invalid_content",
+                f"{argv[0]} refused the new content of {entry['path']}: {said}",
+                "The old content is still in place; correct the new one.",
+            )
+
+    def _do_link(self, change: Change) -> None:
+        temporary = f"{change.name}.node_state-{os.getpid()}"
+        os.symlink(change.want["target"], temporary)
+        try:
+            os.replace(temporary, change.name)
+        except OSError:
+            os.unlink(temporary)
+            raise
+
+    def _do_absent(self, change: Change) -> None:
+        entry: Absent = change.want
+        if os.path.isdir(entry.path) and not os.path.islink(entry.path):
+            if entry.recursive:
+                shutil.rmtree(entry.path)
+            else:
+                os.rmdir(entry.path)
+        else:
+            os.unlink(entry.path)
+
+    def _do_archive(self, change: Change) -> None:
+        entry, path = change.want, change.name
+        parent, prefix = os.path.dirname(path), f".{os.path.basename(path)}.node_state-"
+        os.makedirs(parent, mode=0o755, exist_ok=True)
+        # What a killed run left behind.
+        for leftover in glob.glob(os.path.join(glob.escape(parent), glob.escape(prefix) + "*")):
+            shutil.rmtree(leftover)
+        work = tempfile.mkdtemp(prefix=prefix, dir=parent)
+        try:
+            packed, tree = os.path.join(work, "archive"), os.path.join(work, "tree")
+            fetch_archive(entry["staged_src"] or entry["src"], packed, entry["sha256"], entry["timeout_s"])
+            os.mkdir(tree, 0o755)
+            strip = f"--strip-components={entry['strip_components']}"
+            rc, _out, err = self.host.run_command(["tar", "-x", "-f", packed, "-C", tree, "--no-same-owner", strip])
+            if rc != 0:
+                raise ClusterError(
+                    "unpack_failed", f"tar could not unpack it: {err.strip()[:2000]}", "See the message."
+                )
+            if not os.listdir(tree):
+                raise ClusterError(
+                    "unpack_failed", f"Nothing was left to put at {path}.", "Lower strip_components of the archive."
+                )
+            with open(os.path.join(tree, ARCHIVE_MARKER), "w", encoding="utf-8") as stream:
+                json.dump({"sha256": entry["sha256"]}, stream)
+            os.chmod(tree, 0o755)  # noqa: S103 - programs for everybody
+            os.rename(tree, path)
+        finally:
+            shutil.rmtree(work)
+
+    def _do_daemon_reload(self, _change: Change) -> None:
+        self._systemctl("daemon-reload")
+
+    def _do_unit(self, change: Change) -> None:
+        self._systemctl(change.what, change.name)
+
+    def _systemctl(self, verb: str, *names: str) -> None:
+        rc, _out, err = self.host.run_command(["systemctl", verb, *names])
+        if rc == 0:
+            return
+        _rc, status, _err = self.host.run_command(["systemctl", "status", "--no-pager", "--lines=20", *names])
+        raise ClusterError(
+            "systemctl_failed",
+            f"`systemctl {' '.join([verb, *names])}` failed: {err.strip()}",
+            f"Read `journalctl -u {' '.join(names)}` on the node." if names else "Read the journal of the node.",
+            status=status[-4000:],
+        )
+
+
+def fetch_archive(source: str, target: str, sha256: str, timeout_s: int) -> None:
+    """Copy or download ``source`` to ``target``; it is checked before anything reads it."""
+    digest, deadline = hashlib.sha256(), time.monotonic() + timeout_s
+    remote = "://" in source
+    # A mirror's address may carry a password: errors show only what follows the last slash.
+    name = source.rsplit("/", 1)[-1].split("?", 1)[0]
+    try:
+        with open_url(source, timeout=60) if remote else open(source, "rb") as stream, open(target, "wb") as out:
+            for chunk in iter(lambda: stream.read(_CHUNK), b""):
+                digest.update(chunk)
+                out.write(chunk)
+                if time.monotonic() > deadline:
+                    raise ClusterError(
+                        "timeout",
+                        f"Fetching {name} took longer than {timeout_s} s.",
+                        "Use a nearer mirror or raise timeout_s.",
+                    )
+    except urllib.error.HTTPError as exc:
+        raise ClusterError("download_failed", f"{name}: the server said {exc.code}.", "Check its address.") from exc
+    except OSError as exc:
+        reason = getattr(exc, "reason", None) or exc.strerror or type(exc).__name__
+        raise ClusterError("download_failed", f"{name} could not be read: {reason}.", "Check its address.") from exc
+    if digest.hexdigest() != sha256:
+        raise ClusterError(
+            "checksum",
+            f"{name} has the sha256 {digest.hexdigest()}, but {sha256} was expected. Nothing was unpacked.",
+            "Fetch it again, or correct the sha256 after checking it with its vendor.",
+        )
+
+
+__all__ = ["Host", "NodeState", "fetch_archive", "look", "missing_packages"]
