@@ -1,0 +1,128 @@
+# Copyright (c) 2026 The hpcai.gpu_cluster developers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+# Private to the collection: it may change without notice.
+"""Put the node's facts together: sysfs, firmware, cloud metadata and one nvidia-smi call."""
+
+from __future__ import annotations
+
+import typing as t
+from pathlib import Path
+
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _imds, _nvidia_smi, _sysfs
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+
+Facts = dict[str, t.Any]
+
+
+def _unknown(what: str, reason: str, remedy: str) -> dict[str, str]:
+    return {"what": what, "reason": reason, "remedy": remedy}
+
+
+def place_on_numa(facts: Facts) -> None:
+    """Fill ``numa`` of every device and the device lists of every NUMA node.
+
+    The kernel says -1 where the firmware or hypervisor told it nothing. With one NUMA node there is only one answer;
+    with several a guess would pin work to the wrong memory, so the device stays without one and ``unknown`` says so.
+    """
+    nodes = {node["id"]: node for node in facts["numa"]}
+    only = next(iter(nodes)) if len(nodes) == 1 else None
+    for kind, key in (("gpus", "index"), ("hcas", "device"), ("nvme", "path")):
+        for node in nodes.values():
+            node[kind] = []
+        unplaced = []
+        for device in facts[kind]:
+            if device["numa"] is None or device["numa"] not in nodes:
+                device["numa"] = only
+            if device["numa"] is None:
+                unplaced.append(str(device[key]))
+            elif device[key] not in nodes[device["numa"]][kind]:
+                # A two-port HCA is two entries but one device.
+                nodes[device["numa"]][kind].append(device[key])
+        if unplaced:
+            facts["unknown"].append(
+                _unknown(
+                    f"numa of {kind} {', '.join(unplaced)}",
+                    "the kernel does not tell the NUMA node (numa_node is -1 or the PCI device is not visible)",
+                    "Choose a machine type by node_profile_name: its NUMA map can be used instead.",
+                )
+            )
+
+
+def _platform(root: Path, facts: Facts, metadata: str, timeout_s: float, address: tuple[str, int] | None) -> None:
+    dmi = _sysfs.read_dmi(root)
+    cloud = _imds.detect_cloud(dmi)
+    sku = _imds.sku_from_dmi(dmi)
+    ask = {"auto": [cloud] if cloud and not sku else [], "always": [cloud] if cloud else ["azure", "aws"], "never": []}
+    failures = []
+    for candidate in ask[metadata]:
+        try:
+            sku = _imds.fetch_sku(candidate, timeout_s, **({"address": address} if address else {}))
+            cloud = candidate
+            break
+        except ClusterError as exc:
+            failures.append(exc)
+    if failures and not sku:
+        facts["unknown"].append(_unknown("platform.sku", failures[0].message, failures[0].remedy))
+    facts["platform"] = {
+        "sku": sku,
+        "cloud": cloud or None,
+        "product": dmi["product_name"] or None,
+        "vendor": dmi["sys_vendor"] or None,
+    }
+
+
+def _gpus(root: Path, facts: Facts, report: _nvidia_smi.SmiReport) -> None:
+    facts["gpus"] = report.gpus
+    facts["nvidia_smi"] = {"state": report.state, "rc": report.rc}
+    facts["unknown"] += report.unknown
+    facts["pci_gpus"] = _sysfs.read_pci_gpus(root)
+    on_bus = {gpu["bus_id"]: gpu for gpu in facts["pci_gpus"] or []}
+    for gpu in facts["gpus"]:
+        gpu["numa"] = on_bus.get(gpu["bus_id"], {}).get("numa")
+    answered = {gpu["bus_id"] for gpu in facts["gpus"]}
+    silent = sorted(set(on_bus) - answered)
+    if silent and report.state == "answered":
+        facts["unknown"].append(
+            _unknown(
+                f"gpus at {', '.join(silent)}",
+                "the PCI bus lists them but nvidia-smi does not",
+                "Read the XID messages in the kernel log; reset the GPU or reboot the node.",
+            )
+        )
+
+
+def _devices(root: Path, facts: Facts, kind: str, found: list[dict[str, t.Any]] | None, driver: str) -> None:
+    facts[kind] = found or []
+    if found is None:
+        facts["unknown"].append(
+            _unknown(
+                kind,
+                f"no {driver} driver is loaded (its directory under /sys/class is absent)",
+                f"Load the {driver} driver if the node has such devices.",
+            )
+        )
+
+
+def collect(
+    root: Path = Path("/"),
+    *,
+    nvidia_smi: str = "nvidia-smi",
+    nvidia_smi_timeout_s: float = 20,
+    metadata: str = "auto",
+    metadata_timeout_s: float = 1,
+    metadata_address: tuple[str, int] | None = None,
+) -> Facts:
+    """The content of ``ansible_facts.gpu_node``. ``root`` and ``metadata_address`` exist for the tests."""
+    query = _nvidia_smi.Query(nvidia_smi, nvidia_smi_timeout_s)
+    facts: Facts = {"numa": _sysfs.read_numa(root), "cpus": _sysfs.read_cpus(root), "unknown": []}
+    facts["memory_mib"], facts["swap_mib"] = _sysfs.read_memory(root)
+    _devices(root, facts, "hcas", _sysfs.read_hcas(root), "RDMA")
+    _devices(root, facts, "nvme", _sysfs.read_nvme(root), "NVMe")
+    _platform(root, facts, metadata, metadata_timeout_s, metadata_address)
+    _gpus(root, facts, _nvidia_smi.parse(query.result()))
+    place_on_numa(facts)
+    return facts
+
+
+__all__ = ["collect", "place_on_numa"]
