@@ -1,0 +1,121 @@
+# Copyright (c) 2026 The hpcai.gpu_cluster developers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+# Private to the collection: it may change without notice.
+"""A dataset at its destination: what belongs there, what is there, and the report about it."""
+
+from __future__ import annotations
+
+import os
+import typing as t
+from dataclasses import dataclass
+
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._manifest import Blob, Manifest, final_name
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_plan import own_share
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_report import (
+    build_report,
+    read_report,
+    verdict,
+)
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_run import current_run_id, read_run
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_state import (
+    Inventory,
+    Receipt,
+    ReceiptLog,
+    StatePaths,
+    consolidate_receipts,
+    inspect_destination,
+    read_json,
+    read_receipts,
+    write_json,
+)
+
+
+@dataclass
+class Dataset:
+    """A manifest and the place where it is staged.
+
+    ``rank`` is None when all ranks share the destination. Else the destination is this rank's own and holds its share, the
+    same one for a given manifest and ``world_size``.
+    """
+
+    destination: str
+    manifest: Manifest
+    decompress: bool
+    rank: int | None = None
+    world_size: int = 1
+
+    @classmethod
+    def open(cls, destination: str) -> Dataset:
+        """The dataset that was planned here last."""
+        paths = StatePaths(destination)
+        document = read_json(os.path.join(paths.root, "dataset.json"))
+        if document is None:
+            raise ClusterError(
+                "not_staged",
+                f"Nothing was staged to {destination}: it has no {os.path.basename(paths.root)}/dataset.json.",
+                "Check dataset_staging_destination and that its file system is mounted, then run dataset_staging.",
+            )
+        return cls(destination, Manifest.read(paths.manifest), **document)
+
+    def save(self) -> None:
+        """Write the manifest and what it means here, for workers and for verification."""
+        paths = StatePaths(self.destination)
+        os.makedirs(paths.root, exist_ok=True)
+        if self._stored_digest() != self.manifest.digest:
+            self.manifest.write(paths.manifest)
+        write_json(
+            os.path.join(paths.root, "dataset.json"),
+            {"decompress": self.decompress, "rank": self.rank, "world_size": self.world_size},
+        )
+
+    def _stored_digest(self) -> str:
+        try:
+            return str(Manifest.read_header(StatePaths(self.destination).manifest)["digest"])
+        except (OSError, ClusterError):
+            return ""
+
+    @property
+    def indexes(self) -> t.Sequence[int]:
+        """Which blobs of the manifest belong here."""
+        if self.rank is None:
+            return range(len(self.manifest.blobs))
+        return own_share(self.manifest, self.rank, self.world_size)
+
+    def receipts(self) -> dict[str, Receipt]:
+        return read_receipts(StatePaths(self.destination).receipts)
+
+    def adopt(self, receipts: t.Sequence[Receipt]) -> None:
+        """Keep receipts for files that somebody else brought and that proved right."""
+        ReceiptLog(StatePaths(self.destination).receipts, "adopted").append(receipts)
+
+    def inspect(self, indexes: t.Sequence[int], *, content: bool, threads: int) -> tuple[list[Blob], Inventory]:
+        """Look at the files of some blobs. The inventory's indexes are positions in the returned blobs."""
+        blobs = [self.manifest.blobs[index] for index in indexes]
+        inventory = inspect_destination(
+            blobs, self.destination, self.receipts(), decompress=self.decompress, content=content, threads=threads
+        )
+        return blobs, inventory
+
+    def verify(self, *, content: bool, part: tuple[int, int], threads: int) -> dict[str, t.Any]:
+        """Compare with the manifest; ``part`` is (rank, world size) of those who share the work of looking."""
+        rank, world_size = part
+        blobs, inventory = self.inspect(self.indexes[rank::world_size], content=content, threads=threads)
+        if world_size > 1:
+            inventory.extra = []  # the others' files
+        names = [final_name(blob, self.decompress) for blob in blobs]
+        return verdict(inventory, len(blobs), self.manifest, names)
+
+    def write_report(self, result: t.Mapping[str, t.Any]) -> None:
+        """Write staging.json and pack the receipts into one file."""
+        paths = StatePaths(self.destination)
+        run_id = current_run_id(self.destination)
+        run = read_run(self.destination, run_id) if run_id else None
+        write_json(paths.report, build_report(run, read_report(self.destination), self.manifest, result))
+        receipts = self.receipts()
+        wanted = {final_name(blob, self.decompress) for blob in self.manifest.blobs}
+        consolidate_receipts(paths.receipts, receipts, [name for name in receipts if name in wanted])
+
+
+__all__ = ["Dataset"]

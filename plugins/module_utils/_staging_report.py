@@ -1,0 +1,127 @@
+# Copyright (c) 2026 The hpcai.gpu_cluster developers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+# Private to the collection: it may change without notice.
+"""``staging.json``: what was staged, by whom, how fast, what went wrong, and whether the dataset is whole."""
+
+from __future__ import annotations
+
+import time
+import typing as t
+
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._manifest import Manifest
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_claims import Claims
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_run import Run, read_progress
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_state import Inventory, StatePaths, read_json
+
+VERSION = 1
+_NAMED = 20
+_REMEDY = {
+    "missing": "Run dataset_staging again: it copies only what is missing.",
+    "altered": "Somebody changed these files after they were staged. Run dataset_staging again to repair them.",
+    "outdated": "These blobs were replaced at the source. Run dataset_staging again to fetch the new ones.",
+    "foreign": "Move these files away, or set dataset_staging_allow_overwrite: true to replace them.",
+}
+
+
+def verdict(inventory: Inventory, total: int, manifest: Manifest, names: t.Sequence[str]) -> dict[str, t.Any]:
+    """The comparison of destination and manifest in numbers, with the first names of each kind of difference."""
+    problems = [
+        {
+            "kind": kind,
+            "files": len(found),
+            "names": [names[index] for index in found[:_NAMED]],
+            "remedy": remedy,
+        }
+        for kind, remedy in _REMEDY.items()
+        if (found := getattr(inventory, kind))
+    ]
+    return {
+        "verdict": "fail" if problems else "ok",
+        "manifest_digest": manifest.digest,
+        "total_files": total,
+        "verified_files": len(inventory.verified),
+        "verified_bytes": inventory.verified_bytes,
+        "extra_files": len(inventory.extra),
+        "problems": problems,
+    }
+
+
+def explain(result: t.Mapping[str, t.Any]) -> str:
+    """One sentence per problem: what differs, an example, the next step."""
+    if result["verdict"] == "ok":
+        return f"All {result['total_files']} files are what the manifest says."
+    parts = [f"{result['verified_files']} of {result['total_files']} files are what the manifest says."]
+    for problem in result["problems"]:
+        shown = ", ".join(problem["names"][:3])
+        parts.append(f"{problem['files']} {problem['kind']} (such as {shown}): {problem['remedy']}")
+    return " ".join(parts)
+
+
+def run_summary(run: Run) -> dict[str, t.Any]:
+    """What each rank did in a run, with failures. Rates are bytes over the network per second of the rank's work."""
+    claims = Claims(run.claims, "report")
+    ranks = []
+    for rank in read_progress(run):
+        gbps = rank.raw_bytes * 8 / rank.seconds / 1e9 if rank.seconds else 0.0
+        ranks.append(
+            {
+                "rank": rank.rank,
+                "host": rank.host,
+                "state": rank.state,
+                "files": rank.files,
+                "raw_bytes": rank.raw_bytes,
+                "bytes": rank.bytes,
+                "seconds": rank.seconds,
+                "gbps": round(gbps, 4),
+                "batches": rank.batches,
+                "stolen_batches": rank.stolen_batches,
+                "retried_batches": rank.retried_batches,
+                "error": rank.error,
+            }
+        )
+    failed = []
+    unfinished = []
+    for batch in run.batches:
+        result = claims.result(batch.id)
+        if result is None:
+            unfinished.append(batch.id)
+        else:
+            failed.extend(result["failed"])
+    return {
+        "run": run.id,
+        "started": run.started,
+        "shares": [vars(share) for share in run.shares],
+        "imbalance": run.imbalance,
+        "ranks": ranks,
+        "failed": failed,
+        "unfinished_batches": unfinished,
+    }
+
+
+def build_report(
+    run: Run | None, previous: t.Mapping[str, t.Any] | None, manifest: Manifest, result: t.Mapping[str, t.Any]
+) -> dict[str, t.Any]:
+    """The document. Rounds of one staging are kept together; a run of another manifest begins a new document."""
+    rounds: list[dict[str, t.Any]] = []
+    if previous and previous.get("manifest_digest") == manifest.digest and previous.get("verdict") != "ok":
+        rounds = list(previous.get("rounds", []))
+    if run is not None and all(known["run"] != run.id for known in rounds):
+        rounds.append(run_summary(run))
+    return {
+        "version": VERSION,
+        "sources": manifest.sources,
+        "total_raw_bytes": manifest.total_bytes,
+        "finished": time.time(),
+        **result,
+        "rounds": rounds,
+    }
+
+
+def read_report(destination: str) -> dict[str, t.Any] | None:
+    """The report of the last staging at this destination, or None."""
+    document = read_json(StatePaths(destination).report)
+    return document if isinstance(document, dict) else None
+
+
+__all__ = ["VERSION", "build_report", "explain", "read_report", "run_summary", "verdict"]

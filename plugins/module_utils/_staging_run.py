@@ -1,0 +1,162 @@
+# Copyright (c) 2026 The hpcai.gpu_cluster developers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+# Private to the collection: it may change without notice.
+"""A staging run on disk: which rank copies which batch of which blobs.
+
+    ``<run>/run.json``             the plan without the names
+    ``<run>/batches/<id>.json``    the blobs of one batch, one array per blob as in the manifest
+    ``<run>/claims/``              see ``_staging_claims``
+    ``<run>/progress/<rank>.json`` what each rank is doing
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import time
+import typing as t
+import uuid
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field
+
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._manifest import Blob
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_state import StatePaths, read_json, write_json
+
+_KEEP_RUNS = 3
+
+
+@dataclass(frozen=True)
+class RankShare:
+    """What one rank was given: ``bytes`` are those that cross the network."""
+
+    rank: int
+    host: str
+    files: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class BatchInfo:
+    """One batch: the unit that a rank claims."""
+
+    id: str
+    rank: int
+    files: int
+    bytes: int
+
+
+@dataclass
+class Run:
+    """The plan of one run, without names."""
+
+    id: str
+    destination: str
+    manifest_digest: str
+    decompress: bool
+    sources: list[dict[str, str]]
+    shares: list[RankShare]
+    batches: list[BatchInfo]
+    imbalance: float
+    started: float = field(default_factory=time.time)
+
+    @property
+    def directory(self) -> str:
+        return StatePaths(self.destination).run(self.id)
+
+    @property
+    def claims(self) -> str:
+        return os.path.join(self.directory, "claims")
+
+    @property
+    def progress(self) -> str:
+        return os.path.join(self.directory, "progress")
+
+    def batch_blobs(self, batch_id: str) -> list[Blob]:
+        with open(os.path.join(self.directory, "batches", f"{batch_id}.json"), encoding="utf-8") as stream:
+            return [Blob(*row) for row in json.load(stream)]
+
+
+def new_run_id() -> str:
+    """Sorts by time and never collides."""
+    return f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}-{uuid.uuid4().hex[:6]}"
+
+
+def write_run(run: Run, blobs_of: t.Mapping[str, t.Sequence[Blob]]) -> None:
+    """Write the run and make it the current one. Workers of earlier runs stop when they see it."""
+    paths = StatePaths(run.destination)
+    batches = os.path.join(run.directory, "batches")
+    for directory in (batches, run.claims, run.progress):
+        os.makedirs(directory, exist_ok=True)
+
+    def write_batch(batch: BatchInfo) -> None:
+        write_json(os.path.join(batches, f"{batch.id}.json"), blobs_of[batch.id])
+
+    with ThreadPoolExecutor(max_workers=16) as pool:
+        list(pool.map(write_batch, run.batches))
+    write_json(os.path.join(run.directory, "run.json"), asdict(run))
+    write_json(paths.current, {"run": run.id})
+    for old in sorted(os.listdir(paths.runs))[:-_KEEP_RUNS]:
+        shutil.rmtree(os.path.join(paths.runs, old), ignore_errors=True)
+
+
+def read_run(destination: str, run_id: str) -> Run | None:
+    """The run, or None when there is no such run."""
+    document = read_json(os.path.join(StatePaths(destination).run(run_id), "run.json"))
+    if document is None:
+        return None
+    document["shares"] = [RankShare(**share) for share in document["shares"]]
+    document["batches"] = [BatchInfo(**batch) for batch in document["batches"]]
+    return Run(**document)
+
+
+def current_run_id(destination: str) -> str | None:
+    document = read_json(StatePaths(destination).current)
+    return document["run"] if isinstance(document, dict) else None
+
+
+@dataclass
+class RankProgress:
+    """What one rank has done so far. ``raw_bytes`` crossed the network, ``bytes`` were written."""
+
+    rank: int
+    host: str
+    state: t.Literal["working", "waiting", "finished", "failed"] = "working"
+    beat: int = 0
+    files: int = 0
+    raw_bytes: int = 0
+    bytes: int = 0
+    batches: int = 0
+    stolen_batches: int = 0
+    retried_batches: int = 0
+    seconds: float = 0.0
+    failed: list[dict[str, str]] = field(default_factory=list)
+    error: dict[str, str] | None = None
+
+    def write(self, run: Run) -> None:
+        write_json(os.path.join(run.progress, f"{self.rank}.json"), asdict(self))
+
+
+def read_progress(run: Run) -> list[RankProgress]:
+    """The progress of every rank that has begun, by rank."""
+    ranks = []
+    for entry in os.scandir(run.progress):
+        if entry.name.endswith(".json"):
+            document = read_json(entry.path)
+            if document is not None:
+                ranks.append(RankProgress(**document))
+    return sorted(ranks, key=lambda rank: rank.rank)
+
+
+__all__ = [
+    "BatchInfo",
+    "RankProgress",
+    "RankShare",
+    "Run",
+    "current_run_id",
+    "new_run_id",
+    "read_progress",
+    "read_run",
+    "write_run",
+]

@@ -1,0 +1,285 @@
+# Copyright (c) 2026 The hpcai.gpu_cluster developers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+# Private to the collection: it may change without notice.
+"""What is at a staging destination: where its state lives, the receipts of finished files, and which of them still hold.
+
+A *receipt* is written after a file was checked and renamed to its final name. It is the only proof that a file is what the
+manifest says: the size on disk of an inflated file says nothing about the blob. A file without receipt is somebody else's
+until its content proves otherwise.
+
+State lives in ``<destination>/.staging``, so that it is lost together with the data it describes.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import hashlib
+import json
+import os
+import stat
+import typing as t
+import zlib
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import astuple, dataclass, field
+
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._manifest import Blob, final_name
+
+STATE_DIR = ".staging"
+_READ_BYTES = 4 << 20
+_NAMES_PER_TASK = 512
+
+
+@dataclass(frozen=True)
+class StatePaths:
+    """The files of one destination's state."""
+
+    destination: str
+
+    @property
+    def root(self) -> str:
+        return os.path.join(self.destination, STATE_DIR)
+
+    @property
+    def manifest(self) -> str:
+        return os.path.join(self.root, "manifest.jsonl")
+
+    @property
+    def receipts(self) -> str:
+        return os.path.join(self.root, "receipts")
+
+    @property
+    def runs(self) -> str:
+        return os.path.join(self.root, "runs")
+
+    @property
+    def current(self) -> str:
+        """Names the run that workers may work on: a worker of any other run stops."""
+        return os.path.join(self.root, "current")
+
+    @property
+    def report(self) -> str:
+        return os.path.join(self.root, "staging.json")
+
+    def run(self, run_id: str) -> str:
+        return os.path.join(self.runs, run_id)
+
+
+@dataclass(frozen=True)
+class Receipt:
+    """One finished file. ``size`` and ``crc32`` are those of the final content; ``mtime_ns`` is that of the final file."""
+
+    name: str
+    etag: str
+    md5: str
+    raw_size: int
+    size: int
+    crc32: int
+    mtime_ns: int
+
+    def covers(self, blob: Blob) -> bool:
+        """True when this file was made from exactly this version of the blob."""
+        same_version = self.etag == blob.etag or (self.md5 != "" and self.md5 == blob.md5)
+        return same_version and self.raw_size == blob.size
+
+
+class ReceiptLog:
+    """Appends receipts to a file of its own, one JSON array per line, so that writers never share a file."""
+
+    def __init__(self, directory: str, writer: str) -> None:
+        os.makedirs(directory, exist_ok=True)
+        self._path = os.path.join(directory, f"{writer}.jsonl")
+
+    def append(self, receipts: Iterable[Receipt]) -> None:
+        lines = "".join(json.dumps(astuple(receipt), ensure_ascii=False) + "\n" for receipt in receipts)
+        if lines:
+            with open(self._path, "a", encoding="utf-8") as stream:
+                stream.write(lines)
+
+
+def read_receipts(directory: str) -> dict[str, Receipt]:
+    """All receipts by final name; the youngest wins. A line cut short by a crash is ignored: its file is copied again."""
+    receipts: dict[str, Receipt] = {}
+    with contextlib.suppress(FileNotFoundError):
+        for entry in os.scandir(directory):
+            if entry.name.endswith(".jsonl"):
+                for receipt in _receipts_of(entry.path):
+                    known = receipts.get(receipt.name)
+                    if known is None or receipt.mtime_ns >= known.mtime_ns:
+                        receipts[receipt.name] = receipt
+    return receipts
+
+
+def _receipts_of(path: str) -> Iterator[Receipt]:
+    with contextlib.suppress(FileNotFoundError), open(path, encoding="utf-8") as stream:
+        for line in stream:
+            try:
+                yield Receipt(*json.loads(line))
+            except (ValueError, TypeError):
+                continue
+
+
+def consolidate_receipts(directory: str, receipts: dict[str, Receipt], keep: Iterable[str]) -> None:
+    """Replace all receipt files by one that holds the names in ``keep``. Only while no worker is writing."""
+    old = [entry.path for entry in os.scandir(directory) if entry.name.endswith(".jsonl")]
+    target = os.path.join(directory, "all.jsonl")
+    part = f"{target}.part"
+    with open(part, "w", encoding="utf-8") as stream:
+        for name in keep:
+            stream.write(json.dumps(astuple(receipts[name]), ensure_ascii=False) + "\n")
+    os.replace(part, target)
+    for path in old:
+        if path != target:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(path)
+
+
+#: What one blob's file at the destination is. ``foreign`` was not put there by us, or is no regular file.
+State = t.Literal["verified", "missing", "altered", "outdated", "foreign"]
+
+
+@dataclass
+class Inventory:
+    """What a look at the destination found, as indexes into the list of blobs that was asked for."""
+
+    verified: list[int] = field(default_factory=list)
+    missing: list[int] = field(default_factory=list)
+    altered: list[int] = field(default_factory=list)
+    outdated: list[int] = field(default_factory=list)
+    foreign: list[int] = field(default_factory=list)
+    verified_bytes: int = 0
+    adopted: list[Receipt] = field(default_factory=list)
+    extra: list[str] = field(default_factory=list)
+
+    @property
+    def to_copy(self) -> list[int]:
+        """Everything that is ours to bring: not there, not what the receipt says, or made from an older blob."""
+        return sorted([*self.missing, *self.altered, *self.outdated])
+
+
+def inspect_destination(
+    blobs: t.Sequence[Blob],
+    destination: str,
+    receipts: dict[str, Receipt],
+    *,
+    decompress: bool,
+    content: bool = False,
+    threads: int = 16,
+) -> Inventory:
+    """Compare the destination with the manifest.
+
+    Without ``content`` a file is trusted while size and modification time are those of its receipt, and is read only
+    when the time differs. With ``content`` every file is read and its CRC-32 compared.
+    """
+    names = [final_name(blob, decompress) for blob in blobs]
+    inventory = Inventory()
+    with ThreadPoolExecutor(max_workers=threads) as pool:
+        chunks = [range(start, min(start + _NAMES_PER_TASK, len(blobs))) for start in range(0, len(blobs), _NAMES_PER_TASK)]
+
+        def look(chunk: range) -> list[tuple[State, int, Receipt | None]]:
+            return [_look_at(blobs[i], names[i], destination, receipts.get(names[i]), content) for i in chunk]
+
+        for chunk, states in zip(chunks, pool.map(look, chunks)):
+            for index, (state, size, adopted) in zip(chunk, states):
+                getattr(inventory, state).append(index)
+                if state == "verified":
+                    inventory.verified_bytes += size
+                if adopted is not None:
+                    inventory.adopted.append(adopted)
+    known = set(names)
+    inventory.extra = [name for name in _names_below(destination) if name not in known]
+    return inventory
+
+
+def _look_at(
+    blob: Blob, name: str, destination: str, receipt: Receipt | None, content: bool
+) -> tuple[State, int, Receipt | None]:
+    path = os.path.join(destination, name)
+    try:
+        found = os.lstat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return "missing", 0, None
+    if not stat.S_ISREG(found.st_mode):
+        return "foreign", 0, None
+    if receipt is None:
+        adopted = _adopt(blob, name, path, found)
+        return ("verified", found.st_size, adopted) if adopted else ("foreign", 0, None)
+    if not receipt.covers(blob):
+        return "outdated", 0, None
+    if found.st_size != receipt.size:
+        return "altered", 0, None
+    if (content or found.st_mtime_ns != receipt.mtime_ns) and file_crc32(path) != receipt.crc32:
+        return "altered", 0, None
+    return "verified", found.st_size, None
+
+
+def _adopt(blob: Blob, name: str, path: str, found: os.stat_result) -> Receipt | None:
+    """A receipt for a file that somebody else brought and whose content is the blob's own, by size and MD5."""
+    if name != blob.name or not blob.md5 or found.st_size != blob.size:
+        return None
+    digest, crc32 = hashlib.md5(usedforsecurity=False), 0
+    for piece in _pieces(path):
+        digest.update(piece)
+        crc32 = zlib.crc32(piece, crc32)
+    if base64.b64encode(digest.digest()).decode() != blob.md5:
+        return None
+    return Receipt(name, blob.etag, blob.md5, blob.size, found.st_size, crc32, found.st_mtime_ns)
+
+
+def file_crc32(path: str) -> int:
+    """The CRC-32 of a file's content, as gzip's trailer has it."""
+    crc32 = 0
+    for piece in _pieces(path):
+        crc32 = zlib.crc32(piece, crc32)
+    return crc32
+
+
+def _pieces(path: str) -> Iterator[bytes]:
+    with open(path, "rb", buffering=0) as stream:
+        while piece := stream.read(_READ_BYTES):
+            yield piece
+
+
+def _names_below(destination: str) -> Iterator[str]:
+    """Relative names of all files below the destination, our own state left out."""
+    for directory, directories, files in os.walk(destination):
+        if directory == destination and STATE_DIR in directories:
+            directories.remove(STATE_DIR)
+        relative = os.path.relpath(directory, destination)
+        for name in files:
+            yield name if relative == "." else f"{relative}/{name}"
+
+
+def write_json(path: str, document: t.Any) -> None:
+    """Write a JSON document so that a reader sees the old one or the new one, never a half."""
+    part = f"{path}.{os.getpid()}.part"
+    with open(part, "w", encoding="utf-8") as stream:
+        json.dump(document, stream, ensure_ascii=False)
+    os.replace(part, path)
+
+
+def read_json(path: str) -> t.Any:
+    """The document, or None when there is none (or a crash left nothing that can be read)."""
+    try:
+        with open(path, encoding="utf-8") as stream:
+            return json.load(stream)
+    except (FileNotFoundError, ValueError):
+        return None
+
+
+__all__ = [
+    "STATE_DIR",
+    "Inventory",
+    "Receipt",
+    "ReceiptLog",
+    "State",
+    "StatePaths",
+    "consolidate_receipts",
+    "file_crc32",
+    "inspect_destination",
+    "read_json",
+    "read_receipts",
+    "write_json",
+]

@@ -1,0 +1,262 @@
+# Copyright (c) 2026 The hpcai.gpu_cluster developers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+# Private to the collection: it may change without notice.
+"""One rank of a staging run: claim a batch, copy it, claim the next, help the others when the own ones are done.
+
+How a batch is copied is the caller's business (``CopyBatch``); this file decides which batch is next and when to stop.
+The next batch starts as soon as the last one's bytes are here, so that the network is busy while files are inflated and
+while AzCopy takes the two seconds that it needs to end.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import typing as t
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_claims import BatchState, Claims
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_run import (
+    BatchInfo,
+    RankProgress,
+    Run,
+    current_run_id,
+)
+
+#: Nothing that this rank or another one tries again can mend these.
+FATAL_KINDS = frozenset(
+    {"auth_failed", "sas_expired", "container_missing", "azcopy_missing", "azcopy_unsuitable", "bad_input"}
+)
+#: This rank cannot go on, another one may.
+RANK_KINDS = frozenset({"disk_full"})
+_BATCHES_IN_FLIGHT = 3
+_STALE_CHECKS = 8
+#: A shared file system that loses a server blocks or fails for a while before it goes on without it.
+_TROUBLE_S = 60.0
+
+
+@dataclass
+class BatchOutcome:
+    """What became of a batch. ``failed`` files will not get better by trying again at once, ``error`` concerns the batch."""
+
+    failed: list[dict[str, str]] = field(default_factory=list)
+    error: ClusterError | None = None
+
+
+class CopyBatch(t.Protocol):
+    """Copies the files of one batch to their final names.
+
+    Calls ``on_file(raw_bytes, bytes)`` for each file that reached its final name, ``landed()`` once when the network is no
+    longer needed, and gives up soon after ``should_stop()`` says so.
+    """
+
+    def __call__(
+        self,
+        batch: BatchInfo,
+        *,
+        on_file: t.Callable[[int, int], None],
+        landed: t.Callable[[], None],
+        should_stop: t.Callable[[], bool],
+    ) -> BatchOutcome: ...
+
+
+class Worker:
+    """Runs one rank until nothing is left that anybody may claim."""
+
+    def __init__(
+        self,
+        run: Run,
+        rank: int,
+        host: str,
+        claims: Claims,
+        copy: CopyBatch,
+        *,
+        heartbeat_s: float = 2.0,
+        poll_s: float = 1.0,
+        deadline: float | None = None,
+    ) -> None:
+        self._run = run
+        self._claims = claims
+        self._copy = copy
+        self._heartbeat_s = heartbeat_s
+        self._poll_s = poll_s
+        self._deadline = deadline
+        self._batches = {batch.id: batch for batch in run.batches}
+        self._own = [batch.id for batch in run.batches if batch.rank == rank]
+        self._stop = threading.Event()
+        self._lock = threading.Lock()
+        self._network = threading.Semaphore(1)
+        self._in_flight: dict[Future[BatchOutcome], str] = {}
+        self._began = time.monotonic()
+        self._trouble_since = self._began
+        self.progress = RankProgress(rank=rank, host=host)
+
+    def run(self) -> RankProgress:
+        """Work until the run is over for this rank; the progress says how it ended."""
+        beat = threading.Thread(target=self._beat, daemon=True)
+        beat.start()
+        try:
+            with ThreadPoolExecutor(max_workers=_BATCHES_IN_FLIGHT) as pool:
+                self._work(pool)
+        finally:
+            self._stop.set()
+            beat.join()
+            self._claims.release_all("worker ended")
+            self._show("finished")
+            self._tolerate(self._report)
+        return self.progress
+
+    def _tolerate(self, act: t.Callable[[], t.Any], otherwise: t.Any = None) -> t.Any:
+        """Do something on the shared file system; a failure is forgiven until it has lasted for a while."""
+        try:
+            result = act()
+        except OSError as error:
+            if time.monotonic() - self._trouble_since > _TROUBLE_S:
+                self._give_up(
+                    ClusterError("io", f"The staging state cannot be used: {error}.", "Check the shared file system.")
+                )
+            return otherwise
+        self._trouble_since = time.monotonic()
+        return result
+
+    # -- choosing -----------------------------------------------------------------------------------------------
+
+    def _work(self, pool: ThreadPoolExecutor) -> None:
+        while not self._stop.is_set():
+            self._tolerate(self._collect)
+            if not self._network.acquire(timeout=self._poll_s):
+                continue
+            if self._stop.is_set():
+                break
+            picked = self._tolerate(self._pick)
+            if picked is not None:
+                self._show("working")
+                self._in_flight[pool.submit(self._copy_one, self._batches[picked])] = picked
+                continue
+            self._network.release()
+            if not self._in_flight and self._tolerate(self._over, False):
+                return
+            self._show("working" if self._in_flight else "waiting")
+            self._stop.wait(self._poll_s)
+        while self._in_flight:
+            self._tolerate(self._collect)
+            time.sleep(0.05)
+
+    def _pick(self) -> str | None:
+        """The next batch, already claimed: own ones first, then those of the rank that has most left, then the stale."""
+        while self._own:
+            batch = self._own.pop(0)
+            if self._claims.claim(batch, 0):
+                return batch
+        states = self._claims.survey(self._batches)
+        left: dict[int, list[str]] = {}
+        for batch, state in states.items():
+            if self._claims.claimable(state):
+                left.setdefault(self._batches[batch].rank, []).append(batch)
+        for rank in sorted(left, key=lambda rank: -len(left[rank])):
+            for batch in reversed(left[rank]):
+                attempt = states[batch].attempt + 1
+                if self._claims.claim(batch, attempt):
+                    self._count_help(batch, attempt)
+                    return batch
+        return self._pick_stale(states)
+
+    def _pick_stale(self, states: dict[str, BatchState]) -> str | None:
+        """Look at a few claims only, from a start of our own: many idle ranks must not read all claims all the time."""
+        mine = set(self._in_flight.values())
+        claimed = [batch for batch, state in states.items() if state.claimed and batch not in mine]
+        start = self.progress.rank % len(claimed) if claimed else 0
+        for batch in (claimed[start:] + claimed[:start])[:_STALE_CHECKS]:
+            attempt = states[batch].attempt
+            if self._claims.is_stale(batch, attempt) and self._claims.take_over(batch, attempt):
+                self._count_help(batch, attempt + 1)
+                return batch
+        return None
+
+    def _count_help(self, batch: str, attempt: int) -> None:
+        self.progress.stolen_batches += self._batches[batch].rank != self.progress.rank
+        self.progress.retried_batches += attempt > 0
+
+    def _over(self) -> bool:
+        return all(self._claims.finished(state) for state in self._claims.survey(self._batches).values())
+
+    # -- copying ------------------------------------------------------------------------------------------------
+
+    def _copy_one(self, batch: BatchInfo) -> BatchOutcome:
+        released = threading.Event()
+
+        def landed() -> None:
+            if not released.is_set():
+                released.set()
+                self._network.release()
+
+        try:
+            return self._copy(batch, on_file=self._count_file, landed=landed, should_stop=self._stop.is_set)
+        finally:
+            landed()
+
+    def _count_file(self, raw_bytes: int, final_bytes: int) -> None:
+        with self._lock:
+            self.progress.files += 1
+            self.progress.raw_bytes += raw_bytes
+            self.progress.bytes += final_bytes
+
+    def _collect(self) -> None:
+        """Take in the batches that ended."""
+        for future in [future for future in self._in_flight if future.done()]:
+            batch, outcome = self._in_flight.pop(future), future.result()
+            if outcome.error is None:
+                self._claims.finish(batch, {"failed": outcome.failed})
+                self.progress.batches += 1
+                self.progress.failed.extend(outcome.failed)
+                continue
+            self._claims.release(batch, outcome.error.kind)
+            if outcome.error.kind in FATAL_KINDS | RANK_KINDS:
+                self._give_up(outcome.error)
+            elif not self._stop.is_set():
+                self.progress.error = _describe(outcome.error)
+
+    def _show(self, state: t.Literal["working", "waiting", "finished"]) -> None:
+        if self.progress.state != "failed":
+            self.progress.state = state
+
+    def _give_up(self, error: ClusterError) -> None:
+        self.progress.state = "failed"
+        self.progress.error = _describe(error)
+        self._stop.set()
+
+    # -- signs of life ------------------------------------------------------------------------------------------
+
+    def _beat(self) -> None:
+        while True:
+            self._tolerate(self._claims.heartbeat)
+            self._tolerate(self._report)
+            if self._tolerate(self._superseded, False):
+                self._give_up(ClusterError("superseded", "A newer run took over.", "Nothing to do."))
+            if self._deadline is not None and time.monotonic() > self._deadline:
+                self._give_up(
+                    ClusterError(
+                        "timeout", "The time for staging is over.", "Run again to copy the rest, or raise the timeout."
+                    )
+                )
+            if self._stop.wait(self._heartbeat_s):
+                return
+
+    def _superseded(self) -> bool:
+        return current_run_id(self._run.destination) not in (self._run.id, None)
+
+    def _report(self) -> None:
+        self.progress.beat += 1
+        self.progress.seconds = round(time.monotonic() - self._began, 3)
+        with self._lock:
+            self.progress.write(self._run)
+
+
+def _describe(error: ClusterError) -> dict[str, str]:
+    return {"kind": error.kind, "message": error.message, "remedy": error.remedy}
+
+
+__all__ = ["FATAL_KINDS", "RANK_KINDS", "BatchOutcome", "CopyBatch", "Worker"]

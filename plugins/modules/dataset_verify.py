@@ -1,0 +1,140 @@
+#!/usr/bin/python
+# Copyright (c) 2026 The hpcai.gpu_cluster developers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: dataset_verify
+short_description: Prove that a staged dataset equals its manifest
+description:
+  - Compares every file below O(destination) with the manifest and the receipts that M(hpcai.gpu_cluster.dataset_stage) left there.
+  - Works on any node that sees the destination; needs no access to the source.
+  - Changes nothing, except that O(report=true) writes C(.staging/staging.json) after a run.
+version_added: 0.1.0
+author: The hpcai.gpu_cluster developers (@hpcai)
+options:
+  destination:
+    description: Directory of the dataset.
+    type: path
+    required: true
+  content:
+    description:
+      - Read every file and compare its CRC-32 (the checksum of gzip's trailer, RFC 1952).
+      - Without it a file is trusted while its size and modification time are those noted when its content was checked.
+    type: bool
+    default: false
+  rank:
+    description: Which part of the files to look at, when several nodes share the work.
+    type: int
+    default: 0
+  world_size:
+    description: How many nodes share the work.
+    type: int
+    default: 1
+  threads:
+    description: Files looked at in parallel.
+    type: int
+    default: 16
+  report:
+    description: Write C(.staging/staging.json) and pack the receipts. Only while no worker is running.
+    type: bool
+    default: false
+  fail:
+    description: Fail when the dataset is not whole. Otherwise only say so in RV(verdict).
+    type: bool
+    default: true
+attributes:
+  check_mode:
+    support: full
+    description: Changes nothing in check mode.
+  diff_mode:
+    support: none
+    description: Says in RV(problems) what differs.
+  idempotent:
+    support: full
+    description: Only looks.
+seealso:
+  - module: hpcai.gpu_cluster.dataset_stage
+"""
+
+EXAMPLES = r"""
+- name: Prove the dataset from any node
+  hpcai.gpu_cluster.dataset_verify:
+    destination: /mnt/scratch/cosmoflow
+    content: true
+"""
+
+RETURN = r"""
+verdict:
+  description: V(ok), V(fail), or V(incomplete) when nothing was ever staged here.
+  type: str
+  returned: always
+total_files:
+  description: Files that the manifest names, in this rank's part.
+  type: int
+  returned: always
+verified_files:
+  description: Files that are what the manifest says.
+  type: int
+  returned: always
+verified_bytes:
+  description: Their bytes on disk.
+  type: int
+  returned: always
+extra_files:
+  description: Files below the destination that the manifest does not name. They are left alone.
+  type: int
+  returned: always
+problems:
+  description: What differs, by V(missing), V(altered), V(outdated) and V(foreign), with a count, names (20 at most) and a remedy.
+  type: list
+  elements: dict
+  returned: always
+manifest_digest:
+  description: SHA-256 of the manifest.
+  type: str
+  returned: always
+"""
+
+import typing as t
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_dataset import Dataset
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_report import explain
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec={
+            "destination": {"type": "path", "required": True},
+            "content": {"type": "bool", "default": False},
+            "rank": {"type": "int", "default": 0},
+            "world_size": {"type": "int", "default": 1},
+            "threads": {"type": "int", "default": 16},
+            "report": {"type": "bool", "default": False},
+            "fail": {"type": "bool", "default": True},
+        },
+        supports_check_mode=True,
+    )
+    params: dict[str, t.Any] = module.params
+    try:
+        dataset = Dataset.open(params["destination"])
+        result = dataset.verify(
+            content=params["content"], part=(params["rank"], params["world_size"]), threads=params["threads"]
+        )
+        if params["report"] and not module.check_mode:
+            dataset.write_report(result)
+    except ClusterError as error:
+        if params["fail"]:
+            module.fail_json(verdict="incomplete", **error.as_result())
+        module.exit_json(changed=False, verdict="incomplete", total_files=0, verified_files=0, problems=[], msg=str(error))
+    if params["fail"] and result["verdict"] != "ok":
+        module.fail_json(msg=explain(result), **result)
+    module.exit_json(changed=False, msg=explain(result), **result)
+
+
+if __name__ == "__main__":
+    main()

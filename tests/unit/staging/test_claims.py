@@ -1,0 +1,101 @@
+"""Claims of batches: one owner at a time, dead owners are replaced, nobody tries for ever."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_claims import Claims
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def two(tmp_path, clock):
+    return [Claims(str(tmp_path), owner, expiry_s=10, max_attempts=3, clock=clock) for owner in ("a", "b")]
+
+
+def test_only_one_owner_gets_a_claim(tmp_path) -> None:
+    owners = [Claims(str(tmp_path), str(number)) for number in range(16)]
+    barrier = threading.Barrier(len(owners))
+    won: list[str] = []
+
+    def race(claims: Claims) -> None:
+        barrier.wait()
+        for batch in range(50):
+            if claims.claim(f"b{batch}", 0):
+                won.append(f"b{batch}")
+
+    threads = [threading.Thread(target=race, args=(claims,)) for claims in owners]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(won) == sorted(f"b{batch}" for batch in range(50))
+
+
+def test_a_silent_owner_is_replaced_and_a_living_one_is_not(two, clock) -> None:
+    dead, idle = two
+    assert dead.claim("b", 0)
+    assert not idle.is_stale("b", 0), "the first look only starts the clock"
+    clock.now = 9
+    dead.heartbeat()
+    assert not idle.is_stale("b", 0), "a new heartbeat starts it again"
+    clock.now = 18
+    assert not idle.is_stale("b", 0)
+    clock.now = 19
+    assert idle.is_stale("b", 0)
+    assert idle.take_over("b", 0)
+    state = idle.survey(["b"])["b"]
+    assert (state.attempt, state.claimed, state.done) == (1, True, False)
+
+
+def test_only_one_idle_rank_takes_over(tmp_path, clock) -> None:
+    Claims(str(tmp_path), "dead").claim("b", 0)
+    idle = [Claims(str(tmp_path), str(number), expiry_s=10, clock=clock) for number in range(5)]
+    for claims in idle:
+        claims.is_stale("b", 0)
+    clock.now = 11
+    assert [claims.is_stale("b", 0) and claims.take_over("b", 0) for claims in idle] == [True, False, False, False, False]
+
+
+def test_a_released_batch_may_be_tried_again_but_not_for_ever(two) -> None:
+    first, second = two
+    for attempt in range(3):
+        claims = (first, second)[attempt % 2]
+        state = claims.survey(["b"])["b"]
+        assert claims.claimable(state)
+        assert claims.claim("b", state.attempt + 1)
+        claims.release("b", "partial")
+    state = first.survey(["b"])["b"]
+    assert not first.claimable(state)
+    assert first.finished(state)
+
+
+def test_the_first_result_stays(two) -> None:
+    slow, quick = two
+    slow.claim("b", 0)
+    quick.finish("b", {"failed": []})
+    slow.finish("b", {"failed": [{"name": "x"}]})
+    result = slow.result("b")
+    assert result is not None
+    assert result["owner"] == "b"
+    assert slow.survey(["b"])["b"].done
+
+
+def test_a_batch_nobody_touched_is_claimable(two) -> None:
+    state = two[0].survey(["b", "c"])["c"]
+    assert two[0].claimable(state)
+    assert not two[0].finished(state)
+    assert two[0].result("c") is None

@@ -1,0 +1,189 @@
+"""Ranks working on one run in threads: nothing is lost when one is slow, dies, or fails."""
+
+from __future__ import annotations
+
+import threading
+import time
+import typing as t
+
+import pytest
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._manifest import Blob, Manifest
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_claims import Claims
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_plan import plan_run
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_run import (
+    BatchInfo,
+    Run,
+    read_progress,
+    write_run,
+)
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_worker import BatchOutcome, Worker
+
+
+class Fleet:
+    """Ranks of one run whose copying is a function of (rank, batch)."""
+
+    def __init__(self, tmp_path, ranks: int, copy: t.Callable[[int, BatchInfo], BatchOutcome], files: int = 64) -> None:
+        blobs = [Blob(f"f{number:04d}", 1000 + number, "", f"e{number}", "", 0) for number in range(files)]
+        manifest = Manifest([{"url": "http://x/c", "prefix": ""}], blobs)
+        self.run, blobs_of = plan_run(
+            manifest,
+            range(files),
+            destination=str(tmp_path),
+            hosts=[f"gpu-{rank}" for rank in range(ranks)],
+            decompress=False,
+            bytes_per_second=1000.0,
+            batch_s=files * 1.2 / ranks / 8,
+        )
+        (tmp_path / ".staging" / "runs").mkdir(parents=True)
+        write_run(self.run, blobs_of)
+        self.copied: list[tuple[int, str]] = []
+        self._lock = threading.Lock()
+        self.workers = [self._worker(rank, copy) for rank in range(ranks)]
+
+    def _worker(self, rank: int, copy: t.Callable[[int, BatchInfo], BatchOutcome]) -> Worker:
+        def copy_batch(batch: BatchInfo, *, on_file, landed, should_stop) -> BatchOutcome:
+            outcome = copy(rank, batch)
+            landed()
+            if outcome.error is None:
+                with self._lock:
+                    self.copied.append((rank, batch.id))
+                for blob in self.run.batch_blobs(batch.id):
+                    on_file(blob.size, blob.size)
+            return outcome
+
+        claims = Claims(self.run.claims, f"rank{rank}", expiry_s=0.4)
+        return Worker(self.run, rank, f"gpu-{rank}", claims, copy_batch, heartbeat_s=0.05, poll_s=0.02)
+
+    def go(self, ranks: t.Iterable[int] | None = None) -> None:
+        threads = [threading.Thread(target=self.workers[rank].run) for rank in ranks or range(len(self.workers))]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(timeout=20)
+            assert not thread.is_alive(), "a rank did not end"
+
+    def copied_batches(self) -> list[str]:
+        return sorted(batch for _rank, batch in self.copied)
+
+
+def all_batches(run: Run) -> list[str]:
+    return sorted(batch.id for batch in run.batches)
+
+
+def test_every_batch_is_copied_once(tmp_path) -> None:
+    fleet = Fleet(tmp_path, 4, lambda _rank, _batch: BatchOutcome())
+    fleet.go()
+    assert fleet.copied_batches() == all_batches(fleet.run)
+    assert sum(rank.files for rank in read_progress(fleet.run)) == 64
+    assert {rank.state for rank in read_progress(fleet.run)} == {"finished"}
+
+
+def test_others_take_the_batches_of_a_slow_rank(tmp_path) -> None:
+    fleet = Fleet(tmp_path, 4, lambda rank, _batch: time.sleep(0.4 if rank == 0 else 0.02) or BatchOutcome())
+    fleet.go()
+    assert fleet.copied_batches() == all_batches(fleet.run)
+    by_slow = sum(rank == 0 for rank, _batch in fleet.copied)
+    assert by_slow <= 3, f"the slow rank still copied {by_slow} of its 8 batches"
+
+
+def test_the_share_of_a_rank_that_never_comes_is_copied(tmp_path) -> None:
+    fleet = Fleet(tmp_path, 4, lambda _rank, _batch: BatchOutcome())
+    fleet.go(ranks=[1, 2, 3])
+    assert fleet.copied_batches() == all_batches(fleet.run)
+
+
+def test_the_batch_of_a_rank_that_died_is_copied(tmp_path) -> None:
+    fleet = Fleet(tmp_path, 3, lambda _rank, _batch: BatchOutcome())
+    dead = Claims(fleet.run.claims, "dead")
+    assert dead.claim("r0000b00", 0)
+    assert dead.claim("r0000b01", 0)
+    fleet.go(ranks=[1, 2])
+    assert fleet.copied_batches() == all_batches(fleet.run)
+    assert sum(worker.progress.retried_batches for worker in fleet.workers) == 2
+
+
+def test_a_batch_that_fails_once_is_tried_again(tmp_path) -> None:
+    failed: set[str] = set()
+
+    def copy(_rank: int, batch: BatchInfo) -> BatchOutcome:
+        if batch.id not in failed:
+            failed.add(batch.id)
+            return BatchOutcome(error=ClusterError("partial", "One transfer failed.", "Try again."))
+        return BatchOutcome()
+
+    fleet = Fleet(tmp_path, 2, copy)
+    fleet.go()
+    assert fleet.copied_batches() == all_batches(fleet.run)
+
+
+def test_a_batch_that_always_fails_is_given_up(tmp_path) -> None:
+    def copy(_rank: int, batch: BatchInfo) -> BatchOutcome:
+        error = ClusterError("partial", "No.", "No.") if batch.id == "r0001b03" else None
+        return BatchOutcome(error=error)
+
+    fleet = Fleet(tmp_path, 2, copy)
+    fleet.go()
+    assert fleet.copied_batches() == [batch for batch in all_batches(fleet.run) if batch != "r0001b03"]
+
+
+@pytest.mark.parametrize("kind", ["auth_failed", "disk_full"])
+def test_an_error_that_trying_again_cannot_mend_stops_the_rank(tmp_path, kind: str) -> None:
+    def copy(rank: int, _batch: BatchInfo) -> BatchOutcome:
+        return BatchOutcome(error=ClusterError(kind, "Refused.", "Do this.") if rank == 0 else None)
+
+    fleet = Fleet(tmp_path, 3, copy)
+    fleet.go()
+    assert fleet.copied_batches() == all_batches(fleet.run), "the others must take over"
+    progress = read_progress(fleet.run)[0]
+    assert progress.state == "failed"
+    assert progress.error == {"kind": kind, "message": "Refused.", "remedy": "Do this."}
+
+
+def test_failed_files_are_kept_with_the_batch(tmp_path) -> None:
+    failure = {"name": "f0001", "kind": "corrupt", "message": "The checksum differs."}
+    fleet = Fleet(tmp_path, 1, lambda _rank, batch: BatchOutcome(failed=[failure] if batch.id == "r0000b00" else []))
+    fleet.go()
+    result = Claims(fleet.run.claims, "reader").result("r0000b00")
+    assert result is not None
+    assert result["failed"] == [failure]
+
+
+def test_a_newer_run_stops_the_workers(tmp_path) -> None:
+    fleet = Fleet(tmp_path, 1, lambda _rank, _batch: time.sleep(0.1) or BatchOutcome())
+    (tmp_path / ".staging" / "current").write_text('{"run": "another"}')
+    fleet.go()
+    assert fleet.workers[0].progress.error is not None
+    assert fleet.workers[0].progress.error["kind"] == "superseded"
+
+
+def test_the_deadline_ends_the_rank(tmp_path) -> None:
+    fleet = Fleet(tmp_path, 1, lambda _rank, _batch: time.sleep(0.2) or BatchOutcome())
+    fleet.workers[0]._deadline = time.monotonic() + 0.3
+    fleet.go()
+    assert fleet.workers[0].progress.error is not None
+    assert fleet.workers[0].progress.error["kind"] == "timeout"
+
+
+def test_the_network_is_used_while_the_last_files_are_inflated(tmp_path) -> None:
+    """Two batches overlap when the first says that its bytes are here."""
+    running = 0
+    most = 0
+    lock = threading.Lock()
+
+    def copy_batch(batch: BatchInfo, *, on_file, landed, should_stop) -> BatchOutcome:
+        nonlocal running, most
+        with lock:
+            running += 1
+            most = max(most, running)
+        time.sleep(0.02)
+        landed()
+        time.sleep(0.1)
+        with lock:
+            running -= 1
+        return BatchOutcome()
+
+    fleet = Fleet(tmp_path, 1, lambda _rank, _batch: BatchOutcome())
+    worker = Worker(fleet.run, 0, "gpu-0", Claims(fleet.run.claims, "x"), copy_batch, heartbeat_s=0.05, poll_s=0.02)
+    worker.run()
+    assert 2 <= most <= 3
