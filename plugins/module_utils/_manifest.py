@@ -42,7 +42,7 @@ class Blob(t.NamedTuple):
 
 
 class Manifest:
-    """What there is to stage: ``sources`` (``url``, ``prefix``, never a SAS) and ``blobs`` in the order of their names."""
+    """What there is to stage: ``sources`` (``url``, ``prefix``, never a SAS) and ``blobs`` in the order of names."""
 
     def __init__(self, sources: t.Iterable[t.Mapping[str, t.Any]], blobs: t.Iterable[Blob]) -> None:
         self.sources = [{"url": str(source["url"]), "prefix": str(source.get("prefix") or "")} for source in sources]

@@ -1,0 +1,388 @@
+# Copyright (c) 2026 The hpcai.gpu_cluster developers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+# Private to the collection: it may change without notice.
+"""List blobs over the REST interface of Azure Blob storage, with nothing but the standard library.
+
+A listing is whole or it is an error: a page that does not end as a page must, or whose blobs cannot all be read, is
+fetched again and finally refused. No message holds the query part of a URL, which may be a SAS.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import socket
+import ssl
+import threading
+import time
+import typing as t
+import urllib.parse
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob_page import (
+    Page,
+    PageError,
+    next_marker,
+    parse_page,
+)
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob_refusal import refusal
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._manifest import Blob, Manifest, collector_paused
+
+# Names that XML cannot hold come percent-encoded from 2021-02-12 on; Azurite 3.35 knows this version as Azure does.
+API_VERSION = "2023-11-03"
+PAGE_SIZE = 5000  # the service's own maximum
+# Only this many virtual directories are listed side by side; with more, half-filled last pages would cost more LIST
+# calls than the parallelism is worth.
+MAX_DIRECTORIES = 128
+_MAX_DESCENT = 4
+_RETRIED = frozenset((408, 429, 500, 502, 503, 504))
+_FIRST_PAUSE_S = 0.25
+_IMDS = "http://169.254.169.254/metadata/identity/oauth2/token"
+_STORAGE_RESOURCE = "https://storage.azure.com/"
+
+
+class _Limits(t.NamedTuple):
+    page_size: int
+    timeout_s: float  # without a byte from the endpoint
+    retries: int  # per page
+    deadline_s: float  # per page, retries and pauses included
+
+
+def list_blobs(
+    url: str,
+    prefix: str = "",
+    sas: str = "",
+    token: str = "",
+    *,
+    page_size: int = PAGE_SIZE,
+    timeout_s: float = 30,
+    retries: int = 4,
+    deadline_s: float = 60,
+) -> t.Iterator[Blob]:
+    """All blobs of a container whose names begin with ``prefix``, names as in the container, in the service's order.
+
+    ``url`` is that of the container. Directories and snapshots are left out. An endpoint that does not serve a page
+    within ``deadline_s`` ends the listing with ``unreachable``.
+    """
+    listing = _Listing(url, sas, token, _Limits(page_size, timeout_s, retries, deadline_s))
+    with contextlib.closing(listing):
+        for page in listing.pages(prefix):
+            yield from page.blobs
+
+
+def build_manifest(
+    sources: t.Sequence[t.Mapping[str, t.Any]],
+    *,
+    token: str = "",
+    page_size: int = PAGE_SIZE,
+    timeout_s: float = 30,
+    retries: int = 4,
+    deadline_s: float = 60,
+    threads: int = 8,
+) -> Manifest:
+    """List every source once and join them to one dataset.
+
+    A source has ``url`` (container), ``prefix`` (a directory in it, with or without slashes around) and ``sas``; where
+    it has no SAS, ``token`` is sent. Names are relative to the directory. Sources, and the virtual directories of a
+    large source, are listed in parallel. The caller still has to pass the names to ``check_names``.
+    """
+    if not sources:
+        raise ClusterError("bad_input", "There is no source to list.", "Give at least one source with its url.")
+    limits = _Limits(page_size, timeout_s, retries, deadline_s)
+    plain = [
+        {"url": str(source["url"]).rstrip("/"), "prefix": directory_prefix(str(source.get("prefix") or ""))}
+        for source in sources
+    ]
+    secrets = [str(source.get("sas") or "") for source in sources]
+    jobs = [
+        _Job(index, source["url"], source["prefix"], source["prefix"], sas, "" if sas else token, True)
+        for index, (source, sas) in enumerate(zip(plain, secrets))
+    ]
+    with collector_paused():
+        blobs = _Crew(limits, threads).list_all(jobs)
+    counts = [0] * len(plain)
+    for blob in blobs:
+        counts[blob.source] += 1
+    for source, count in zip(plain, counts):
+        if not count:
+            raise _nothing_there(source["url"], source["prefix"])
+    return Manifest(plain, blobs)
+
+
+def directory_prefix(prefix: str) -> str:
+    """A source's prefix as the service wants it: ``/train`` and ``train/`` both mean the directory ``train/``."""
+    stripped = prefix.strip("/")
+    return f"{stripped}/" if stripped else ""
+
+
+def managed_identity_token(client_id: str = "", *, endpoint: str = _IMDS, timeout_s: float = 5) -> str:
+    """A bearer token for storage from the instance metadata service; ``client_id`` picks a user-assigned identity."""
+    query = {"api-version": "2018-02-01", "resource": _STORAGE_RESOURCE}
+    if client_id:
+        query["client_id"] = client_id
+    parts = urllib.parse.urlsplit(endpoint)
+    remedy = "Assign a managed identity with the role 'Storage Blob Data Reader' to this machine, or give a SAS."
+    connection = http.client.HTTPConnection(parts.netloc, timeout=timeout_s)
+    try:
+        connection.request("GET", f"{parts.path}?{urllib.parse.urlencode(query)}", headers={"Metadata": "true"})
+        response = connection.getresponse()
+        body = response.read(1 << 20)
+        if response.status != 200:
+            raise ClusterError(
+                "auth_failed", f"The instance metadata service gave no token (HTTP {response.status}).", remedy
+            )
+        return str(json.loads(body)["access_token"])
+    except (OSError, http.client.HTTPException) as exc:
+        raise ClusterError("auth_failed", f"No instance metadata service answered ({_why(exc)}).", remedy) from exc
+    except (ValueError, KeyError, TypeError) as exc:
+        raise ClusterError("auth_failed", "The instance metadata service's answer holds no token.", remedy) from exc
+    finally:
+        connection.close()
+
+
+class _Job(t.NamedTuple):
+    """A prefix to list to its end. ``base`` is the part of its names that the dataset does not keep."""
+
+    source: int
+    url: str
+    prefix: str
+    base: str
+    sas: str
+    token: str
+    may_split: bool
+
+
+class _Crew:
+    """Lists sources and their virtual directories with a pool of threads; the first error stops them all."""
+
+    def __init__(self, limits: _Limits, threads: int) -> None:
+        self._limits = limits
+        self._threads = max(threads, 1)
+        self._stop = threading.Event()
+
+    def list_all(self, jobs: t.Iterable[_Job]) -> list[Blob]:
+        blobs: list[Blob] = []
+        pool = ThreadPoolExecutor(max_workers=self._threads, thread_name_prefix="list")
+        try:
+            pending = {pool.submit(self._run, job) for job in jobs}
+            while pending:
+                done, pending = wait(pending, return_when=FIRST_COMPLETED)
+                for future in done:
+                    found, more = future.result()
+                    blobs += found
+                    pending |= {pool.submit(self._run, job) for job in more}
+            return blobs
+        finally:
+            self._stop.set()
+            pool.shutdown(wait=True, cancel_futures=True)
+
+    def _run(self, job: _Job) -> tuple[list[Blob], list[_Job]]:
+        """One page tells most containers whole; a larger one is split into its virtual directories if it has some."""
+        with contextlib.closing(_Listing(job.url, job.sas, job.token, self._limits, self._stop)) as listing:
+            blobs: list[Blob] = []
+            for page in listing.pages(job.prefix):
+                if page.next_marker and job.may_split and not blobs:
+                    level = self._find_directories(listing, job.prefix)
+                    if level.prefixes:
+                        more = [job._replace(prefix=prefix, may_split=False) for prefix in level.prefixes]
+                        return _own_names(level.blobs, job), more
+                blobs += _own_names(page.blobs, job)
+            return blobs, []
+
+    @staticmethod
+    def _find_directories(listing: _Listing, prefix: str) -> Page:
+        """The virtual directories below ``prefix`` and the blobs beside them, or none where that would not help."""
+        for _depth in range(_MAX_DESCENT):
+            level = listing.page(prefix, "/", MAX_DIRECTORIES)
+            if level.next_marker or not level.prefixes:
+                break
+            if len(level.prefixes) > 1:
+                return level
+            if level.blobs:
+                break
+            prefix = level.prefixes[0]
+        return Page([], [], "")
+
+
+class _Listing:
+    """One keep-alive connection to one container."""
+
+    def __init__(self, url: str, sas: str, token: str, limits: _Limits, stop: threading.Event | None = None) -> None:
+        parts = urllib.parse.urlsplit(url)
+        if parts.query or parts.fragment:
+            raise ClusterError(
+                "bad_input", "The URL of a source carries a query part.", "Give the SAS in its own option."
+            )
+        if parts.scheme not in ("http", "https") or not parts.netloc or not parts.path.strip("/"):
+            raise ClusterError(
+                "bad_input",
+                f"{url!r} is not the URL of a container.",
+                "Give it as https://ACCOUNT.blob.core.windows.net/CONTAINER.",
+            )
+        self._place = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path.rstrip('/')}"
+        self._path = urllib.parse.quote(parts.path.rstrip("/"), safe="/%$-_.~")
+        self._sas = sas.strip().lstrip("?&")
+        self._limits = limits
+        self._headers = {"x-ms-version": API_VERSION, "Accept": "application/xml"}
+        if token:
+            self._headers["Authorization"] = f"Bearer {token}"
+        kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+        self._connection = kind(parts.netloc, timeout=limits.timeout_s)
+        self._asked = ""  # the request that was sent ahead and whose answer is still to be read
+        self._stop = stop or threading.Event()
+
+    def close(self) -> None:
+        self._hang_up()
+
+    def pages(self, prefix: str) -> t.Iterator[Page]:
+        """All pages. While one is read here, the service already works on the next."""
+        marker = ""
+        while True:
+            body = self._fetch(self._target(prefix, marker))
+            following = next_marker(body)
+            if following and following == marker:
+                raise self._incomplete("every page names the same marker")
+            if following:
+                self._ask_ahead(self._target(prefix, following))
+            yield self._parse(body)
+            if not following:
+                return
+            marker = following
+
+    def page(self, prefix: str, delimiter: str, page_size: int) -> Page:
+        """The first page of one level of virtual directories."""
+        return self._parse(self._fetch(self._target(prefix, "", delimiter, page_size)))
+
+    def _target(self, prefix: str, marker: str, delimiter: str = "", page_size: int = 0) -> str:
+        query = {"restype": "container", "comp": "list", "include": "metadata"}
+        query["maxresults"] = str(page_size or self._limits.page_size)
+        optional = {"prefix": prefix, "delimiter": delimiter, "marker": marker}
+        query.update({key: text for key, text in optional.items() if text})
+        target = f"{self._path}?{urllib.parse.urlencode(query)}"
+        return f"{target}&{self._sas}" if self._sas else target
+
+    def _fetch(self, target: str) -> bytes:
+        """The body of one whole page, asked for again after a passing fault until retries or time run out."""
+        deadline = time.monotonic() + self._limits.deadline_s
+        pause, attempt = _FIRST_PAUSE_S, 0
+        while True:
+            try:
+                status, body = self._exchange(target, deadline)
+                if status == 200:
+                    next_marker(body)  # a page without its end is a fault like any other
+                    return body
+                failure = refusal(self._place, status, body, self._sas)
+                if status not in _RETRIED:
+                    raise failure
+            except PageError as exc:
+                failure = self._incomplete(str(exc))
+            except http.client.InvalidURL:
+                # Its text quotes the target with the SAS.
+                raise ClusterError(
+                    "bad_input", "The SAS or the URL holds a control character.", "Copy them again without line breaks."
+                ) from None
+            except ssl.SSLCertVerificationError as exc:
+                raise self._unreachable(exc) from None
+            except (OSError, http.client.HTTPException) as exc:
+                failure = self._unreachable(exc)
+            self._hang_up()
+            attempt += 1
+            if attempt > self._limits.retries or time.monotonic() + pause >= deadline or self._stop.wait(pause):
+                raise failure
+            pause *= 2
+
+    def _ask_ahead(self, target: str) -> None:
+        """Send a request whose answer ``_fetch`` will read. A failure shows there, where it is retried."""
+        try:
+            self._connection.request("GET", target, headers=self._headers)
+            self._asked = target
+        except (OSError, http.client.HTTPException):
+            self._hang_up()
+
+    def _hang_up(self) -> None:
+        self._connection.close()
+        self._asked = ""
+
+    def _parse(self, body: bytes) -> Page:
+        try:
+            return parse_page(body)
+        except PageError as exc:
+            raise self._incomplete(str(exc)) from exc
+
+    def _exchange(self, target: str, deadline: float) -> tuple[int, bytes]:
+        left = max(min(self._limits.timeout_s, deadline - time.monotonic()), 0.001)
+        self._connection.timeout = left
+        if self._connection.sock is not None:
+            self._connection.sock.settimeout(left)
+        if self._asked != target:
+            if self._asked:
+                self._hang_up()
+            self._connection.request("GET", target, headers=self._headers)
+        self._asked = ""
+        response = self._connection.getresponse()
+        chunks: list[bytes] = []
+        for chunk in iter(lambda: response.read1(1 << 20), b""):
+            chunks.append(chunk)
+            if time.monotonic() > deadline:
+                raise socket.timeout("the answer came too slowly")
+        response.close()  # read1 leaves it open, and an open answer blocks the connection for the next request
+        body = b"".join(chunks)
+        announced = response.getheader("Content-Length")
+        if announced is not None and announced.isdigit() and int(announced) != len(body):
+            raise http.client.IncompleteRead(b"", int(announced) - len(body))
+        return response.status, body
+
+    def _unreachable(self, exc: Exception) -> ClusterError:
+        return ClusterError(
+            "unreachable",
+            f"{self._place} does not answer ({_why(exc)}).",
+            "Check the URL, name resolution, routes and the storage firewall from this machine, then run again.",
+        )
+
+    def _incomplete(self, why: str) -> ClusterError:
+        return ClusterError(
+            "unreachable",
+            f"The listing of {self._place} is incomplete: {why}.",
+            "Check what stands between this machine and the storage account (proxy, gateway), then run again.",
+        )
+
+
+def _own_names(blobs: list[Blob], job: _Job) -> list[Blob]:
+    cut, source, make = len(job.base), job.source, Blob._make
+    return [make((name[cut:], size, md5, etag, enc, source)) for name, size, md5, etag, enc, _ in blobs]
+
+
+def _nothing_there(url: str, prefix: str) -> ClusterError:
+    if prefix:
+        return ClusterError(
+            "not_found", f"There is no blob below {prefix!r} in {url}.", "Check the prefix: it is case-sensitive."
+        )
+    return ClusterError("no_match", f"The container {url} is empty.", "Check the URL of the container.")
+
+
+def _why(exc: Exception) -> str:
+    if isinstance(exc, socket.timeout):
+        return "no answer in time"
+    if isinstance(exc, socket.gaierror):
+        return "its name cannot be resolved"
+    if isinstance(exc, http.client.IncompleteRead):
+        return "the answer was cut short"
+    if isinstance(exc, ssl.SSLError):
+        return f"TLS: {exc.reason or 'handshake failed'}"
+    if isinstance(exc, OSError) and exc.strerror:
+        return exc.strerror
+    return type(exc).__name__
+
+
+__all__ = [
+    "API_VERSION",
+    "MAX_DIRECTORIES",
+    "PAGE_SIZE",
+    "build_manifest",
+    "directory_prefix",
+    "list_blobs",
+    "managed_identity_token",
+]

@@ -1,0 +1,137 @@
+# Copyright (c) 2026 The hpcai.gpu_cluster developers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+# Private to the collection: it may change without notice.
+"""Read one page of a List Blobs answer.
+
+A page of 5,000 blobs is some 3.5 MB of XML, a large dataset has hundreds of them, and a DOM costs ten times what the
+rest of a listing does. The service writes the properties of all blobs of a page in one order, so the first blob of a
+page is made into a regular expression that reads them all. Where that does not find every blob of the page, each is
+read by itself, in any order. Either way the number of blobs read must equal the number of blobs in the page.
+"""
+
+from __future__ import annotations
+
+import functools
+import html
+import re
+import typing as t
+import urllib.parse
+
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._manifest import Blob
+
+_WANTED = ("Content-Length", "Content-MD5", "Etag", "Content-Encoding")
+_ELEMENT = re.compile(r"<([\w-]+)(?: [^<>]*)?(?:/>|>([^<]*)</\1>)")
+_NAME = re.compile(r'<Name(?: Encoded="(true|false)")?>([^<]*)</Name>')
+_METADATA = re.compile(r"<Metadata>.*?</Metadata>", re.DOTALL)
+_PREFIX = re.compile(r'<BlobPrefix><Name(?: Encoded="(true|false)")?>([^<]*)</Name>')
+_MARKER = re.compile(r"<NextMarker(?: ?/>|>([^<]*)</NextMarker>)")
+_FOLDER_STUB = re.compile(r"<hdi_isfolder>\s*true\s*</hdi_isfolder>", re.IGNORECASE)
+
+
+class PageError(Exception):
+    """The page is cut short or not what the service documents. The text says which."""
+
+
+class Page(t.NamedTuple):
+    """``blobs`` under their names in the container, virtual directories (``prefixes``), and the next page's marker."""
+
+    blobs: list[Blob]
+    prefixes: list[str]
+    next_marker: str
+
+
+def next_marker(body: bytes) -> str:
+    """Where the next page begins, "" after the last one; ``PageError`` where the page's end is missing."""
+    tail = body[body.rfind(b"<NextMarker") :]
+    try:
+        text = tail.decode("utf-8")
+    except UnicodeDecodeError as exc:
+        raise PageError("a page is not UTF-8") from exc
+    marker = _MARKER.match(text)
+    if not text.rstrip().endswith("</EnumerationResults>") or marker is None:
+        raise PageError("a page does not end as a page must")
+    return html.unescape(marker.group(1) or "")
+
+
+def parse_page(body: bytes) -> Page:
+    """Read a page or raise ``PageError``; never fewer blobs than the page has, directories and snapshots excepted."""
+    marker = next_marker(body)
+    try:
+        text = body.decode("utf-8-sig")
+    except UnicodeDecodeError as exc:
+        raise PageError("a page is not UTF-8") from exc
+    count = text.count("<Blob>")
+    blobs = _read_alike(text, count)
+    if blobs is None:
+        blobs = _read_each(text, count)
+    prefixes = [_decode(name, encoded) for encoded, name in _PREFIX.findall(text)] if "<BlobPrefix>" in text else []
+    return Page(blobs, prefixes, marker)
+
+
+def _read_alike(text: str, count: int) -> list[Blob] | None:
+    """All blobs by the layout of the first, or None where they need a closer look."""
+    if not count:
+        return []
+    if "<Metadata>" in text or "<ResourceType>" in text or "<Snapshot>" in text or ' Encoded="' in text:
+        return None
+    start = text.index("<Blob>")
+    first = text[start : text.index("</Blob>", start)]
+    tags = tuple(match.group(1) for match in _ELEMENT.finditer(first[first.find("<Properties>") :]))
+    if not first.startswith("<Blob><Name>") or not all(tags.count(tag) == 1 for tag in _WANTED):
+        return None
+    pattern, order = _layout(tags)
+    found = pattern.findall(text)
+    if len(found) != count:
+        return None
+    length, md5, etag, encoding = (order.index(tag) + 1 for tag in _WANTED)
+    make = Blob._make
+    if "&" in text:
+        unescape = html.unescape
+        return [
+            make((unescape(row[0]), int(row[length]), row[md5], unescape(row[etag]), unescape(row[encoding]), 0))
+            for row in found
+        ]
+    return [make((row[0], int(row[length]), row[md5], row[etag], row[encoding], 0)) for row in found]
+
+
+@functools.lru_cache(maxsize=16)
+def _layout(tags: tuple[str, ...]) -> tuple[re.Pattern[str], tuple[str, ...]]:
+    """The expression for properties in this order, up to the last one wanted, and the order of its groups."""
+    last = max(tags.index(tag) for tag in _WANTED)
+    parts = ["<Blob><Name>([^<]*)</Name><Properties>"]
+    for tag in tags[: last + 1]:
+        text = r"(\d+)" if tag == "Content-Length" else "([^<]*)" if tag in _WANTED else "[^<]*"
+        parts.append(f"<{tag}>{text}</{tag}>" if tag == "Content-Length" else f"<{tag}(?:>{text}</{tag}>| ?/>)")
+    return re.compile("".join(parts)), tuple(tag for tag in tags[: last + 1] if tag in _WANTED)
+
+
+def _read_each(text: str, count: int) -> list[Blob]:
+    blobs: list[Blob] = []
+    pieces = text.split("<Blob>")[1:]
+    for piece in pieces:
+        entry, closed, _rest = piece.partition("</Blob>")
+        name = _NAME.match(entry)
+        if not closed or name is None:
+            raise PageError("an entry of a page cannot be read")
+        # Metadata are the user's own words: they must not be taken for properties.
+        properties = dict(_ELEMENT.findall(_METADATA.sub("", entry)))
+        if "Snapshot" in properties or properties.get("ResourceType") == "directory" or _FOLDER_STUB.search(entry):
+            count -= 1
+            continue
+        if not properties.get("Content-Length", "").isdigit():
+            raise PageError("an entry of a page has no size")
+        md5, etag, encoding = (html.unescape(properties.get(tag, "")) for tag in _WANTED[1:])
+        full = _decode(name.group(2), name.group(1) or "")
+        blobs.append(Blob(full, int(properties["Content-Length"]), md5, etag, encoding))
+    if len(blobs) != count:
+        raise PageError("not every entry of a page could be read")
+    return blobs
+
+
+def _decode(name: str, encoded: str) -> str:
+    plain = html.unescape(name)
+    return urllib.parse.unquote(plain) if encoded == "true" else plain
+
+
+__all__ = ["Page", "PageError", "next_marker", "parse_page"]
