@@ -1,0 +1,288 @@
+# Copyright (c) 2026 The hpcai.gpu_cluster developers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+# Private to the collection: it may change without notice.
+"""From a copy that somebody wants to AzCopy's arguments and environment. Nothing is run here."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+import typing as t
+
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._storage import (
+    BlobUrl,
+    clean_sas,
+    is_url,
+    join_sas,
+    parse_blob_url,
+    split_sas,
+)
+
+# One argument may have MAX_ARG_STRLEN = 131072 bytes with its final NUL (execve(2)); longer ones fail with E2BIG.
+MAX_ARGUMENT_BYTES = 131_071
+# AzCopy's own block size. A block must fit into one second of the cap, or every transfer fails
+# ("request size greater than pacer target", AzCopy 10.32.2).
+DEFAULT_BLOCK_BYTES = 8 * 1024 * 1024
+SMALLEST_BLOCK_BYTES = 4096
+
+# `identity` -> AZCOPY_AUTO_LOGIN_TYPE
+IDENTITIES = {"none": "", "msi": "MSI", "azcli": "AZCLI", "workload": "WORKLOAD", "spn": "SPN"}
+
+
+@dataclasses.dataclass(frozen=True)
+class CopyRequest:
+    """One copy between a blob container and a local directory.
+
+    The *contents* of ``source`` (container, prefix, or directory) land in ``destination``. ``include_pattern`` is None
+    for everything; '' is a share without files and refused, because AzCopy would take it as "everything".
+    ``file_list`` holds paths relative to ``source``; with ``processes`` > 1 it is split over that many AzCopy processes,
+    each with its part of ``cap_mbps`` and ``concurrency``.
+    """
+
+    azcopy: str
+    source: str
+    destination: str
+    sas: str = dataclasses.field(default="", repr=False)
+    recursive: bool = True
+    include_pattern: str | None = None
+    file_list: list[str] | None = None
+    decompress: bool = False
+    check_md5: str = "FailIfDifferent"
+    put_md5: bool = False
+    content_encoding: str = ""
+    overwrite: str = "true"
+    cap_mbps: float = 0
+    block_size_mib: float = 0
+    concurrency: int = 0
+    log_dir: str = ""
+    plan_dir: str = ""
+    log_level: str = "ERROR"
+    processes: int = 1
+    expected_files: int | None = None
+    expected_bytes: int | None = None
+    identity: str = "none"
+    identity_client_id: str = ""
+    preserve_symlinks: bool = False
+    dry_run: bool = False
+
+    @property
+    def is_download(self) -> bool:
+        return is_url(self.source)
+
+    @property
+    def remote(self) -> BlobUrl:
+        """The side that is a Blob URL, without a SAS."""
+        return parse_blob_url(split_sas(self.source if self.is_download else self.destination)[0])
+
+    @property
+    def local(self) -> str:
+        """The side that is a local path."""
+        return self.destination if self.is_download else self.source
+
+    @property
+    def token(self) -> str:
+        """The SAS: ``sas``, or what came inside the URL."""
+        return clean_sas(self.sas) or split_sas(self.source if self.is_download else self.destination)[1]
+
+
+def check_request(request: CopyRequest) -> None:
+    """Refuse what cannot work, or what AzCopy would silently do differently."""
+    if is_url(request.source) == is_url(request.destination):
+        raise ClusterError(
+            "bad_input",
+            "Exactly one of source and destination has to be a blob URL (https://…), the other one a local path.",
+            "Copies between two accounts or two local directories are not offered here.",
+        )
+    _ = (request.remote, request.token)  # both raise when they are malformed
+    if not os.path.isabs(request.local):
+        raise ClusterError("bad_input", f"The local path `{request.local}` is relative.", "Give an absolute path.")
+    if request.include_pattern is not None:
+        _check_pattern(request.include_pattern)
+    if request.file_list is not None:
+        _check_file_list(request.file_list)
+        if request.include_pattern is not None:
+            raise ClusterError(
+                "bad_input", "Both include_pattern and file_list are given.", "Choose one way to name the files."
+            )
+    if request.decompress and not request.is_download:
+        raise ClusterError("bad_input", "decompress works for downloads only.", "Remove it for an upload.")
+    if request.content_encoding and request.is_download:
+        raise ClusterError("bad_input", "content_encoding is set at upload only.", "Remove it for a download.")
+    if request.identity not in IDENTITIES:
+        raise ClusterError(
+            "bad_input", f"The identity `{request.identity}` is unknown.", f"Choose one of {', '.join(IDENTITIES)}."
+        )
+    if request.cap_mbps < 0 or request.block_size_mib < 0 or request.concurrency < 0 or request.processes < 1:
+        raise ClusterError(
+            "bad_input",
+            "cap_mbps, block_size_mib and concurrency must not be negative, and processes must be at least 1.",
+            "Use 0 for AzCopy's own choice.",
+        )
+    _ = block_size_mib(request)
+
+
+def _check_pattern(pattern: str) -> None:
+    if not pattern.strip("; "):
+        raise ClusterError(
+            "bad_input",
+            "include_pattern is empty, and AzCopy takes an empty pattern as no filter: it would copy everything.",
+            "Skip the copy for a share without files, or leave the option out to copy all files on purpose.",
+        )
+    if len(os.fsencode(pattern)) > MAX_ARGUMENT_BYTES - len("--include-pattern="):
+        raise ClusterError(
+            "bad_input",
+            f"include_pattern has {len(pattern)} characters, more than Linux accepts in one argument.",
+            "Use file_list instead.",
+        )
+    if "," in pattern and ";" not in pattern:
+        pieces = pattern.split(",")
+        if len(pieces) > 1 and all("*" in piece or "?" in piece for piece in pieces):
+            raise ClusterError(
+                "bad_input",
+                "include_pattern joins patterns with commas. AzCopy splits at `;` only: this would match nothing.",
+                "Join the patterns with `;`.",
+            )
+
+
+def _check_file_list(names: t.Sequence[str]) -> None:
+    if not names:
+        raise ClusterError(
+            "bad_input",
+            "file_list is empty.",
+            "Skip the copy for a share without files, or leave the option out to copy all files on purpose.",
+        )
+    for name in names:
+        if not name or "\n" in name or "\r" in name or name.startswith("/") or ".." in name.split("/"):
+            raise ClusterError(
+                "bad_input",
+                f"The entry {name!r} of file_list cannot be copied: it is empty, absolute, holds `..` or a line break.",
+                "List paths relative to the source, one per entry.",
+            )
+
+
+def block_size_mib(request: CopyRequest) -> float:
+    """The block size to ask for in MiB; 0 leaves AzCopy's own (8 MiB) alone.
+
+    A cap of X Mb/s passes X * 125000 bytes each second, and a block may not be larger than that.
+    """
+    per_second = request.cap_mbps * 125_000
+    if request.block_size_mib:
+        if request.cap_mbps and request.block_size_mib * 1024 * 1024 > per_second:
+            raise ClusterError(
+                "bad_input",
+                f"Blocks of {request.block_size_mib} MiB do not pass a cap of {request.cap_mbps} Mb/s: every transfer "
+                "would fail.",
+                f"Use blocks of at most {per_second / 1024 / 1024:.3f} MiB, or leave block_size_mib out.",
+            )
+        return request.block_size_mib
+    if not request.cap_mbps or per_second >= DEFAULT_BLOCK_BYTES:
+        return 0
+    if per_second < SMALLEST_BLOCK_BYTES:
+        raise ClusterError(
+            "bad_input",
+            f"A cap of {request.cap_mbps} Mb/s is too low for AzCopy to send anything.",
+            "Use 0.1 Mb/s or more, or 0 for no cap.",
+        )
+    return float(2 ** math.floor(math.log2(per_second)) / (1024 * 1024))
+
+
+def build_argv(request: CopyRequest, *, list_file: str = "") -> list[str]:
+    """The command line. It holds the SAS: never log it. ``list_file`` is the path that ``file_list`` was written to."""
+    remote = str(request.remote)
+    url = join_sas(remote if request.recursive or not request.is_download else f"{remote}/*", request.token)
+    argv = [request.azcopy, "copy"]
+    if request.is_download:
+        argv += [url, request.destination, "--from-to", "BlobLocal", "--check-md5", request.check_md5]
+    else:
+        argv += [request.source, url, "--from-to", "LocalBlob"]
+    argv += ["--output-type", "json", "--log-level", request.log_level, "--overwrite", request.overwrite]
+    if request.recursive:
+        # Without this AzCopy adds the last part of the source to the destination; with a trailing /* instead,
+        # a prefix that does not exist would look like success.
+        argv += ["--recursive", "--as-subdir=false"]
+    if request.include_pattern is not None:
+        argv += ["--include-pattern", request.include_pattern]
+    if list_file:
+        argv += ["--list-of-files", list_file]
+    if request.decompress:
+        argv += ["--decompress"]
+    if request.put_md5 and not request.is_download:
+        argv += ["--put-md5"]
+    if request.content_encoding:
+        argv += ["--content-encoding", request.content_encoding]
+    if request.cap_mbps:
+        argv += ["--cap-mbps", f"{request.cap_mbps:g}"]
+    block = block_size_mib(request)
+    if block:
+        argv += ["--block-size-mb", f"{block:.10g}"]
+    if request.dry_run:
+        argv += ["--dry-run"]
+    return argv
+
+
+def build_environment(request: CopyRequest, base: t.Mapping[str, str]) -> dict[str, str]:
+    """The environment: what the caller has, without settings of AzCopy that would change the copy behind our back."""
+    environment = {name: value for name, value in base.items() if not name.startswith("AZCOPY_") or name in _KEPT}
+    environment.update(LC_ALL="C", AZCOPY_DISABLE_SYSLOG="true", AZCOPY_DOWNLOAD_TO_TEMP_PATH="true")
+    if request.log_dir:
+        environment["AZCOPY_LOG_LOCATION"] = request.log_dir
+    if request.plan_dir:
+        environment["AZCOPY_JOB_PLAN_LOCATION"] = request.plan_dir
+    if request.concurrency:
+        environment["AZCOPY_CONCURRENCY_VALUE"] = str(request.concurrency)
+    if IDENTITIES[request.identity] and not request.token:
+        environment["AZCOPY_AUTO_LOGIN_TYPE"] = IDENTITIES[request.identity]
+        if request.identity_client_id:
+            name = "AZCOPY_MSI_CLIENT_ID" if request.identity == "msi" else "AZCOPY_SPA_APPLICATION_ID"
+            environment[name] = request.identity_client_id
+    return environment
+
+
+# Who to log in as is the node's business; how to copy is ours.
+_KEPT = frozenset(
+    (
+        "AZCOPY_ACTIVE_DIRECTORY_ENDPOINT",
+        "AZCOPY_BUFFER_GB",
+        "AZCOPY_MSI_RESOURCE_STRING",
+        "AZCOPY_SPA_APPLICATION_ID",
+        "AZCOPY_SPA_CERT_PASSWORD",
+        "AZCOPY_SPA_CERT_PATH",
+        "AZCOPY_SPA_CLIENT_SECRET",
+        "AZCOPY_TENANT_ID",
+    )
+)
+
+
+def split_request(request: CopyRequest) -> list[CopyRequest]:
+    """One request per process: the file list dealt out in turn, cap and concurrency shared."""
+    names = request.file_list
+    count = min(request.processes, len(names)) if names else 1
+    if names is None or count == 1:
+        return [dataclasses.replace(request, processes=1)]
+    return [
+        dataclasses.replace(
+            request,
+            processes=1,
+            file_list=names[index::count],
+            cap_mbps=request.cap_mbps / count,
+            concurrency=max(1, request.concurrency // count) if request.concurrency else 0,
+            expected_files=None,
+            expected_bytes=None,
+        )
+        for index in range(count)
+    ]
+
+
+__all__ = [
+    "IDENTITIES",
+    "MAX_ARGUMENT_BYTES",
+    "CopyRequest",
+    "block_size_mib",
+    "build_argv",
+    "build_environment",
+    "check_request",
+    "split_request",
+]

@@ -1,0 +1,365 @@
+# Copyright (c) 2026 The hpcai.gpu_cluster developers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+# Private to the collection: it may change without notice.
+"""AzCopy's JSON output, and the verdict on a run: pure functions on text and numbers.
+
+AzCopy's exit code proves nothing (0 with no file copied, 0 with names that do not exist, 0 with skipped files), so the
+last ``EndOfJob`` message and what the caller expected decide.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import json
+import re
+import typing as t
+
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._storage import redact, sas_expiry
+
+LOG_TAIL_LINES = 40
+MAX_NAMED_FILES = 1000
+
+
+@dataclasses.dataclass(frozen=True)
+class Event:
+    """One line of AzCopy's output. ``content`` is the inner JSON object, or {} where ``text`` is plain."""
+
+    type: str
+    text: str
+    content: dict[str, t.Any]
+
+
+def parse_line(line: str | bytes) -> Event | None:
+    """Read one output line; None for an empty one, type ``Text`` for anything that is not AzCopy's JSON."""
+    if isinstance(line, bytes):
+        line = line.decode("utf-8", "replace")
+    line = line.strip()
+    if not line:
+        return None
+    try:
+        outer = json.loads(line)
+        kind, text = outer["MessageType"], outer["MessageContent"]
+    except (ValueError, TypeError, KeyError):
+        return Event("Text", line, {})
+    if not isinstance(kind, str) or not isinstance(text, str):
+        return Event("Text", line, {})
+    content: t.Any = {}
+    if text.startswith("{"):
+        try:
+            content = json.loads(text)
+        except ValueError:
+            content = {}
+    return Event(kind, text, content if isinstance(content, dict) else {})
+
+
+def number(value: t.Any) -> int:
+    """AzCopy writes numbers as strings; anything else counts as 0."""
+    try:
+        return int(float(value))
+    except (TypeError, ValueError):
+        return 0
+
+
+@dataclasses.dataclass
+class JobState:
+    """What is known of one AzCopy process from its output so far."""
+
+    secrets: tuple[str, ...] = dataclasses.field(default=(), repr=False)
+    job_id: str = ""
+    log_file: str = ""
+    status: str = ""
+    ended: bool = False
+    total: int = 0
+    completed: int = 0
+    failed: int = 0
+    skipped: int = 0
+    bytes_done: int = 0
+    bytes_expected: int = 0
+    failed_files: dict[str, str] = dataclasses.field(default_factory=dict)  # source without query -> status code
+    skipped_files: dict[str, str] = dataclasses.field(default_factory=dict)
+    planned: list[dict[str, t.Any]] = dataclasses.field(default_factory=list)  # of a dry run
+    complaints: list[str] = dataclasses.field(default_factory=list)  # errors and authentication failures
+    asked: bool = False  # a prompt that nobody will answer
+    tail: collections.deque[str] = dataclasses.field(default_factory=lambda: collections.deque(maxlen=LOG_TAIL_LINES))
+    signature: tuple[t.Any, ...] = ()  # changes whenever AzCopy got on with its work
+
+    def feed(self, line: str | bytes) -> None:
+        event = parse_line(line)
+        if event is None:
+            return
+        if event.type in ("Progress", "EndOfJob"):
+            if event.content:
+                self._totals(event.content)
+            elif event.text:
+                self.signature = ("scan", event.text)
+            self.ended = self.ended or event.type == "EndOfJob"
+        elif event.type == "Init":
+            self.job_id = str(event.content.get("JobID", ""))
+            self.log_file = str(event.content.get("LogFileLocation", ""))
+            self.signature = ("init",)
+        elif event.type == "Dryrun":
+            self.planned.append(event.content)
+        else:
+            self._remark(event)
+
+    def _remark(self, event: Event) -> None:
+        text = redact(event.text, *self.secrets)
+        self.tail.append(text[:2000])
+        if event.type == "Prompt":
+            self.asked = True
+        if event.type in ("Error", "Text") or "RESPONSE " in text or "uthentication failed" in text:
+            if len(self.complaints) < LOG_TAIL_LINES:
+                self.complaints.append(text[:4000])
+
+    def _totals(self, content: dict[str, t.Any]) -> None:
+        self.job_id = str(content.get("JobID") or self.job_id)
+        self.status = str(content.get("JobStatus") or self.status)
+        self.total = number(content.get("TotalTransfers"))
+        self.completed = number(content.get("TransfersCompleted"))
+        self.failed = number(content.get("TransfersFailed"))
+        self.skipped = number(content.get("TransfersSkipped"))
+        self.bytes_done = number(content.get("TotalBytesTransferred"))
+        self.bytes_expected = number(content.get("TotalBytesExpected"))
+        # The lists come once, in a Progress message: EndOfJob repeats the counts with empty lists.
+        for target, key in ((self.failed_files, "FailedTransfers"), (self.skipped_files, "SkippedTransfers")):
+            for entry in content.get(key) or ():
+                if isinstance(entry, dict) and len(target) < MAX_NAMED_FILES:
+                    name = redact(str(entry.get("Src", "")), *self.secrets).split("?")[0]
+                    target[name] = str(entry.get("ErrorCode") or entry.get("TransferStatus") or "")
+        self.signature = (
+            self.total,
+            self.completed,
+            self.failed,
+            self.skipped,
+            self.bytes_done,
+            number(content.get("BytesOverWire")),
+            number(content.get("TotalBytesEnumerated")),
+        )
+
+
+class _Cause(t.NamedTuple):
+    kind: str
+    pattern: t.Pattern[str]
+    message: str
+    remedy: str
+
+
+def _cause(kind: str, pattern: str, message: str, remedy: str) -> _Cause:
+    return _Cause(kind, re.compile(pattern, re.IGNORECASE), message, remedy)
+
+
+# First match wins. Texts: Azure's error codes (learn.microsoft.com, "Status and error codes") and AzCopy 10.32.2.
+_CAUSES = (
+    _cause(
+        "azcopy_unsuitable",
+        r"error while loading shared libraries: (\S+?):",
+        "AzCopy cannot start: the library {1} is missing.",
+        "Install libsecret (package libsecret-1-0 on Debian and Ubuntu, libsecret on RHEL and SUSE).",
+    ),
+    _cause(
+        "azcopy_unsuitable",
+        r"unknown (?:shorthand )?flag: ?(\S+)",
+        "This AzCopy does not know the option {1}.",
+        "Install AzCopy 10.32.2, the version that the collection was tested with.",
+    ),
+    _cause(
+        "container_missing",
+        r"ContainerNotFound|ContainerBeingDeleted|specified container does not exist",
+        "The container does not exist.",
+        "Check account and container in the URL; create the container first if this is an upload.",
+    ),
+    _cause(
+        "sas_expired",
+        r"Signature not valid in the specified time frame|signature.{0,40}expired|SAS.{0,40}expired",
+        "The SAS has expired, or is not valid yet.",
+        "Make a new SAS that outlives the copy, and check the clock of this node.",
+    ),
+    _cause(
+        "auth_failed",
+        r"AuthorizationPermissionMismatch|AuthorizationResourceTypeMismatch|AuthorizationServiceMismatch",
+        "The SAS or identity is valid but may not do this.",
+        "A download needs read and list, an upload create, write and list; an identity needs a Storage Blob Data role.",
+    ),
+    _cause(
+        "auth_failed",
+        r"AuthenticationFailed|AuthorizationFailure|NoAuthenticationInformation|InvalidAuthenticationInfo"
+        r"|AuthorizationSourceIPMismatch|AuthorizationProtocolMismatch|PublicAccessNotPermitted"
+        r"|KeyBasedAuthenticationNotPermitted|InsufficientAccountPermissions|Authentication failed, it is either"
+        r"|failed to perform auto-login|no SAS token or OAuth token|RESPONSE 40[13]",
+        "The server refused the SAS or identity.",
+        "Check that the SAS belongs to this account, is complete (its signature too) and not URL-encoded twice; "
+        "without a SAS set `identity`, or check the identity's role and the account's network rules.",
+    ),
+    _cause(
+        "disk_full",
+        r"no space left on device|disk quota exceeded|not enough space|file too large",
+        "The destination is full.",
+        "Free space or choose another destination, then run again: only what is missing will be copied.",
+    ),
+    _cause(
+        "bad_input",
+        r"request size greater than pacer target",
+        "The bandwidth cap is lower than one block per second, and AzCopy cannot send blocks larger than that.",
+        "Raise cap_mbps or lower block_size_mib.",
+    ),
+    _cause(
+        "changed_at_source",
+        r"ConditionNotMet|the source.{0,40}(?:changed|modified)|RESPONSE 412",
+        "A blob was replaced while it was being copied.",
+        "Run again once nobody writes to the source.",
+    ),
+    _cause(
+        "corrupt",
+        r"MD5 hash of the data, as we received it, did not match|gzip: invalid|flate: corrupt|invalid checksum",
+        "The data of a blob does not fit its checksum.",
+        "Upload the blob again from a good copy.",
+    ),
+    _cause(
+        "truncated",
+        r"unexpected EOF",
+        "A blob ends in the middle of its compressed data.",
+        "Upload the blob again from a good copy.",
+    ),
+    _cause(
+        "not_found",
+        r"specified file was not found|BlobNotFound|specified blob does not exist|cannot find the (?:file|path)"
+        r"|no such file or directory|ResourceNotFound",
+        "The source does not exist.",
+        "Check the prefix or file names (they are case-sensitive), and list the container to see what is there.",
+    ),
+    _cause(
+        "bad_input",
+        r"permission denied|read-only file system|not a directory|is a directory",
+        "The local path cannot be written or read.",
+        "Check owner, mode and type of the local path.",
+    ),
+    _cause(
+        "unreachable",
+        r"no such host|connection refused|network is unreachable|no route to host|i/o timeout|TLS handshake"
+        r"|connection reset|dial tcp|context deadline exceeded",
+        "The storage endpoint cannot be reached.",
+        "Check URL, name resolution, proxy and firewall from this node.",
+    ),
+)
+
+# Causes that end the whole copy: every further file would fail the same way.
+FATAL_KINDS = frozenset(
+    ("auth_failed", "azcopy_unsuitable", "bad_input", "container_missing", "disk_full", "sas_expired", "unreachable")
+)
+
+
+def find_cause(text: str, *, sas: str = "", now: float = 0.0) -> ClusterError | None:
+    """The first known cause in AzCopy's own words, as an error; an authentication failure with an expired SAS says so."""
+    for cause in _CAUSES:
+        match = cause.pattern.search(text)
+        if not match:
+            continue
+        expiry = sas_expiry(sas) if sas else None
+        if cause.kind == "auth_failed" and expiry is not None and expiry <= now:
+            return find_cause("Signature not valid in the specified time frame")
+        found = [match.group(0), *match.groups()]
+        return ClusterError(cause.kind, cause.message.format(*found), cause.remedy)
+    return None
+
+
+def classify(
+    state: JobState, rc: int, *, stopped: str = "", log_text: str = "", sas: str = "", now: float = 0.0
+) -> ClusterError | None:
+    """The verdict on one ended process, except for the counts (see ``check_counts``); None when it did its work.
+
+    ``stopped`` says why the supervisor ended it (``cancelled``, ``timeout``, ``stalled``, or ''), ``log_text`` is the end
+    of the job's log, ``now`` the time to judge the SAS by.
+    """
+    names = sorted(state.failed_files)
+    details: dict[str, t.Any] = {"failed_files": names} if names else {}
+    evidence = "\n".join(state.complaints) or redact(log_text, sas)
+    cause = find_cause(evidence, sas=sas, now=now) or find_cause(redact(log_text, sas), sas=sas, now=now)
+    if stopped == "cancelled":
+        return ClusterError("cancelled", "The copy was cancelled.", "Run again: only what is missing will be copied.")
+    if stopped:
+        return _stopped_error(state, stopped, cause)
+    if state.failed or state.status in ("Failed", "Cancelled", "CompletedWithErrors", "CompletedWithErrorsAndSkipped"):
+        copied = f"{state.completed} of {state.total} files were copied."
+        if cause and (cause.kind in FATAL_KINDS or state.total == 1):
+            return ClusterError(cause.kind, f"{cause.message} {copied}", cause.remedy, **details)
+        reason = f" ({cause.kind}: {cause.message})" if cause else ""
+        return ClusterError(
+            "partial",
+            f"{state.failed or state.total - state.completed} of {state.total} transfers failed{_some(names)}{reason}.",
+            "Run again: only what is missing will be copied." + (f" {cause.remedy}" if cause else ""),
+            **details,
+        )
+    if state.ended and rc == 0:
+        return None
+    if cause:
+        return cause
+    how = f"was killed by signal {-rc}" if rc < 0 else f"ended with exit code {rc}"
+    last = state.tail[-1][:300] if state.tail else "it printed nothing"
+    return ClusterError(
+        "azcopy_unsuitable" if rc in (2, 126, 127) else "partial",
+        f"AzCopy {how} before the copy was done; its last words: {last}",
+        "Run again; if it happens again, look at the memory of the node and at AzCopy's log.",
+    )
+
+
+def check_counts(
+    *, completed: int, skipped: int, size: int, expected_files: int | None, expected_bytes: int | None
+) -> ClusterError | None:
+    """Compare what a whole copy (all its processes) did with what was expected."""
+    found = completed + skipped
+    if found == 0 and expected_files != 0:
+        return ClusterError(
+            "no_match",
+            "No file matched: nothing was copied, although AzCopy calls that a success.",
+            "Check the prefix, include_pattern (matches file names only, separated by `;`) or file_list.",
+        )
+    if expected_files is not None and found < expected_files:
+        return ClusterError(
+            "partial",
+            f"{expected_files} files were expected, only {found} are at the source.",
+            "Files were removed since the source was listed, or a name is wrong: list the source again.",
+        )
+    if expected_files is not None and found > expected_files:
+        return ClusterError(
+            "changed_at_source",
+            f"{expected_files} files were expected, {found} were copied.",
+            "Files were added since the source was listed, or the pattern matches too much: list the source again.",
+        )
+    if expected_bytes is not None and not skipped and size != expected_bytes:
+        return ClusterError(
+            "changed_at_source",
+            f"{expected_bytes} bytes were expected, the source holds {size}.",
+            "Blobs were replaced since the source was listed: list it again.",
+        )
+    return None
+
+
+def _stopped_error(state: JobState, stopped: str, cause: ClusterError | None) -> ClusterError:
+    done = f"{state.completed} of {state.total or 'an unknown number of'} files were copied."
+    if cause and cause.kind in FATAL_KINDS:
+        return ClusterError(cause.kind, f"{cause.message} {done}", cause.remedy)
+    if stopped == "timeout":
+        return ClusterError(
+            "stalled",
+            f"The copy was not done within timeout_s and was stopped. {done}",
+            "Raise timeout_s, or run again: only what is missing will be copied.",
+        )
+    return ClusterError(
+        "stalled",
+        f"AzCopy made no progress for stall_timeout_s and was stopped. {done}",
+        "Look at the load of the storage account (503 answers), the network, and blobs that are marked gzip but are not; "
+        "then run again.",
+    )
+
+
+def _some(names: t.Sequence[str]) -> str:
+    if not names:
+        return ""
+    shown = ", ".join(name.rsplit("/", 1)[-1] for name in names[:3])
+    return f", for example {shown}" if len(names) > 3 else f": {shown}"
+
+
+__all__ = ["FATAL_KINDS", "Event", "JobState", "check_counts", "classify", "find_cause", "number", "parse_line"]
