@@ -183,20 +183,21 @@ class _Crew:
         """One page tells most containers whole; a larger one is split into its virtual directories if it has some."""
         with contextlib.closing(_Listing(job.url, job.sas, job.token, self._limits, self._stop)) as listing:
             blobs: list[Blob] = []
-            for page in listing.pages(job.prefix):
+            for page in listing.pages(job.prefix, len(job.base), job.source):
                 if page.next_marker and job.may_split and not blobs:
-                    level = self._find_directories(listing, job.prefix)
+                    level = self._find_directories(listing, job)
                     if level.prefixes:
                         more = [job._replace(prefix=prefix, may_split=False) for prefix in level.prefixes]
-                        return _own_names(level.blobs, job), more
-                blobs += _own_names(page.blobs, job)
+                        return level.blobs, more
+                blobs += page.blobs
             return blobs, []
 
     @staticmethod
-    def _find_directories(listing: _Listing, prefix: str) -> Page:
-        """The virtual directories below ``prefix`` and the blobs beside them, or none where that would not help."""
+    def _find_directories(listing: _Listing, job: _Job) -> Page:
+        """The virtual directories of a source and the blobs beside them, or none where that would not help."""
+        prefix = job.prefix
         for _depth in range(_MAX_DESCENT):
-            level = listing.page(prefix, "/", MAX_DIRECTORIES)
+            level = listing.level(prefix, len(job.base), job.source)
             if level.next_marker or not level.prefixes:
                 break
             if len(level.prefixes) > 1:
@@ -237,8 +238,8 @@ class _Listing:
     def close(self) -> None:
         self._hang_up()
 
-    def pages(self, prefix: str) -> t.Iterator[Page]:
-        """All pages. While one is read here, the service already works on the next."""
+    def pages(self, prefix: str, cut: int = 0, source: int = 0) -> t.Iterator[Page]:
+        """All pages. While one is read here, the service already works on the next. For the rest see ``parse_page``."""
         marker = ""
         while True:
             body = self._fetch(self._target(prefix, marker))
@@ -247,14 +248,14 @@ class _Listing:
                 raise self._incomplete("every page names the same marker")
             if following:
                 self._ask_ahead(self._target(prefix, following))
-            yield self._parse(body)
+            yield self._parse(body, cut, source)
             if not following:
                 return
             marker = following
 
-    def page(self, prefix: str, delimiter: str, page_size: int) -> Page:
-        """The first page of one level of virtual directories."""
-        return self._parse(self._fetch(self._target(prefix, "", delimiter, page_size)))
+    def level(self, prefix: str, cut: int, source: int) -> Page:
+        """What is directly below ``prefix``; it has a next marker where that is too much to be split."""
+        return self._parse(self._fetch(self._target(prefix, "", "/", MAX_DIRECTORIES)), cut, source)
 
     def _target(self, prefix: str, marker: str, delimiter: str = "", page_size: int = 0) -> str:
         query = {"restype": "container", "comp": "list", "include": "metadata"}
@@ -306,9 +307,9 @@ class _Listing:
         self._connection.close()
         self._asked = ""
 
-    def _parse(self, body: bytes) -> Page:
+    def _parse(self, body: bytes, cut: int, source: int) -> Page:
         try:
-            return parse_page(body)
+            return parse_page(body, cut, source)
         except PageError as exc:
             raise self._incomplete(str(exc)) from exc
 
@@ -348,11 +349,6 @@ class _Listing:
             f"The listing of {self._place} is incomplete: {why}.",
             "Check what stands between this machine and the storage account (proxy, gateway), then run again.",
         )
-
-
-def _own_names(blobs: list[Blob], job: _Job) -> list[Blob]:
-    cut, source, make = len(job.base), job.source, Blob._make
-    return [make((name[cut:], size, md5, etag, enc, source)) for name, size, md5, etag, enc, _ in blobs]
 
 
 def _nothing_there(url: str, prefix: str) -> ClusterError:

@@ -54,26 +54,32 @@ def next_marker(body: bytes) -> str:
     return html.unescape(marker.group(1) or "")
 
 
-def parse_page(body: bytes) -> Page:
-    """Read a page or raise ``PageError``; never fewer blobs than the page has, directories and snapshots excepted."""
+def parse_page(body: bytes, cut: int = 0, source: int = 0) -> Page:
+    """Read a page or raise ``PageError``; never fewer blobs than the page has, directories and snapshots excepted.
+
+    The blobs carry the number of their ``source``, and their names lose the first ``cut`` characters.
+    """
     marker = next_marker(body)
     try:
         text = body.decode("utf-8-sig")
     except UnicodeDecodeError as exc:
         raise PageError("a page is not UTF-8") from exc
-    count = text.count("<Blob>")
-    blobs = _read_alike(text, count)
+    count = text.count("<Blob><Name")
+    blobs = _read_alike(text, count, cut, source)
     if blobs is None:
-        blobs = _read_each(text, count)
+        blobs = _read_each(text, count, cut, source)
     prefixes = [_decode(name, encoded) for encoded, name in _PREFIX.findall(text)] if "<BlobPrefix>" in text else []
     return Page(blobs, prefixes, marker)
 
 
-def _read_alike(text: str, count: int) -> list[Blob] | None:
-    """All blobs by the layout of the first, or None where they need a closer look."""
+def _read_alike(text: str, count: int, cut: int, source: int) -> list[Blob] | None:
+    """All blobs by the layout of the first, or None where they need a closer look.
+
+    Names that are percent-encoded and snapshots do not fit the expression, so they show in the number of blobs.
+    """
     if not count:
         return []
-    if "<Metadata>" in text or "<ResourceType>" in text or "<Snapshot>" in text or ' Encoded="' in text:
+    if "hdi_isfolder" in text or "<ResourceType>directory" in text:
         return None
     start = text.index("<Blob>")
     first = text[start : text.index("</Blob>", start)]
@@ -89,10 +95,19 @@ def _read_alike(text: str, count: int) -> list[Blob] | None:
     if "&" in text:
         unescape = html.unescape
         return [
-            make((unescape(row[0]), int(row[length]), row[md5], unescape(row[etag]), unescape(row[encoding]), 0))
+            make(
+                (
+                    unescape(row[0])[cut:],
+                    int(row[length]),
+                    row[md5],
+                    unescape(row[etag]),
+                    unescape(row[encoding]),
+                    source,
+                )
+            )
             for row in found
         ]
-    return [make((row[0], int(row[length]), row[md5], row[etag], row[encoding], 0)) for row in found]
+    return [make((row[0][cut:], int(row[length]), row[md5], row[etag], row[encoding], source)) for row in found]
 
 
 @functools.lru_cache(maxsize=16)
@@ -106,7 +121,7 @@ def _layout(tags: tuple[str, ...]) -> tuple[re.Pattern[str], tuple[str, ...]]:
     return re.compile("".join(parts)), tuple(tag for tag in tags[: last + 1] if tag in _WANTED)
 
 
-def _read_each(text: str, count: int) -> list[Blob]:
+def _read_each(text: str, count: int, cut: int, source: int) -> list[Blob]:
     blobs: list[Blob] = []
     pieces = text.split("<Blob>")[1:]
     for piece in pieces:
@@ -123,7 +138,7 @@ def _read_each(text: str, count: int) -> list[Blob]:
             raise PageError("an entry of a page has no size")
         md5, etag, encoding = (html.unescape(properties.get(tag, "")) for tag in _WANTED[1:])
         full = _decode(name.group(2), name.group(1) or "")
-        blobs.append(Blob(full, int(properties["Content-Length"]), md5, etag, encoding))
+        blobs.append(Blob(full[cut:], int(properties["Content-Length"]), md5, etag, encoding, source))
     if len(blobs) != count:
         raise PageError("not every entry of a page could be read")
     return blobs
