@@ -22,7 +22,7 @@ _OWNERSHIP: dict[str, t.Any] = {
 }
 
 ARGUMENT_SPEC: dict[str, t.Any] = {
-    "packages": {"type": "list", "elements": "str", "default": []},
+    "packages": {"type": "list", "elements": "raw", "default": []},
     "directories": {
         "type": "list",
         "elements": "dict",
@@ -204,9 +204,25 @@ def parse_absent(items: t.Sequence[t.Any]) -> list[Absent]:
     return wanted
 
 
+def package_names(items: t.Sequence[t.Any], manager: str) -> list[str]:
+    """The names for one package system, without doubles. An item is a name, or a mapping with a name per system."""
+    names = []
+    for item in items:
+        entry = {"dpkg": item, "rpm": item} if isinstance(item, str) else item
+        if not isinstance(entry, t.Mapping) or not set(entry) <= {"dpkg", "rpm"} or not entry:
+            raise _bad(f"An item of packages is {item!r}.", "Give a name, or a mapping with the keys dpkg and rpm.")
+        for name in entry.values():
+            if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9+._()-]*", name):
+                raise _bad(f"{name!r} is not the name of a package.", "Give its bare name, without a version.")
+        if manager in entry:
+            names.append(entry[manager])
+    return list(dict.fromkeys(names))
+
+
 def check_request(params: t.Mapping[str, t.Any]) -> list[Absent]:
     """Check everything that can be wrong in a request before the node is touched; returns the parsed ``absent``."""
     absent = parse_absent(params["absent"])
+    package_names(params["packages"], "")
     seen: dict[str, str] = {entry.path: "absent" for entry in absent}
     for kind in ("directories", "archives", "files", "links"):
         for entry in params[kind]:
@@ -386,7 +402,7 @@ def plan_units_up(
             continue
         if have.active not in ("active", "reloading", "activating"):
             changes.append(_unit_change(unit, "start", have.active, "active"))
-        elif changed_paths.intersection(unit["restart_on"]):
+        elif changed_paths & set(unit["restart_on"]):
             changes.append(_unit_change(unit, "restart", have.active, "active"))
     return changes
 
@@ -456,6 +472,7 @@ __all__ = [
     "mount_below",
     "mount_points",
     "needs_daemon_reload",
+    "package_names",
     "parse_absent",
     "parse_units",
     "plan_absent",

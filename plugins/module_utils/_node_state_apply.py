@@ -33,6 +33,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state impo
     mount_below,
     mount_points,
     needs_daemon_reload,
+    package_names,
     parse_units,
     plan_absent,
     plan_archive,
@@ -110,23 +111,23 @@ def _identity(name: str, kind: str, tolerate: bool) -> int | None:
         ) from None
 
 
-def missing_packages(names: t.Sequence[str], host: Host) -> tuple[list[str], str]:
+def missing_packages(items: t.Sequence[t.Any], host: Host) -> tuple[list[str], str]:
     """Which packages are not installed, and which package system said so (``dpkg``, ``rpm`` or an empty string)."""
-    if not names:
+    if not items:
         return [], ""
     if shutil.which("dpkg-query"):
+        names = package_names(items, "dpkg")
         form = "${db:Status-Abbrev}|${Package}|${Provides}\\n"
-        plain = [name for name in names if name and name[0] not in "-/"]
-        _rc, out, _err = host.run_command(["dpkg-query", "-W", "-f", form, "--", *plain])
+        _rc, out, _err = host.run_command(["dpkg-query", "-W", "-f", form, "--", *names])
         have = installed_debs(out)
-        if set(names) - have:
+        if names and set(names) - have:
             # A virtual package has no entry of its own: look for one that provides it.
             _rc, out, _err = host.run_command(["dpkg-query", "-W", "-f", form])
             have = installed_debs(out)
         return [name for name in names if name not in have], "dpkg"
     if shutil.which("rpm"):
-        absent = [n for n in names if host.run_command(["rpm", "-q", "--whatprovides", "--", n])[0] != 0]
-        return absent, "rpm"
+        names = package_names(items, "rpm")
+        return [n for n in names if host.run_command(["rpm", "-q", "--whatprovides", "--", n])[0] != 0], "rpm"
     raise ClusterError(
         "no_package_manager",
         "This node has neither dpkg nor rpm, so its packages cannot be looked up.",
@@ -258,7 +259,7 @@ class NodeState:
             self._own(temporary, entry)
             if entry["validate"]:
                 self._validate(entry, temporary)
-            # Not AnsibleModule.atomic_move: it gives a new file mode 0644 for a moment, whatever the mode of the source.
+            # Not AnsibleModule.atomic_move: that gives a new file mode 0644, whatever the mode of its source.
             os.replace(temporary, path)
             self.host.set_default_selinux_context(path, False)
         finally:

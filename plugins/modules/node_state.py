@@ -30,9 +30,13 @@ author:
   - The hpcai.gpu_cluster developers (@hpcai)
 options:
   packages:
-    description: Packages that must be installed, at any version. They are never upgraded or removed.
+    description:
+      - Packages that must be installed, at any version. They are never upgraded or removed.
+      - An item is a name, or a mapping with the keys C(dpkg) and C(rpm) where distributions name it differently. A
+        system whose key is
+        missing needs nothing.
     type: list
-    elements: str
+    elements: raw
     default: []
   directories:
     description: Directories that must exist. Only the directory itself is given its mode and owner, never what it
