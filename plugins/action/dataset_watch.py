@@ -5,19 +5,21 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import time
 import typing as t
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 from ansible import constants as C  # noqa: N812 - the name that ansible itself uses
 from ansible.errors import AnsibleConnectionFailure, AnsibleError
 from ansible.plugins.action import ActionBase
 from ansible.plugins.connection import ConnectionBase
 from ansible.utils.display import Display
-
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_progress import Watch, parse_progress
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_run import RankProgress
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_run import PROGRESS_DIR, RankProgress
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_state import StatePaths
 
 _SHOW_EVERY_S = 5.0
 _LOOK_EVERY_S = 1.0
@@ -40,21 +42,23 @@ class ActionModule(ActionBase):
         super().run(tmp, task_vars)
         _result, args = self.validate_argument_spec(
             argument_spec={
-                "path": {"type": "path", "required": True},
+                "destination": {"type": "path", "required": True},
                 "hosts": {"type": "list", "elements": "str", "required": True},
-                "shared": {"type": "bool", "default": True},
+                "runs": {"type": "list", "elements": "str", "required": True},
                 "total_files": {"type": "int", "required": True},
                 "total_bytes": {"type": "int", "required": True},
                 "silent_after_s": {"type": "float", "default": 60.0},
                 "timeout_s": {"type": "float", "default": 86400.0},
             }
         )
-        if self._task.check_mode or not args["hosts"]:
+        if self._task.check_mode or not args["hosts"] or not any(args["runs"]):
             return {"changed": False, "files": 0, "bytes": 0, "errors": [], "silent": []}
         hosts: list[str] = args["hosts"]
-        watch = Watch(dict(enumerate(hosts)), args["total_files"], args["total_bytes"], args["silent_after_s"])
+        runs = args["runs"] if len(args["runs"]) == len(hosts) else args["runs"] * len(hosts)
+        ranks = {rank: host for rank, (host, run) in enumerate(zip(hosts, runs)) if run}
+        watch = Watch(ranks, args["total_files"], args["total_bytes"], args["silent_after_s"])
         deadline = time.monotonic() + args["timeout_s"]
-        readers = _Readers(self, task_vars or {}, args["path"], hosts, args["shared"])
+        readers = _Readers(self, task_vars or {}, args["destination"], hosts, args["runs"])
         shown = time.monotonic()
         while True:
             now = time.monotonic()
@@ -86,22 +90,28 @@ class ActionModule(ActionBase):
 
 
 class _Readers:
-    """Reads the ranks' progress: from any one host when the directory is shared, else from every host."""
+    """Reads the ranks' progress: from any one host when they share a run, else from every host."""
 
     def __init__(
-        self, action: ActionModule, task_vars: dict[str, t.Any], path: str, hosts: list[str], shared: bool
+        self, action: ActionModule, task_vars: dict[str, t.Any], destination: str, hosts: list[str], runs: list[str]
     ) -> None:
         self._action = action
         self._hostvars = task_vars["hostvars"]
-        self._command = f"cat {shlex.quote(path)}/*.json"
+        self._shared = len(runs) == 1 and len(hosts) > 1
         self._hosts = list(hosts)
-        self._shared = shared
+        paths = StatePaths(destination)
+        self._commands = {
+            host: f"cat {shlex.quote(os.path.join(paths.run(run), PROGRESS_DIR))}/*.json"
+            for host, run in zip(hosts, runs * len(hosts) if self._shared else runs)
+        }
         self._connections: dict[str, ConnectionBase] = {}
 
     def read(self) -> list[RankProgress]:
         if not self._shared:
             with ThreadPoolExecutor(max_workers=_CONNECTIONS) as pool:
-                return [rank for ranks in pool.map(self._read_from, self._hosts) for rank in ranks or []]
+                found = pool.map(self._read_from, self._hosts)
+                # Every host is alone in its own run and calls itself rank 0.
+                return [replace(rank, rank=host) for host, ranks in enumerate(found) for rank in ranks or []]
         for _host in list(self._hosts):
             ranks = self._read_from(self._hosts[0])
             if ranks is not None:
@@ -116,7 +126,7 @@ class _Readers:
             if host not in self._connections:
                 self._connections[host] = self._action.connect(self._hostvars[host])
                 self._connections[host]._connect()
-            _rc, stdout, _stderr = self._connections[host].exec_command(self._command, sudoable=False)
+            _rc, stdout, _stderr = self._connections[host].exec_command(self._commands[host], sudoable=False)
         except AnsibleConnectionFailure:
             self._connections.pop(host, None)
             return None

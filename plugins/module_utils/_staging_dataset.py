@@ -15,8 +15,10 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._manifest import
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_plan import own_share
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_report import (
     build_report,
+    causes,
     read_report,
     verdict,
+    worth_trying_again,
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_run import current_run_id, read_run
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_state import (
@@ -105,17 +107,24 @@ class Dataset:
         if world_size > 1:
             inventory.extra = []  # the others' files
         names = [final_name(blob, self.decompress) for blob in blobs]
-        return verdict(inventory, len(blobs), self.manifest, names)
+        return self._explained(verdict(inventory, len(blobs), self.manifest, names), read_report(self.destination))
 
-    def write_report(self, result: t.Mapping[str, t.Any]) -> None:
-        """Write staging.json and pack the receipts into one file."""
+    @staticmethod
+    def _explained(result: dict[str, t.Any], report: t.Mapping[str, t.Any] | None) -> dict[str, t.Any]:
+        why = causes(report) if result["verdict"] != "ok" else []
+        return {**result, "causes": why, "again": worth_trying_again(result, why)}
+
+    def write_report(self, result: dict[str, t.Any]) -> dict[str, t.Any]:
+        """Write staging.json and pack the receipts into one file. Returns the result with what the report knows."""
         paths = StatePaths(self.destination)
         run_id = current_run_id(self.destination)
         run = read_run(self.destination, run_id) if run_id else None
-        write_json(paths.report, build_report(run, read_report(self.destination), self.manifest, result))
+        report = build_report(run, read_report(self.destination), self.manifest, result)
+        write_json(paths.report, report)
         receipts = self.receipts()
         wanted = {final_name(blob, self.decompress) for blob in self.manifest.blobs}
         consolidate_receipts(paths.receipts, receipts, [name for name in receipts if name in wanted])
+        return self._explained(result, report)
 
 
 __all__ = ["Dataset"]

@@ -13,6 +13,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._manifest import
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_claims import Claims
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_run import Run, read_progress
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_state import Inventory, StatePaths, read_json
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_worker import FATAL_KINDS
 
 VERSION = 1
 _NAMED = 20
@@ -51,7 +52,8 @@ def explain(result: t.Mapping[str, t.Any]) -> str:
     """One sentence per problem: what differs, an example, the next step."""
     if result["verdict"] == "ok":
         return f"All {result['total_files']} files are what the manifest says."
-    parts = [f"{result['verified_files']} of {result['total_files']} files are what the manifest says."]
+    parts = [f"{cause['host']}: {cause['message']} {cause['remedy']}" for cause in result.get("causes", [])[:3]]
+    parts.insert(0, f"{result['verified_files']} of {result['total_files']} files are what the manifest says.")
     for problem in result["problems"]:
         shown = ", ".join(problem["names"][:3])
         parts.append(f"{problem['files']} {problem['kind']} (such as {shown}): {problem['remedy']}")
@@ -99,6 +101,22 @@ def run_summary(run: Run) -> dict[str, t.Any]:
     }
 
 
+def causes(report: t.Mapping[str, t.Any] | None) -> list[dict[str, str]]:
+    """Why the last round left something out: one entry per kind of error, with the first host or file that had it."""
+    found: dict[str, dict[str, str]] = {}
+    for rank in report["rounds"][-1]["ranks"] if report and report["rounds"] else []:
+        if rank["error"]:
+            found.setdefault(rank["error"]["kind"], {"host": rank["host"], **rank["error"]})
+    for failure in report["rounds"][-1]["failed"] if report and report["rounds"] else []:
+        found.setdefault(failure["kind"], {"host": failure["name"], **failure})
+    return list(found.values())
+
+
+def worth_trying_again(result: t.Mapping[str, t.Any], why: t.Sequence[t.Mapping[str, str]]) -> bool:
+    """False when the dataset is whole, or when nothing would be different the next time."""
+    return result["verdict"] != "ok" and not any(cause["kind"] in FATAL_KINDS for cause in why)
+
+
 def build_report(
     run: Run | None, previous: t.Mapping[str, t.Any] | None, manifest: Manifest, result: t.Mapping[str, t.Any]
 ) -> dict[str, t.Any]:
@@ -124,4 +142,13 @@ def read_report(destination: str) -> dict[str, t.Any] | None:
     return document if isinstance(document, dict) else None
 
 
-__all__ = ["VERSION", "build_report", "explain", "read_report", "run_summary", "verdict"]
+__all__ = [
+    "VERSION",
+    "build_report",
+    "causes",
+    "explain",
+    "read_report",
+    "run_summary",
+    "verdict",
+    "worth_trying_again",
+]

@@ -4,10 +4,10 @@
 # Private to the collection: it may change without notice.
 """A staging run on disk: which rank copies which batch of which blobs.
 
-    ``<run>/run.json``             the plan without the names
-    ``<run>/batches/<id>.json``    the blobs of one batch, one array per blob as in the manifest
-    ``<run>/claims/``              see ``_staging_claims``
-    ``<run>/progress/<rank>.json`` what each rank is doing
+``<run>/run.json``             the plan without the names
+``<run>/batches/<id>.json``    the blobs of one batch, one array per blob as in the manifest
+``<run>/claims/``              see ``_staging_claims``
+``<run>/progress/<rank>.json`` what each rank is doing
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from dataclasses import asdict, dataclass, field
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._manifest import Blob
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_state import StatePaths, read_json, write_json
 
+PROGRESS_DIR = "progress"
 _KEEP_RUNS = 3
 
 
@@ -71,7 +72,7 @@ class Run:
 
     @property
     def progress(self) -> str:
-        return os.path.join(self.directory, "progress")
+        return os.path.join(self.directory, PROGRESS_DIR)
 
     def batch_blobs(self, batch_id: str) -> list[Blob]:
         with open(os.path.join(self.directory, "batches", f"{batch_id}.json"), encoding="utf-8") as stream:
@@ -150,6 +151,7 @@ def read_progress(run: Run) -> list[RankProgress]:
 
 
 __all__ = [
+    "PROGRESS_DIR",
     "BatchInfo",
     "RankProgress",
     "RankShare",

@@ -176,7 +176,9 @@ def inspect_destination(
     names = [final_name(blob, decompress) for blob in blobs]
     inventory = Inventory()
     with ThreadPoolExecutor(max_workers=threads) as pool:
-        chunks = [range(start, min(start + _NAMES_PER_TASK, len(blobs))) for start in range(0, len(blobs), _NAMES_PER_TASK)]
+        chunks = [
+            range(start, min(start + _NAMES_PER_TASK, len(blobs))) for start in range(0, len(blobs), _NAMES_PER_TASK)
+        ]
 
         def look(chunk: range) -> list[tuple[State, int, Receipt | None]]:
             return [_look_at(blobs[i], names[i], destination, receipts.get(names[i]), content) for i in chunk]

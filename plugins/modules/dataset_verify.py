@@ -92,6 +92,15 @@ problems:
   type: list
   elements: dict
   returned: always
+causes:
+  description: Why the last run left something out, one per kind of error, each with C(host), C(kind), C(message), C(remedy).
+  type: list
+  elements: dict
+  returned: always
+again:
+  description: Whether trying again may help.
+  type: bool
+  returned: always
 manifest_digest:
   description: SHA-256 of the manifest.
   type: str
@@ -126,11 +135,12 @@ def main() -> None:
             content=params["content"], part=(params["rank"], params["world_size"]), threads=params["threads"]
         )
         if params["report"] and not module.check_mode:
-            dataset.write_report(result)
+            result = dataset.write_report(result)
     except ClusterError as error:
         if params["fail"]:
             module.fail_json(verdict="incomplete", **error.as_result())
-        module.exit_json(changed=False, verdict="incomplete", total_files=0, verified_files=0, problems=[], msg=str(error))
+        nothing = {"total_files": 0, "verified_files": 0, "problems": [], "causes": [], "again": False}
+        module.exit_json(changed=False, verdict="incomplete", msg=str(error), **nothing)
     if params["fail"] and result["verdict"] != "ok":
         module.fail_json(msg=explain(result), **result)
     module.exit_json(changed=False, msg=explain(result), **result)

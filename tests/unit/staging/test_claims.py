@@ -67,7 +67,13 @@ def test_only_one_idle_rank_takes_over(tmp_path, clock) -> None:
     for claims in idle:
         claims.is_stale("b", 0)
     clock.now = 11
-    assert [claims.is_stale("b", 0) and claims.take_over("b", 0) for claims in idle] == [True, False, False, False, False]
+    assert [claims.is_stale("b", 0) and claims.take_over("b", 0) for claims in idle] == [
+        True,
+        False,
+        False,
+        False,
+        False,
+    ]
 
 
 def test_a_released_batch_may_be_tried_again_but_not_for_ever(two) -> None:

@@ -1,0 +1,192 @@
+# Copyright (c) 2026 The hpcai.gpu_cluster developers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+# Private to the collection: it may change without notice.
+"""List, compare, plan: everything that happens before the first byte is copied."""
+
+from __future__ import annotations
+
+import base64
+import os
+import shutil
+import tempfile
+import typing as t
+import zlib
+
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._bandwidth import plan_download
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob_list import build_manifest, managed_identity_token
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._manifest import Manifest, check_names, final_name
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._shards import DEFAULT_BYTES_PER_SECOND
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_dataset import Dataset
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_plan import plan_run
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_run import write_run
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_state import Inventory, StatePaths
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._storage import BlobUrl, parse_blob_url
+
+_NAMED = 5
+
+
+def list_dataset(params: t.Mapping[str, t.Any], *, write: bool) -> dict[str, t.Any]:
+    """Only list, for nodes that keep a share each. ``write`` is not used: nothing is stored."""
+    manifest = _list(params)
+    with tempfile.TemporaryDirectory() as directory:
+        path = os.path.join(directory, "manifest.jsonl")
+        manifest.write(path)
+        with open(path, "rb") as stream:
+            packed = base64.b85encode(zlib.compress(stream.read())).decode()
+    return {
+        **_facts(manifest, range(len(manifest.blobs)), Inventory()),
+        "changed": False,
+        "run": "",
+        "missing_files": len(manifest.blobs),
+        "missing_bytes": manifest.total_bytes,
+        "manifest": packed,
+    }
+
+
+def prepare(params: t.Mapping[str, t.Any], *, write: bool) -> dict[str, t.Any]:
+    """Compare the destination with the source and plan the rest. Raises ClusterError before anything is changed."""
+    destination, hosts = params["destination"], params["hosts"]
+    _check(params)
+    manifest = _unpack(params["manifest"]) if params["manifest"] else _list(params)
+    dataset = Dataset(destination, manifest, params["decompress"], params["rank"], len(hosts))
+    indexes = dataset.indexes
+    blobs, inventory = dataset.inspect(indexes, content=params["content"], threads=params["threads"])
+    to_copy = inventory.to_copy
+    if inventory.foreign:
+        if not params["allow_overwrite"]:
+            raise _foreign([final_name(blobs[i], dataset.decompress) for i in inventory.foreign], destination)
+        to_copy = sorted([*to_copy, *inventory.foreign])
+    missing_bytes = sum(blobs[i].size for i in to_copy)
+    _check_space(destination, missing_bytes)
+    bandwidth = plan_download(
+        nodes=len(hosts),
+        nic_mbps=params["nic_mbps"],
+        egress_mbps=params["egress_mbps"],
+        accounts=len({_account(source["url"]) for source in manifest.sources}),
+    )
+    run, blobs_of = plan_run(
+        manifest,
+        [indexes[i] for i in to_copy],
+        destination=destination,
+        hosts=hosts if dataset.rank is None else [hosts[dataset.rank]],
+        decompress=dataset.decompress,
+        bytes_per_second=bandwidth.expected_node_mbps * 125e3 or DEFAULT_BYTES_PER_SECOND,
+        batch_s=params["batch_s"],
+    )
+    if write and to_copy:
+        os.makedirs(StatePaths(destination).runs, exist_ok=True)
+        dataset.save()
+        write_run(run, blobs_of)
+    if write and inventory.adopted:
+        dataset.save()
+        dataset.adopt(inventory.adopted)
+    total = len(blobs)
+    return {
+        **_facts(manifest, indexes, inventory),
+        "changed": bool(to_copy),
+        "run": run.id if to_copy else "",
+        "missing_files": len(to_copy),
+        "missing_bytes": missing_bytes,
+        "shares": [vars(share) for share in run.shares],
+        "imbalance": run.imbalance,
+        "cap_mbps": bandwidth.cap_mbps,
+        "bandwidth": bandwidth.explanation,
+        "diff": {
+            "before": f"{total - len(to_copy)} of {total} files verified at {destination}\n",
+            "after": f"{total} of {total} files verified at {destination}\n",
+        },
+    }
+
+
+def _facts(manifest: Manifest, indexes: t.Sequence[int], inventory: Inventory) -> dict[str, t.Any]:
+    return {
+        "manifest_digest": manifest.digest,
+        "total_files": len(indexes),
+        "total_bytes": sum(manifest.blobs[index].size for index in indexes),
+        "verified_files": len(inventory.verified),
+        "extra_files": len(inventory.extra),
+        "shares": [],
+        "imbalance": 1.0,
+        "cap_mbps": 0.0,
+        "bandwidth": [],
+    }
+
+
+def _list(params: t.Mapping[str, t.Any]) -> Manifest:
+    needs_token = any(not source["sas"] for source in params["sources"])
+    token = managed_identity_token(params["identity_client_id"]) if needs_token else ""
+    manifest = build_manifest(params["sources"], token=token)
+    check_names(manifest.blobs, params["decompress"])
+    return manifest
+
+
+def _unpack(packed: str) -> Manifest:
+    with tempfile.TemporaryDirectory() as directory:
+        path = os.path.join(directory, "manifest.jsonl")
+        try:
+            data = zlib.decompress(base64.b85decode(packed))
+        except (ValueError, zlib.error) as error:
+            raise ClusterError(
+                "bad_input", f"The manifest handed over is damaged: {error}.", "Pass `manifest` exactly as returned."
+            ) from error
+        with open(path, "wb") as stream:
+            stream.write(data)
+        return Manifest.read(path)
+
+
+def _check(params: t.Mapping[str, t.Any]) -> None:
+    hosts, rank = params["hosts"], params["rank"]
+    if not hosts or len(set(hosts)) != len(hosts):
+        raise ClusterError("bad_input", "hosts is empty or names a host twice.", "Name each copying node once.")
+    if rank is not None and not 0 <= rank < len(hosts):
+        raise ClusterError("bad_input", f"There is no rank {rank} among {len(hosts)} hosts.", "Ranks begin at 0.")
+    mount_point = params["mount_point"]
+    if mount_point and not os.path.ismount(mount_point):
+        raise ClusterError(
+            "not_mounted",
+            f"{mount_point} is not mounted here.",
+            "Mount the file system first (for example with playbooks/scratch.yml), or correct the mount point.",
+        )
+    destination = params["destination"]
+    if mount_point and os.path.commonpath([mount_point, destination]) != mount_point:
+        raise ClusterError(
+            "bad_input",
+            f"The destination {destination} is not below the mount point {mount_point}.",
+            "Correct one of the two.",
+        )
+    if os.path.exists(destination) and not os.path.isdir(destination):
+        raise ClusterError("bad_input", f"{destination} is not a directory.", "Choose another destination.")
+
+
+def _check_space(destination: str, needed: int) -> None:
+    """Inflated files need more than this; but less can never be enough."""
+    existing = destination
+    while not os.path.isdir(existing):
+        existing = os.path.dirname(existing) or "/"
+    free = shutil.disk_usage(existing).free
+    if needed > free:
+        raise ClusterError(
+            "disk_full",
+            f"{needed} bytes are missing at {destination}, where only {free} bytes are free.",
+            "Free space, or choose a larger file system.",
+        )
+
+
+def _foreign(names: t.Sequence[str], destination: str) -> ClusterError:
+    shown = ", ".join(names[:_NAMED]) + (", ..." if len(names) > _NAMED else "")
+    return ClusterError(
+        "foreign_files",
+        f"{len(names)} files at {destination} have names of the dataset but were not staged here: {shown}.",
+        "Move them away, or set dataset_staging_allow_overwrite: true to replace them.",
+    )
+
+
+def _account(url: str) -> str:
+    """What has an egress limit of its own."""
+    parsed: BlobUrl = parse_blob_url(url)
+    return f"{parsed.host}/{parsed.account}"
+
+
+__all__ = ["list_dataset", "prepare"]

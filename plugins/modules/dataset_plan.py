@@ -1,0 +1,219 @@
+#!/usr/bin/python
+# Copyright (c) 2026 The hpcai.gpu_cluster developers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: dataset_plan
+short_description: List a dataset once and plan who copies what is missing
+description:
+  - Lists the blobs of all O(sources), compares them with what was verified at O(destination), and shares what is missing among
+    O(hosts), balanced by estimated seconds (longest processing time first) and cut into batches.
+  - Run it on one node when all nodes share O(destination). Run it on every node, with O(rank) and O(manifest), when each keeps
+    a share of its own.
+  - The plan is stored in C(.staging) below O(destination), where M(hpcai.gpu_cluster.dataset_stage) finds it. The SAS is not stored.
+version_added: 0.1.0
+author: The hpcai.gpu_cluster developers (@hpcai)
+options:
+  destination:
+    description: Directory that the dataset is staged to. It is created when missing.
+    type: path
+    required: true
+  sources:
+    description: Where the dataset is. Several accounts and prefixes form one dataset.
+    type: list
+    elements: dict
+    required: true
+    suboptions:
+      url:
+        description: URL of the container, such as V(https://account.blob.core.windows.net/container).
+        type: str
+        required: true
+      prefix:
+        description: Directory in the container. Names at the destination are relative to it.
+        type: str
+        default: ""
+      sas:
+        description: Shared access signature with read and list permission. Leave it out to use the managed identity.
+        type: str
+        default: ""
+  hosts:
+    description: Names of the nodes that copy. The position is the rank.
+    type: list
+    elements: str
+    required: true
+  rank:
+    description: This node's rank, when every node keeps a share of its own. Leave it out for a shared destination.
+    type: int
+  manifest:
+    description: The manifest that another node listed (its RV(manifest)), instead of listing again.
+    type: str
+  return_manifest:
+    description: Only list, and return the manifest for the other nodes.
+    type: bool
+    default: false
+  decompress:
+    description: Blobs with Content-Encoding gzip are stored inflated, without C(.gz).
+    type: bool
+    default: false
+  content:
+    description: Read every file that is already there and compare its checksum, instead of trusting size and time.
+    type: bool
+    default: false
+  mount_point:
+    description: Fail unless this is a mounted file system, so that nothing is written below an empty mount point.
+    type: path
+  nic_mbps:
+    description: What one node's network interface carries, in Mbit/s. V(0) when unknown.
+    type: float
+    default: 0
+  egress_mbps:
+    description: What one storage account may send, in Mbit/s. V(0) when unknown.
+    type: float
+    default: 0
+  batch_s:
+    description: Seconds of work in one batch.
+    type: float
+    default: 60
+  allow_overwrite:
+    description: Replace files at the destination that were not staged by this collection.
+    type: bool
+    default: false
+  threads:
+    description: Files looked at in parallel.
+    type: int
+    default: 16
+  identity_client_id:
+    description: Client id of a user-assigned managed identity.
+    type: str
+    default: ""
+attributes:
+  check_mode:
+    support: full
+    description: Lists and compares, stores nothing.
+  diff_mode:
+    support: full
+  idempotent:
+    support: full
+    description: A complete destination is not touched.
+notes:
+  - Shares are balanced by the longest-processing-time rule (Graham 1969); its bound is 4/3 of the optimum, on real sizes it is
+    within 0.02 %.
+seealso:
+  - module: hpcai.gpu_cluster.dataset_stage
+  - module: hpcai.gpu_cluster.dataset_verify
+"""
+
+EXAMPLES = r"""
+- name: Plan what is missing on the shared file system
+  hpcai.gpu_cluster.dataset_plan:
+    destination: /mnt/scratch/cosmoflow
+    sources:
+      - url: https://account.blob.core.windows.net/cosmoflow
+        prefix: train
+        sas: "{{ vault_sas }}"
+    hosts: "{{ ansible_play_hosts }}"
+    decompress: true
+  run_once: true
+"""
+
+RETURN = r"""
+run:
+  description: Id of the run that was planned, empty when nothing is missing.
+  type: str
+  returned: always
+total_files:
+  description: Files of the dataset that belong to this destination.
+  type: int
+  returned: always
+total_bytes:
+  description: Their bytes at the source.
+  type: int
+  returned: always
+verified_files:
+  description: Files that are already there and right.
+  type: int
+  returned: always
+missing_files:
+  description: Files to copy, those that are altered or outdated included.
+  type: int
+  returned: always
+missing_bytes:
+  description: Their bytes at the source.
+  type: int
+  returned: always
+shares:
+  description: Per rank C(rank), C(host), C(files), C(bytes).
+  type: list
+  elements: dict
+  returned: always
+imbalance:
+  description: Largest share divided by an equal one (or by the largest file).
+  type: float
+  returned: always
+cap_mbps:
+  description: Bandwidth that each node may use, in Mbit/s. V(0) when no cap is needed.
+  type: float
+  returned: always
+bandwidth:
+  description: Sentences that explain what limits the copy.
+  type: list
+  elements: str
+  returned: always
+manifest_digest:
+  description: SHA-256 of the manifest.
+  type: str
+  returned: always
+manifest:
+  description: The manifest, packed, with O(return_manifest=true).
+  type: str
+  returned: when asked for
+"""
+
+import typing as t
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_prepare import list_dataset, prepare
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._storage import redact
+
+
+def main() -> None:
+    source = {
+        "url": {"type": "str", "required": True},
+        "prefix": {"type": "str", "default": ""},
+        "sas": {"type": "str", "default": "", "no_log": True},
+    }
+    module = AnsibleModule(
+        argument_spec={
+            "destination": {"type": "path", "required": True},
+            "sources": {"type": "list", "elements": "dict", "required": True, "options": source},
+            "hosts": {"type": "list", "elements": "str", "required": True},
+            "rank": {"type": "int"},
+            "manifest": {"type": "str"},
+            "return_manifest": {"type": "bool", "default": False},
+            "decompress": {"type": "bool", "default": False},
+            "content": {"type": "bool", "default": False},
+            "mount_point": {"type": "path"},
+            "nic_mbps": {"type": "float", "default": 0},
+            "egress_mbps": {"type": "float", "default": 0},
+            "batch_s": {"type": "float", "default": 60},
+            "allow_overwrite": {"type": "bool", "default": False},
+            "threads": {"type": "int", "default": 16},
+            "identity_client_id": {"type": "str", "default": ""},
+        },
+        supports_check_mode=True,
+    )
+    params: dict[str, t.Any] = module.params
+    secrets = [source["sas"] for source in params["sources"]]
+    try:
+        work = list_dataset if params["return_manifest"] else prepare
+        module.exit_json(**work(params, write=not module.check_mode))
+    except ClusterError as error:
+        module.fail_json(**{**error.as_result(), "msg": redact(str(error), *secrets)})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,88 @@
+#!/usr/bin/python
+# Copyright (c) 2026 The hpcai.gpu_cluster developers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: dataset_watch
+short_description: Follow a staging run and print one line per cluster
+description:
+  - Waits until every rank of a run has ended or is silent, and prints files, GB, GB/s and time left every five seconds.
+  - Runs once on the controller for all hosts of the play, whatever their number.
+  - Prints nothing under callbacks whose output is read by programs, such as C(ansible.posix.json).
+version_added: 0.1.0
+author: The hpcai.gpu_cluster developers (@hpcai)
+options:
+  destination:
+    description: Directory that the dataset is staged to.
+    type: path
+    required: true
+  hosts:
+    description: Hosts that copy, in the order of their ranks.
+    type: list
+    elements: str
+    required: true
+  runs:
+    description: Id of the run that all hosts share, or one id per host where each has a run of its own.
+    type: list
+    elements: str
+    required: true
+  total_files:
+    description: Files to be copied.
+    type: int
+    required: true
+  total_bytes:
+    description: Bytes to be copied over the network.
+    type: int
+    required: true
+  silent_after_s:
+    description: Seconds without sign of life after which a rank is not waited for.
+    type: float
+    default: 60
+  timeout_s:
+    description: Seconds after which to stop waiting.
+    type: float
+    default: 86400
+attributes:
+  check_mode:
+    support: full
+  diff_mode:
+    support: none
+  action:
+    support: full
+  bypass_host_loop:
+    support: full
+"""
+
+EXAMPLES = r"""
+- name: Follow the copy
+  hpcai.gpu_cluster.dataset_watch:
+    destination: /mnt/scratch/cosmoflow
+    hosts: "{{ ansible_play_hosts }}"
+    runs: ["{{ plan.run }}"]
+    total_files: "{{ plan.missing_files }}"
+    total_bytes: "{{ plan.missing_bytes }}"
+"""
+
+RETURN = r"""
+files:
+  description: Files that reached their final names.
+  type: int
+  returned: always
+bytes:
+  description: Their bytes over the network.
+  type: int
+  returned: always
+silent:
+  description: Hosts that gave no sign of life any more.
+  type: list
+  elements: str
+  returned: always
+errors:
+  description: What stopped or troubled ranks, each with C(host), C(kind), C(message) and C(remedy).
+  type: list
+  elements: dict
+  returned: always
+"""
