@@ -1,0 +1,37 @@
+#!/usr/bin/env python3
+# Copyright (c) 2026 The hpcai.gpu_cluster developers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Ansible inventory of the container lab: the machines that molecule/cluster/create.yml left in .cache/lab."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import sys
+
+STATE = pathlib.Path(__file__).resolve().parents[2] / ".cache" / "lab" / "machines.json"
+
+
+def inventory(lab: dict[str, dict[str, str]]) -> dict[str, object]:
+    """The inventory of a lab that is up."""
+    machines = lab["machines"]
+    return {
+        "gpu_nodes": {"hosts": [name for name in machines if name != "blob"]},
+        "blob_servers": {"hosts": [name for name in machines if name == "blob"]},
+        "_meta": {"hostvars": {name: {"ansible_host": address} for name, address in machines.items()}},
+    }
+
+
+def main() -> int:
+    try:
+        lab = json.loads(STATE.read_text())
+    except FileNotFoundError:
+        print("The lab is down, its inventory is empty. Bring it up with bin/demo --lab.", file=sys.stderr)
+        lab = {"machines": {}}
+    print(json.dumps(inventory(lab)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
