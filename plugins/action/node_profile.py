@@ -1,0 +1,168 @@
+# Copyright (c) 2026 The hpcai.gpu_cluster developers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Gather a node's facts, choose its profile on the controller, and say where the two differ."""
+
+from __future__ import annotations
+
+import typing as t
+from pathlib import Path
+
+import yaml
+from ansible.plugins.action import ActionBase
+from ansible.utils.display import Display
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_profile import (
+    CHECKS,
+    Choice,
+    Profile,
+    choose_profile,
+    deep_merge,
+    validate_profile,
+)
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._profile_check import compare, describe, worst
+
+_SHIPPED = Path(__file__).resolve().parents[2] / "roles/node_profile/files/profiles"
+_FACT_OPTIONS = ("nvidia_smi", "nvidia_smi_timeout_s", "metadata", "metadata_timeout_s")
+
+ARGUMENT_SPEC: dict[str, t.Any] = {
+    "name": {"type": "str", "default": ""},
+    "paths": {"type": "list", "elements": "str", "default": []},
+    "overrides": {"type": "dict", "default": {}},
+    "checks": {"type": "list", "elements": "str", "choices": list(CHECKS), "default": list(CHECKS)},
+    "verify": {"type": "bool", "default": True},
+    "on_mismatch": {"type": "str", "choices": ["fail", "warn"], "default": "fail"},
+    "nvidia_smi": {"type": "str", "default": "nvidia-smi"},
+    "nvidia_smi_timeout_s": {"type": "float", "default": 20.0},
+    "metadata": {"type": "str", "choices": ["auto", "always", "never"], "default": "auto"},
+    "metadata_timeout_s": {"type": "float", "default": 1.0},
+}
+
+
+def _read(path: Path) -> Profile:
+    # The C loader where PyYAML has it: with no name and no metadata all files are read for every node.
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    try:
+        profile = yaml.load(path.read_text(encoding="utf-8"), Loader=loader)  # noqa: S506 - both are safe loaders
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as exc:
+        raise ClusterError("profile_invalid", f"The profile {path} cannot be read: {exc}", "Correct the file.") from exc
+    _require_valid(profile, str(path))
+    return t.cast(Profile, profile)
+
+
+def _require_valid(profile: t.Any, where: str) -> None:
+    problems = validate_profile(profile)
+    if problems:
+        raise ClusterError("profile_invalid", f"{where} is not a valid profile: {'; '.join(problems)}.", "Correct it.")
+
+
+class FileLibrary:
+    """Profiles in directories of the controller; a file in an earlier directory hides one of the same name."""
+
+    def __init__(self, directories: t.Sequence[Path]) -> None:
+        self._files: dict[str, Path] = {}
+        for directory in reversed(directories):
+            if not directory.is_dir():
+                message = f"The directory {directory} of node_profile_paths does not exist on the controller."
+                raise ClusterError("bad_input", message, "Correct node_profile_paths.")
+            for path in sorted(directory.glob("*.yml")):
+                self._files[path.stem.casefold()] = path
+
+    def load(self, name: str) -> Profile | None:
+        path = self._files.get(name.casefold())
+        return _read(path) if path else None
+
+    def load_all(self) -> list[Profile]:
+        return [_read(path) for path in self._files.values()]
+
+
+class ActionModule(ActionBase):
+    """See plugins/modules/node_profile.py for the documentation."""
+
+    def run(self, tmp: str | None = None, task_vars: dict[str, t.Any] | None = None) -> dict[str, t.Any]:
+        super().run(tmp, task_vars)
+        _validated, args = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
+        gathered: dict[str, t.Any] = self._execute_module(
+            module_name="hpcai.gpu_cluster.node_facts",
+            module_args={option: args[option] for option in _FACT_OPTIONS},
+            task_vars=task_vars,
+        )
+        if gathered.get("failed") or gathered.get("unreachable"):
+            return gathered
+        facts = gathered["ansible_facts"]["gpu_node"]
+        try:
+            library = FileLibrary([*(Path(path).expanduser() for path in args["paths"]), _SHIPPED])
+            choice = choose_profile(facts, args["name"], library)
+            profile = deep_merge(choice.profile, args["overrides"])
+            _require_valid(profile, f"{choice.profile['name']} with node_profile_overrides")
+        except ClusterError as exc:
+            return {"failed": True, "changed": False, **exc.as_result()}
+        verdicts = compare(profile, facts, args["checks"])
+        return self._result(
+            facts, profile, choice, verdicts, args, str((task_vars or {}).get("inventory_hostname", ""))
+        )
+
+    def _result(
+        self,
+        facts: dict[str, t.Any],
+        profile: Profile,
+        choice: Choice,
+        verdicts: list[dict[str, t.Any]],
+        args: dict[str, t.Any],
+        host: str,
+    ) -> dict[str, t.Any]:
+        verdicts = [*_choice_verdicts(choice), *verdicts]
+        verdict = worst(verdicts)
+        left_out = [check for check in CHECKS if check not in args["checks"]]
+        findings = [item for item in verdicts if item["verdict"] != "ok"]
+        counts = {
+            level: sum(item["verdict"] == level for item in verdicts) for level in ("ok", "warn", "incomplete", "fail")
+        }
+        summary = f"{profile['name']}, chosen by {choice.by}: " + ", ".join(
+            f"{number} {level}" for level, number in counts.items() if number
+        )
+        if left_out:
+            summary += f" (not asked for: {', '.join(left_out)})"
+        fact = {**profile, "chosen_by": choice.by, "verdict": verdict, "findings": findings, "not_checked": left_out}
+        result: dict[str, t.Any] = {
+            "changed": False,
+            "ansible_facts": {"gpu_node": facts, "node_profile": fact},
+            "verdict": verdict,
+            "verdicts": verdicts,
+            "findings": findings,
+            "msg": summary,
+        }
+        if not args["verify"]:
+            return result
+        wrong = describe(verdicts, "fail")
+        if wrong and args["on_mismatch"] == "fail":
+            # Facts of a failed task are not kept: leaving them out keeps the report short enough to be read.
+            return {
+                "failed": True,
+                "changed": False,
+                "msg": f"The node is not what its profile says. {summary}\n{wrong}",
+                "error_kind": "profile_mismatch",
+                "verdict": verdict,
+                "findings": findings,
+            }
+        remarks = describe(verdicts, "fail", "warn", "incomplete")
+        if remarks:
+            Display().warning(f"{host}: {summary}\n{remarks}")
+        return result
+
+
+def _choice_verdicts(choice: Choice) -> list[dict[str, t.Any]]:
+    """Nothing is proven about a node whose machine type is not known, so that it must not look fine."""
+    if not choice.notes:
+        return []
+    return [
+        {
+            "check": "profile",
+            "verdict": "incomplete",
+            "what": "machine type",
+            "expected": "a profile of its own",
+            "found": "; ".join(choice.notes),
+            "source": f"chosen by {choice.by}",
+            "remedy": "Set node_profile_name, or add a file to node_profile_paths.",
+        }
+    ]

@@ -1,0 +1,291 @@
+# Copyright (c) 2026 The hpcai.gpu_cluster developers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+# Private to the collection: it may change without notice.
+"""Choose the profile of a machine type, change single values of it, and check that a profile file is well formed."""
+
+from __future__ import annotations
+
+import dataclasses
+import fnmatch
+import re
+import typing as t
+
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._sysfs import normalize_bus_id, parse_ranges
+
+Profile = dict[str, t.Any]
+SCHEMA = 1
+CHECKS = ("cpu", "memory", "gpus", "numa", "fabric", "nvme")
+DIRECTIONS = ("min", "max", "equal", "typical")
+
+_PROVENANCE = {"source", "date", "verified"}
+_KEYS: dict[str, set[str]] = {
+    "match": {"skus", "products"},
+    "cpu": {"sockets", "cores", "threads", *_PROVENANCE},
+    "memory": {"mib", "tolerance_percent", "swap_mib", *_PROVENANCE},
+    "gpus": {"count", "models", "interconnect", "bus_ids", *_PROVENANCE},
+    "numa": {"nodes", *_PROVENANCE},
+    "fabric": {"hcas", "count", "rate_gbps", *_PROVENANCE},
+    "nvme": {"count", "min_count", "bytes", "tolerance_percent", *_PROVENANCE},
+    "nccl": {"env", "unset", *_PROVENANCE},
+}
+_ITEM_KEYS: dict[tuple[str, str], set[str]] = {
+    ("gpus", "models"): {"name", "memory_mib"},
+    ("numa", "nodes"): {"id", "cpus", "gpus", "hcas"},
+    ("fabric", "hcas"): {"name", "bus_id", "rate_gbps", "link_layer"},
+}
+_EXPECTED_REQUIRED = {"value", "direction", "unit", "tool", "source", "date"}
+_EXPECTED_KEYS = {*_EXPECTED_REQUIRED, "verified", "note"}
+_DATE = re.compile(r"^\d{4}-\d{2}-\d{2}$")
+
+
+@dataclasses.dataclass(frozen=True)
+class Choice:
+    """A profile and the evidence it was chosen by. ``notes`` say what spoke against a better choice."""
+
+    profile: Profile
+    by: str
+    notes: tuple[str, ...] = ()
+
+
+class Library(t.Protocol):
+    """Where profiles come from; the action plugin reads files, tests use a dictionary."""
+
+    def load(self, name: str) -> Profile | None: ...
+    def load_all(self) -> list[Profile]: ...
+
+
+def deep_merge(base: t.Any, override: t.Any) -> t.Any:
+    """``override`` laid over ``base``: mappings key by key, everything else replaced, null takes a key away.
+
+    Neither argument is changed.
+    """
+    if not isinstance(override, dict):
+        return override
+    merged = dict(base) if isinstance(base, dict) else {}
+    for key, value in override.items():
+        if value is None:
+            merged.pop(key, None)
+        else:
+            merged[key] = deep_merge(merged.get(key), value)
+    return merged
+
+
+def _check_provenance(where: str, section: dict[str, t.Any]) -> t.Iterator[str]:
+    if not isinstance(section.get("source"), str) or not section.get("source"):
+        yield f"{where}: source is missing: say where the values come from"
+    if not _DATE.match(str(section.get("date", ""))):
+        yield f"{where}: date is missing or not YYYY-MM-DD"
+    if not isinstance(section.get("verified", True), bool):
+        yield f"{where}: verified must be true or false"
+
+
+def _check_keys(where: str, value: t.Any, allowed: set[str]) -> t.Iterator[str]:
+    if not isinstance(value, dict):
+        yield f"{where}: must be a mapping, not {type(value).__name__}"
+        return
+    for key in sorted(set(value) - allowed, key=str):
+        yield f"{where}.{key}: unknown key (known: {', '.join(sorted(allowed))})"
+
+
+def _address_problem(bus_id: str) -> str:
+    try:
+        spelled = normalize_bus_id(bus_id)
+    except ValueError:
+        return f"{bus_id!r} is not a PCI address (quote it: YAML reads 10:20 as a number)"
+    return "" if spelled == bus_id else f"write {bus_id!r} as {spelled!r}, the way sysfs does"
+
+
+def _check_addresses(profile: Profile) -> t.Iterator[str]:
+    gpus, fabric = profile.get("gpus", {}), profile.get("fabric", {})
+    addresses = [("gpus.bus_ids", bus_id) for bus_id in gpus.get("bus_ids", [])]
+    addresses += [("fabric.hcas", hca["bus_id"]) for hca in fabric.get("hcas", []) if "bus_id" in hca]
+    problems = [_address_problem(str(bus_id)) for _where, bus_id in addresses]
+    yield from (f"{where}: {problem}" for (where, _bus_id), problem in zip(addresses, problems) if problem)
+    if len({bus_id for _where, bus_id in addresses}) != len(addresses):
+        yield "bus_ids: an address appears twice"
+    if "bus_ids" in gpus and gpus.get("count") != len(gpus["bus_ids"]):
+        yield f"gpus: count is {gpus.get('count')} but bus_ids has {len(gpus['bus_ids'])}"
+
+
+def _check_numa(profile: Profile) -> t.Iterator[str]:
+    nodes = profile.get("numa", {}).get("nodes", [])
+    gpus = [gpu for node in nodes for gpu in node.get("gpus", [])]
+    hcas = [hca for node in nodes for hca in node.get("hcas", [])]
+    named = {hca.get("name") for hca in profile.get("fabric", {}).get("hcas", [])}
+    try:
+        cpus = [cpu for node in nodes for cpu in parse_ranges(str(node.get("cpus", "")))]
+    except ValueError as exc:
+        yield f"numa.nodes: cpus: {exc}"
+        return
+    if len(set(cpus)) != len(cpus):
+        yield "numa.nodes: a CPU is in two nodes"
+    threads = profile.get("cpu", {}).get("threads")
+    if nodes and threads and len(cpus) != threads:
+        yield f"numa.nodes: the nodes have {len(cpus)} CPUs, cpu.threads says {threads}"
+    if len(set(gpus)) != len(gpus) or len(set(hcas)) != len(hcas):
+        yield "numa.nodes: a device is in two nodes"
+    count = profile.get("gpus", {}).get("count", 0)
+    for gpu in gpus:
+        if not isinstance(gpu, int) or not 0 <= gpu < count:
+            yield f"numa.nodes: GPU {gpu!r} does not exist among {count}"
+    for hca in hcas:
+        if hca not in named:
+            yield f"numa.nodes: HCA {hca!r} is not in fabric.hcas"
+
+
+def _check_expected(expected: t.Any) -> t.Iterator[str]:
+    if not isinstance(expected, dict):
+        yield "expected: must be a mapping"
+        return
+    for name, entry in expected.items():
+        where = f"expected.{name}"
+        yield from _check_keys(where, entry, _EXPECTED_KEYS)
+        if not isinstance(entry, dict):
+            continue
+        missing = sorted(_EXPECTED_REQUIRED - set(entry))
+        if missing:
+            yield f"{where}: lacks {', '.join(missing)}"
+        value = entry.get("value")
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            yield f"{where}: value must be a number"
+        if entry.get("direction") not in DIRECTIONS:
+            yield f"{where}: direction must be one of {', '.join(DIRECTIONS)}"
+        yield from _check_provenance(where, entry)
+
+
+def validate_profile(profile: t.Any) -> list[str]:
+    """Everything that is wrong with a profile; an empty list when it can be used."""
+    if not isinstance(profile, dict):
+        return ["a profile must be a mapping"]
+    problems = []
+    if profile.get("schema") != SCHEMA:
+        problems.append(f"schema: must be {SCHEMA}")
+    if not isinstance(profile.get("name"), str) or not profile.get("name"):
+        problems.append("name: is missing")
+    known = {"schema", "name", "expected", "site", *_KEYS}
+    problems += [f"{key}: unknown section" for key in sorted(set(profile) - known, key=str)]
+    shapes: list[str] = []
+    for section, allowed in _KEYS.items():
+        if section not in profile:
+            continue
+        shapes += _check_keys(section, profile[section], allowed)
+        if not isinstance(profile[section], dict):
+            continue
+        if section != "match":
+            problems += _check_provenance(section, profile[section])
+        for (owner, key), item_keys in _ITEM_KEYS.items():
+            if owner != section or key not in profile[section]:
+                continue
+            items = profile[section][key]
+            if not isinstance(items, list):
+                shapes.append(f"{section}.{key}: must be a list")
+                continue
+            for item in items:
+                shapes += _check_keys(f"{section}.{key}", item, item_keys)
+    problems += shapes
+    problems += _check_expected(profile.get("expected", {}))
+    if not shapes:
+        # These look into the lists and need their shape to be right.
+        problems += [*_check_addresses(profile), *_check_numa(profile)]
+    return problems
+
+
+def _lower(values: t.Iterable[t.Any]) -> set[str]:
+    return {str(value).casefold() for value in values}
+
+
+def _match(profile: Profile, key: str) -> list[t.Any]:
+    return profile.get("match", {}).get(key) or []
+
+
+def model_name(name: str) -> str:
+    """A GPU's name without the ``NVIDIA`` that drivers print since R450."""
+    return name[7:] if name.startswith("NVIDIA ") else name
+
+
+def _fit(profile: Profile, facts: dict[str, t.Any]) -> int:
+    """How well a profile's GPUs fit those found: 3 same addresses, 2 some of them, 1 same model and number, 0 not."""
+    expected = profile.get("gpus")
+    if not expected:
+        return 0
+    wanted = set(expected.get("bus_ids", []))
+    gpus = facts["gpus"]
+    if not gpus:
+        # No driver yet: addresses are all there is, and a part of them proves nothing.
+        on_bus = {gpu["bus_id"] for gpu in facts.get("pci_gpus") or []}
+        return 3 if wanted and on_bus == wanted else 0
+    models = {model_name(model["name"]) for model in expected.get("models", [])}
+    if not {model_name(gpu["name"]) for gpu in gpus} <= models:
+        return 0
+    found = {gpu["bus_id"] for gpu in gpus}
+    if not wanted:
+        return 1 if len(gpus) == expected.get("count") else 0
+    if found == wanted:
+        return 3
+    return 2 if found < wanted else 0
+
+
+def _by_hardware(profiles: list[Profile], facts: dict[str, t.Any]) -> tuple[Profile | None, str]:
+    fits = [(_fit(profile, facts), profile) for profile in profiles]
+    best = max((fit for fit, _profile in fits), default=0)
+    winners = [profile for fit, profile in fits if fit == best] if best else []
+    if len(winners) == 1:
+        return winners[0], ""
+    if winners:
+        names = ", ".join(sorted(profile["name"] for profile in winners))
+        return None, f"the hardware fits several profiles ({names}): set node_profile_name"
+    return None, "the hardware fits no profile"
+
+
+def choose_profile(facts: dict[str, t.Any], requested: str, library: Library) -> Choice:
+    """Name from the inventory, then the cloud's machine type, then the firmware's product name, then the GPUs found."""
+    if requested:
+        profile = library.load(requested)
+        if profile is None:
+            known = ", ".join(sorted(item["name"] for item in library.load_all()))
+            raise ClusterError(
+                "profile_unknown",
+                f"There is no profile {requested!r}.",
+                f"Set node_profile_name to one of {known}, or put {requested}.yml into one of node_profile_paths.",
+            )
+        return Choice(profile, "node_profile_name")
+    notes = []
+    sku, product = facts["platform"].get("sku"), facts["platform"].get("product")
+    if sku:
+        # Most files are named after the machine type, so that one small file is read and not all of them.
+        profile = library.load(sku)
+        if profile and sku.casefold() in _lower(_match(profile, "skus")):
+            return Choice(profile, f"instance metadata ({sku})")
+    profiles = library.load_all()
+    for profile in profiles:
+        if sku and sku.casefold() in _lower(_match(profile, "skus")):
+            return Choice(profile, f"instance metadata ({sku})")
+    if sku:
+        notes.append(f"there is no profile for the machine type {sku}")
+    for profile in profiles:
+        if product and any(
+            fnmatch.fnmatch(product.casefold(), pattern) for pattern in _lower(_match(profile, "products"))
+        ):
+            return Choice(profile, f"product name ({product})", tuple(notes))
+    found, note = _by_hardware(profiles, facts)
+    if found:
+        return Choice(found, "hardware", tuple(notes))
+    generic = library.load("generic")
+    if generic is None:
+        raise ClusterError("profile_unknown", "The profile generic is missing.", "Reinstall the collection.")
+    return Choice(generic, "nothing that is known", (*notes, note))
+
+
+__all__ = [
+    "CHECKS",
+    "SCHEMA",
+    "Choice",
+    "Library",
+    "Profile",
+    "choose_profile",
+    "deep_merge",
+    "model_name",
+    "validate_profile",
+]
