@@ -1,0 +1,573 @@
+# Copyright (c) 2026 The hpcai.gpu_cluster developers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+# Private to the collection: it may change without notice.
+"""From downloaded raw files to finished ones: decompress, check, and only then give them their final name.
+
+A file is read once. Its MD5 is taken on the way into the decompressor, which itself checks CRC32 and length of every gzip
+member (``find_engine`` proves that it does). Output goes to a ``.part`` file beside the final name and is renamed when all
+checks have passed, so a final name never holds wrong or half data. ``drain`` does this for many files while AzCopy is still
+downloading the next ones.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import collections
+import concurrent.futures
+import contextlib
+import dataclasses
+import errno
+import functools
+import gzip
+import hashlib
+import importlib
+import itertools
+import os
+import queue
+import shutil
+import socket
+import time
+import typing as t
+import zlib
+
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+
+PART_SUFFIX = ".part"
+
+# Input handed to the decompressor at a time, and the most output taken from it at a time: both fit a CPU's cache,
+# and bound the memory of a thread whatever a hostile file expands to.
+_READ_BYTES = 1 << 20
+_FEED_BYTES = 64 << 10
+_OUTPUT_BYTES = 1 << 20
+
+_MAGIC = b"\x1f\x8b"
+_TRAILER_BYTES = 8
+_UPLOAD_AGAIN = "Upload the blob again from a good copy."
+
+
+@dataclasses.dataclass(frozen=True)
+class InflateResult:
+    """A file that stands under its final name: size and CRC32 of its content, size of the raw file it was made from."""
+
+    bytes: int
+    crc32: int
+    raw_bytes: int
+    members: int  # gzip members; 0 for a file that was only moved
+    seconds: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Engine:
+    """A decompressor with zlib's interface."""
+
+    name: str
+    decompressobj: t.Callable[[int], t.Any]
+    error: type[Exception]
+
+
+def find_engine(name: str = "auto") -> Engine:
+    """``stdlib``, ``isal`` (package isal, about twice as fast), or ``auto``: isal where it is installed."""
+    if name not in ("auto", "stdlib", "isal"):
+        raise ClusterError("bad_input", f"The engine `{name}` is unknown.", "Choose auto, stdlib or isal.")
+    return _find_engine(name)
+
+
+@functools.cache
+def _find_engine(name: str) -> Engine:
+    if name != "stdlib":
+        try:
+            module = importlib.import_module("isal.isal_zlib")
+            engine = Engine("isal", module.decompressobj, module.error)
+        except (ImportError, AttributeError) as exc:
+            if name == "isal":
+                raise ClusterError(
+                    "bad_input",
+                    f"The Python package isal cannot be used: {exc}.",
+                    "Install it for the Python that Ansible uses on the node, or set the engine to auto or stdlib.",
+                ) from exc
+        else:
+            if _checks_trailers(engine):
+                return engine
+    return Engine("stdlib", zlib.decompressobj, zlib.error)
+
+
+def _checks_trailers(engine: Engine) -> bool:
+    """Whether the engine refuses a wrong CRC32 and a wrong length, on which all else relies."""
+    good = gzip.compress(b"self-check", mtime=0)
+    if engine.decompressobj(31).decompress(good) != b"self-check":
+        return False
+    for position in (-8, -4):
+        bad = bytearray(good)
+        bad[position] ^= 1
+        try:
+            engine.decompressobj(31).decompress(bytes(bad))
+        except engine.error:
+            continue
+        return False
+    return True
+
+
+def inflate_file(
+    src: str,
+    dst: str,
+    *,
+    raw_size: int | None = None,
+    raw_md5: str = "",
+    engine: str = "auto",
+    durable: bool = False,
+) -> InflateResult:
+    """Decompress the gzip file ``src`` to ``dst``; nothing appears at ``dst`` unless every check passes.
+
+    ``raw_size`` and ``raw_md5`` (base64, as Azure stores it; '' unknown) are those of the raw file. ``src`` stays.
+    ``durable`` waits until the data is on disk before the rename.
+    """
+    started = time.monotonic()
+    chosen = find_engine(engine)
+    with _open_raw(src, raw_size) as source, _part_file(dst, durable) as write:
+        reader = _Reader(source)
+        try:
+            members, crc, size = _inflate_members(reader, write, chosen, dst)
+        except ClusterError as exc:
+            if raw_md5 and reader.finish_md5() != raw_md5:
+                raise _md5_error(dst, raw_md5, reader.finish_md5()) from exc
+            raise
+        if raw_md5 and reader.finish_md5() != raw_md5:
+            raise _md5_error(dst, raw_md5, reader.finish_md5())
+    return InflateResult(size, crc, reader.position, members, time.monotonic() - started)
+
+
+class _Reader:
+    """The raw file in blocks, with the MD5 of everything read so far."""
+
+    def __init__(self, source: t.BinaryIO) -> None:
+        self._source = source
+        self._md5 = hashlib.md5(usedforsecurity=False)
+        self.position = 0
+
+    def read(self) -> bytes:
+        block = self._source.read(_READ_BYTES)
+        self._md5.update(block)
+        self.position += len(block)
+        return block
+
+    def finish_md5(self) -> str:
+        """MD5 of the whole file (base64), reading what is left of it."""
+        while self.read():
+            pass
+        return base64.b64encode(self._md5.digest()).decode()
+
+
+def _inflate_members(
+    reader: _Reader, write: t.Callable[[bytes], None], engine: Engine, name: str
+) -> tuple[int, int, int]:
+    """Decompress all members; returns their number, and the CRC32 and size of what they hold together."""
+    label = os.path.basename(name)
+    members = crc = size = 0
+    block = reader.read()
+    while block and (members == 0 or block.strip(b"\0")):
+        if len(block) < len(_MAGIC):
+            block += reader.read()
+        if not block.startswith(_MAGIC):
+            raise _not_a_member(label, members, block)
+        member_size, trailer, block = _inflate_member(reader, block, write, engine, label)
+        member_crc = int.from_bytes(trailer[:4], "little")
+        crc = crc32_combine(crc, member_crc, member_size) if members else member_crc
+        size += member_size
+        members += 1
+        # Padding of zero bytes after a member (tapes, block devices) is allowed; it may be long.
+        block = block.lstrip(b"\0") or _skip_padding(reader)
+    if not members:
+        raise ClusterError("not_gzip", f"`{label}` is marked gzip but is empty (0 bytes).", _UPLOAD_AGAIN)
+    return members, crc, size
+
+
+def _skip_padding(reader: _Reader) -> bytes:
+    while True:
+        block = reader.read()
+        if not block or block.strip(b"\0"):
+            return block.lstrip(b"\0")
+
+
+def _not_a_member(label: str, members: int, block: bytes) -> ClusterError:
+    if not members:
+        return ClusterError(
+            "not_gzip",
+            f"`{label}` is marked gzip but does not begin like gzip (found {binascii.hexlify(block[:4]).decode()}).",
+            "Upload it again compressed, or remove its content encoding.",
+        )
+    if block == _MAGIC[:1]:
+        return ClusterError("truncated", f"`{label}` ends within the header of a gzip member.", _UPLOAD_AGAIN)
+    return ClusterError("corrupt", f"`{label}` holds foreign data after its {members}. gzip member.", _UPLOAD_AGAIN)
+
+
+def _inflate_member(
+    reader: _Reader, block: bytes, write: t.Callable[[bytes], None], engine: Engine, label: str
+) -> tuple[int, bytes, bytes]:
+    """Decompress one member that begins at ``block``; returns its size, its trailer and the input that follows it."""
+    machine = engine.decompressobj(31)
+    size = 0
+    tail = b""  # the last bytes fed, of which the trailer is the end
+    while True:
+        view = memoryview(block)
+        for start in range(0, len(block), _FEED_BYTES):
+            feed: t.Any = view[start : start + _FEED_BYTES]
+            fed = feed
+            while True:
+                try:
+                    output = machine.decompress(feed, _OUTPUT_BYTES)
+                except engine.error as exc:
+                    raise ClusterError(
+                        "corrupt", f"`{label}` is damaged gzip data: {str(exc) or 'bad data'}.", _UPLOAD_AGAIN
+                    ) from exc
+                if output:
+                    write(output)
+                    size += len(output)
+                feed = machine.unconsumed_tail
+                # Without input left there may still be output inside the machine.
+                if machine.eof or (not feed and len(output) < _OUTPUT_BYTES):
+                    break
+            if machine.eof:
+                unused = len(machine.unused_data)
+                consumed = bytes(fed[: len(fed) - unused])
+                rest = block[start + len(consumed) :]
+                return size, (tail + consumed)[-_TRAILER_BYTES:], rest
+            tail = (tail + bytes(fed[-_TRAILER_BYTES:]))[-_TRAILER_BYTES:]
+        block = reader.read()
+        if not block:
+            raise ClusterError(
+                "truncated", f"`{label}` ends in the middle of its gzip data ({reader.position} bytes).", _UPLOAD_AGAIN
+            )
+
+
+def place_file(
+    src: str, dst: str, *, raw_size: int | None = None, raw_md5: str = "", durable: bool = False
+) -> InflateResult:
+    """Give a file that needs no decompression its final name after the same checks; ``src`` is gone afterwards.
+
+    On one filesystem this is a rename after reading the file once (CRC32 and MD5), otherwise a copy through ``.part``.
+    """
+    started = time.monotonic()
+    with _open_raw(src, raw_size) as source:
+        same = os.fstat(source.fileno()).st_dev == os.stat(_made_parent(dst)).st_dev
+        if same:
+            crc, size, md5 = _checksums(source, None)
+            if raw_md5 and md5 != raw_md5:
+                raise _md5_error(dst, raw_md5, md5)
+            with _disk_errors(dst):
+                os.fchmod(source.fileno(), 0o644)
+                if durable:
+                    os.fsync(source.fileno())
+                os.replace(src, dst)
+        else:
+            with _part_file(dst, durable) as write:
+                crc, size, md5 = _checksums(source, write)
+                if raw_md5 and md5 != raw_md5:
+                    raise _md5_error(dst, raw_md5, md5)
+    if not same:
+        os.unlink(src)
+    return InflateResult(size, crc, size, 0, time.monotonic() - started)
+
+
+def _checksums(source: t.BinaryIO, write: t.Callable[[bytes], None] | None) -> tuple[int, int, str]:
+    reader = _Reader(source)
+    crc = 0
+    while True:
+        block = reader.read()
+        if not block:
+            return crc, reader.position, reader.finish_md5()
+        crc = zlib.crc32(block, crc)
+        if write is not None:
+            write(block)
+
+
+def _md5_error(dst: str, wanted: str, found: str) -> ClusterError:
+    return ClusterError(
+        "changed_at_source",
+        f"The MD5 of `{os.path.basename(dst)}` is {found}, the manifest says {wanted}.",
+        "The blob was replaced since it was listed, or its stored MD5 is wrong: list the source again.",
+    )
+
+
+@contextlib.contextmanager
+def _open_raw(src: str, raw_size: int | None) -> t.Iterator[t.BinaryIO]:
+    """Open the raw file (never through a link) and compare its size."""
+    try:
+        handle = os.open(src, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError as exc:
+        raise ClusterError(
+            "not_found", f"The downloaded file `{src}` cannot be read: {exc.strerror}.", "Run again."
+        ) from exc
+    with os.fdopen(handle, "rb", buffering=0) as source:
+        size = os.fstat(handle).st_size
+        if raw_size is not None and size != raw_size:
+            raise ClusterError(
+                "changed_at_source",
+                f"`{os.path.basename(src)}` has {size} bytes, the manifest says {raw_size}.",
+                "The blob was replaced since it was listed: list the source again.",
+            )
+        yield t.cast(t.BinaryIO, source)
+
+
+_COUNTER = itertools.count()
+
+
+def _part_name(dst: str) -> str:
+    """A name beside ``dst`` that no other node, process or thread uses; short, so that long names stay possible."""
+    host = socket.gethostname().split(".")[0][:32]
+    name = hashlib.md5(os.fsencode(os.path.basename(dst)), usedforsecurity=False).hexdigest()[:12]
+    unique = f".{name}.{host}-{os.getpid()}-{next(_COUNTER)}{PART_SUFFIX}"
+    return os.path.join(os.path.dirname(dst), unique)
+
+
+@functools.lru_cache(maxsize=4096)
+def _make_directory(path: str) -> str:
+    os.makedirs(path, mode=0o755, exist_ok=True)
+    return path
+
+
+def _made_parent(dst: str) -> str:
+    with _disk_errors(dst):
+        parent = _make_directory(os.path.dirname(dst))
+        if not os.path.isdir(parent):  # somebody removed it since
+            os.makedirs(parent, mode=0o755, exist_ok=True)
+    return parent
+
+
+@contextlib.contextmanager
+def _disk_errors(dst: str) -> t.Iterator[None]:
+    try:
+        yield
+    except OSError as exc:
+        if exc.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise ClusterError(
+                "disk_full",
+                f"No space is left for `{dst}`.",
+                "Free space or choose another destination, then run again: only what is missing will be copied.",
+            ) from exc
+        raise ClusterError(
+            "bad_input", f"`{dst}` cannot be written: {exc.strerror}.", "Check owner, mode and type of the destination."
+        ) from exc
+
+
+@contextlib.contextmanager
+def _part_file(dst: str, durable: bool) -> t.Iterator[t.Callable[[bytes], None]]:
+    """Give a write function for a ``.part`` file that gets the final name at the end, or disappears after an error."""
+    _made_parent(dst)
+    part = _part_name(dst)
+    with _disk_errors(dst):
+        handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+
+    def write(data: bytes) -> None:
+        with _disk_errors(dst):
+            done = os.write(handle, data)
+            while done < len(data):
+                done += os.write(handle, memoryview(data)[done:])
+
+    try:
+        try:
+            yield write
+            with _disk_errors(dst):
+                os.fchmod(handle, 0o644)
+                if durable:
+                    os.fsync(handle)
+        finally:
+            with _disk_errors(dst):  # a network filesystem may only now find that it is full
+                os.close(handle)
+        with _disk_errors(dst):
+            os.replace(part, dst)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(part)
+        raise
+
+
+def crc32_combine(first: int, second: int, second_bytes: int) -> int:
+    """CRC32 of two pieces of data one after the other, from their own CRCs (polynomial arithmetic over GF(2))."""
+    # Multiplying by x^(8 n) modulo the CRC polynomial appends n zero bytes to the first piece.
+    return _gf2_multiply(_gf2_power(8 * second_bytes), first) ^ second
+
+
+_POLYNOMIAL = 0xEDB88320  # CRC-32 of gzip (RFC 1952), bit-reversed: bit 31 is x^0
+
+
+def _gf2_multiply(left: int, right: int) -> int:
+    product = 0
+    for bit in range(31, -1, -1):
+        if left >> bit & 1:
+            product ^= right
+        right = (right >> 1) ^ (_POLYNOMIAL if right & 1 else 0)
+    return product
+
+
+def _gf2_power(exponent: int) -> int:
+    """x to the power of ``exponent``."""
+    result, square = 1 << 31, 1 << 30  # x^0 and x^1
+    while exponent:
+        if exponent & 1:
+            result = _gf2_multiply(square, result)
+        square = _gf2_multiply(square, square)
+        exponent >>= 1
+    return result
+
+
+@dataclasses.dataclass(frozen=True)
+class LandingItem:
+    """A file that AzCopy will put at ``raw_path`` and that has to end at ``final_path``."""
+
+    name: str
+    raw_path: str
+    final_path: str
+    raw_size: int | None = None
+    raw_md5: str = ""
+    decompress: bool = True
+
+
+@dataclasses.dataclass(frozen=True)
+class Finished:
+    """What became of one item: a result, or an error."""
+
+    name: str
+    result: InflateResult | None
+    error: ClusterError | None = None
+
+
+def drain(
+    items: t.Iterable[LandingItem],
+    *,
+    copier_done: t.Callable[[], bool],
+    threads: int = 0,
+    engine: str = "auto",
+    poll_s: float = 0.1,
+    durable: bool = False,
+    should_stop: t.Callable[[], bool] | None = None,
+) -> t.Iterator[Finished]:
+    """Finish each item as soon as it has landed, with a pool of threads, and yield what became of it.
+
+    AzCopy downloads under another name and renames, so a file that is there is whole. Raw files are removed once they are
+    dealt with. Ends when every item is finished; once ``copier_done`` says that nothing more will land, items that are
+    still absent are yielded with an error. ``should_stop`` ends it early: what runs is finished, the rest not yielded.
+    """
+    pending: dict[str, dict[str, LandingItem]] = collections.defaultdict(dict)
+    for item in items:
+        folder, base = os.path.split(item.raw_path)
+        pending[folder][base] = item
+    find_engine(engine)  # an engine that is not there is found before the first file
+    ready: queue.SimpleQueue[Finished] = queue.SimpleQueue()
+    running = 0
+    with concurrent.futures.ThreadPoolExecutor(max_workers=threads or available_cpus()) as pool:
+        try:
+            while pending or running:
+                if should_stop is not None and should_stop():
+                    pending.clear()
+                over = copier_done()  # asked before the look, so that nothing can land between the two
+                began = time.monotonic()
+                landed = _take_landed(pending)
+                for item in landed:
+                    pool.submit(_finish_into, ready, item, engine, durable)
+                running += len(landed)
+                if over and pending:
+                    for item in [item for folder in pending.values() for item in folder.values()]:
+                        yield Finished(item.name, None, _never_landed(item))
+                    pending.clear()
+                # Looking costs time where there are many directories: wait at least four times as long.
+                deadline = time.monotonic() + max(poll_s, 4 * (time.monotonic() - began))
+                while running:
+                    try:
+                        left = None if not pending else max(0.0, deadline - time.monotonic())
+                        finished = ready.get(timeout=left)
+                    except queue.Empty:
+                        break
+                    running -= 1
+                    yield finished
+                    if pending and time.monotonic() >= deadline:
+                        break
+                else:
+                    if pending:
+                        time.sleep(max(0.0, deadline - time.monotonic()))
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _take_landed(pending: dict[str, dict[str, LandingItem]]) -> list[LandingItem]:
+    """Take the items whose raw file is there out of ``pending``: one directory listing each, no look at single files."""
+    landed = []
+    for folder in list(pending):
+        waiting = pending[folder]
+        try:
+            names = os.listdir(folder)
+        except FileNotFoundError:
+            continue
+        landed += [waiting.pop(name) for name in names if name in waiting]
+        if not waiting:
+            del pending[folder]
+    return landed
+
+
+def _never_landed(item: LandingItem) -> ClusterError:
+    return ClusterError(
+        "partial", f"`{item.name}` was not delivered.", "See the error of the copy; run again to fetch what is missing."
+    )
+
+
+def _finish_into(ready: queue.SimpleQueue[Finished], item: LandingItem, engine: str, durable: bool) -> None:
+    ready.put(_finish(item, engine, durable))
+
+
+def _finish(item: LandingItem, engine: str, durable: bool) -> Finished:
+    try:
+        expected: t.Any = {"raw_size": item.raw_size, "raw_md5": item.raw_md5, "durable": durable}
+        if item.decompress:
+            result = inflate_file(item.raw_path, item.final_path, engine=engine, **expected)
+        else:
+            result = place_file(item.raw_path, item.final_path, **expected)
+    except ClusterError as exc:
+        return Finished(item.name, None, exc)
+    except OSError as exc:  # an I/O error while reading the raw file: this file failed, the others go on
+        error = ClusterError("corrupt", f"`{item.raw_path}` cannot be read: {exc.strerror}.", "Check the landing disk.")
+        return Finished(item.name, None, error)
+    finally:
+        with contextlib.suppress(OSError):
+            os.unlink(item.raw_path)
+    return Finished(item.name, result)
+
+
+def available_cpus() -> int:
+    """CPUs that this process may use (not those of the machine)."""
+    return len(os.sched_getaffinity(0)) or 1
+
+
+def sweep_parts(directory: str, *, older_than_s: float = 0.0) -> int:
+    """Remove ``.part`` files that nobody has written to for ``older_than_s``; returns how many."""
+    removed = 0
+    limit = time.time() - older_than_s
+    for folder, _folders, names in os.walk(directory):
+        for name in names:
+            path = os.path.join(folder, name)
+            if name.startswith(".") and name.endswith(PART_SUFFIX) and os.lstat(path).st_mtime <= limit:
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(path)
+                    removed += 1
+    return removed
+
+
+def free_bytes(directory: str) -> int:
+    """Free space for ordinary users on the filesystem of ``directory``."""
+    return shutil.disk_usage(directory).free
+
+
+__all__ = [
+    "PART_SUFFIX",
+    "Finished",
+    "InflateResult",
+    "LandingItem",
+    "available_cpus",
+    "crc32_combine",
+    "drain",
+    "find_engine",
+    "free_bytes",
+    "inflate_file",
+    "place_file",
+    "sweep_parts",
+]
