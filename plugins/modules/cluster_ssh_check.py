@@ -18,6 +18,10 @@ description:
 author:
   - The hpcai.gpu_cluster developers (@hpcai)
 options:
+  cluster:
+    description: Name of the cluster, which names the key file that must be here.
+    type: str
+    default: gpu_cluster
   user:
     description: The user whose logins between the nodes need no password.
     type: str
@@ -79,6 +83,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._cluster_ssh import why
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._cluster_ssh_home import SshHome
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 
 
@@ -113,18 +118,37 @@ def login(host: str, user: str, port: int, timeout_s: int) -> str:
 
 
 def check(params: dict[str, t.Any]) -> dict[str, t.Any]:
-    """Log in everywhere."""
+    """Log in everywhere; fails with all that went wrong."""
+    here = os.uname().nodename
+    key_path = SshHome.of(params["user"], params["cluster"]).key_path
+    if not os.path.exists(key_path):
+        raise ClusterError(
+            "no_key",
+            f"{here} does not hold the cluster's key ({key_path}), so it cannot log in to the others.",
+            "Run with the first node of the cluster in the limit, and list all nodes in cluster_ssh_hosts.",
+        )
     hosts = list(dict.fromkeys(params["hosts"]))
     with ThreadPoolExecutor(max_workers=max(1, min(params["parallel"], len(hosts)))) as pool:
         reasons = pool.map(lambda host: login(host, params["user"], params["port"], params["timeout_s"]), hosts)
         failures = [{"host": host, "reason": reason} for host, reason in zip(hosts, reasons) if reason]
-    return {"changed": False, "reached": len(hosts) - len(failures), "failures": failures}
+    reached = len(hosts) - len(failures)
+    if failures:
+        named = "; ".join(f"{item['host']}: {item['reason']}" for item in failures)
+        raise ClusterError(
+            "login_failed",
+            f"From {here} no login to {len(failures)} node(s) (to {reached} it works): {named}.",
+            "Run the role cluster_ssh on these nodes and on this one.",
+            reached=reached,
+            failures=failures,
+        )
+    return {"changed": False, "reached": reached, "failures": []}
 
 
 def main() -> None:
     """Log in everywhere, and fail with all that went wrong."""
     module = AnsibleModule(
         argument_spec={
+            "cluster": {"type": "str", "default": "gpu_cluster"},
             "user": {"type": "str", "default": "root"},
             "hosts": {"type": "list", "elements": "str", "required": True},
             "port": {"type": "int", "default": 22},
@@ -133,17 +157,10 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
-    result = check(module.params)
-    failures = result["failures"]
-    if failures:
-        named = "; ".join(f"{item['host']}: {item['reason']}" for item in failures)
-        error = ClusterError(
-            "login_failed",
-            f"{os.uname().nodename} could not log in to {len(failures)} node(s), {result['reached']} let it in. {named}.",
-            "Run the role cluster_ssh on these nodes and on this one.",
-        )
-        module.fail_json(**error.as_result(), **result)
-    module.exit_json(**result)
+    try:
+        module.exit_json(**check(module.params))
+    except ClusterError as exc:
+        module.fail_json(**exc.as_result())
 
 
 if __name__ == "__main__":
