@@ -1,0 +1,145 @@
+# Copyright (c) 2026 The hpcai.gpu_cluster developers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+# Private to the collection: it may change without notice.
+"""How much each node or process may take, so that together they stay within what a storage account gives.
+
+All rates are megabits per second (10^6 bit/s), as AzCopy's ``--cap-mbps`` counts them. A rate of 0 means unknown in the
+input and "no cap" in the result. Beyond its limit an account answers 503, AzCopy backs off, and everybody gets less.
+"""
+
+from __future__ import annotations
+
+import math
+import typing as t
+
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+
+# What AzCopy takes for its blocks unless told otherwise. It refuses a block that is more than a second of the cap.
+DEFAULT_BLOCK_MIB = 8.0
+MIN_BLOCK_MIB = 1 / 64
+# Eight processes of 2,300 Mb/s each below an ingress limit of 20 Gb/s: 18,400 / 20,000.
+UPLOAD_SHARE = 0.92
+# AZCOPY_CONCURRENCY_VALUE of one of several uploads side by side: it leaves cores to the job whose checkpoint this is.
+UPLOAD_CONCURRENCY = 10
+_BITS_PER_MIB = 8 * 1024 * 1024
+
+
+class DownloadPlan(t.NamedTuple):
+    """``bound`` is what limits the copy (``nic``, ``egress``, ``unknown``), ``expected_gbps`` that of all nodes."""
+
+    cap_mbps: float  # per node; 0: none needed
+    bound: str
+    expected_gbps: float  # 0: unknown
+    accounts_needed: int  # storage accounts with which the nodes' own links would be the limit; 0: unknown
+    block_size_mib: float  # for --block-size-mb; 0: AzCopy's own is fine
+    explanation: list[str]
+
+
+class UploadPlan(t.NamedTuple):
+    """Caps for several AzCopy processes that write to one account at the same time."""
+
+    cap_mbps: float  # per process
+    total_mbps: float
+    concurrency: int  # AZCOPY_CONCURRENCY_VALUE
+    block_size_mib: float
+    explanation: list[str]
+
+
+def plan_download(*, nodes: int, nic_mbps: float = 0, egress_mbps: float = 0, accounts: int = 1) -> DownloadPlan:
+    """Caps per node for ``nodes`` that read from ``accounts`` storage accounts of ``egress_mbps`` each."""
+    _check(nodes=nodes, accounts=accounts)
+    _check_rates(nic_mbps=nic_mbps, egress_mbps=egress_mbps)
+    demand, supply = nodes * nic_mbps, accounts * egress_mbps
+    if not supply:
+        text = "The egress limit of the storage account is not known: nodes are not capped."
+        return DownloadPlan(0.0, "nic" if nic_mbps else "unknown", demand / 1000, 0, 0.0, [text])
+    cap = math.floor(supply / nodes * 1000) / 1000
+    offer = f"{_count(accounts, 'storage account')} {'gives' if accounts == 1 else 'give'} {_gbps(supply)}"
+    if not nic_mbps:
+        text = f"{offer}: each of {_count(nodes, 'node')} may take {_gbps(cap)}. The nodes' own limit is not known."
+        return DownloadPlan(cap, "unknown", 0.0, 0, block_size_mib(cap), [text])
+    needed = max(math.ceil(demand / egress_mbps), 1)
+    wish = f"{_count(nodes, 'node')} of {_gbps(nic_mbps)} can take {_gbps(demand)}"
+    if demand <= supply:
+        text = f"{wish}, {offer}: the network interfaces are the limit, no cap is needed."
+        return DownloadPlan(0.0, "nic", demand / 1000, needed, 0.0, [text])
+    explanation = [
+        f"{wish}, {offer}: the account limit binds, so each node is capped at {_gbps(cap)}.",
+        f"Spread over {needed} storage accounts the data would arrive at the full {_gbps(demand)}.",
+    ]
+    return DownloadPlan(cap, "egress", supply / 1000, needed, block_size_mib(cap), explanation)
+
+
+def plan_upload(*, processes: int, ingress_mbps: float, share: float = UPLOAD_SHARE) -> UploadPlan:
+    """Caps for ``processes`` that write to one account: together they take ``share`` of its ingress limit at most."""
+    _check(processes=processes)
+    _check_rates(ingress_mbps=ingress_mbps)
+    if not ingress_mbps or not 0 < share <= 1:
+        raise ClusterError(
+            "bad_input",
+            f"An upload cannot be planned for {share} of an ingress limit of {ingress_mbps} Mb/s.",
+            "Give the ingress limit of the storage account in Mb/s, and a share above 0 and up to 1.",
+        )
+    # Rounded before it is cut: 0.92 x 20,000 must not become 18,399 because of the binary fraction.
+    cap = math.floor(round(ingress_mbps * share / processes, 6) * 1000) / 1000
+    cap = float(math.floor(cap)) if cap >= 100 else cap
+    text = (
+        f"{_count(processes, 'process', 'processes')} of {cap:g} Mb/s take {processes * cap:g} of the"
+        f" {ingress_mbps:g} Mb/s that the storage account accepts ({share:.0%} at most)."
+    )
+    return UploadPlan(cap, processes * cap, UPLOAD_CONCURRENCY, block_size_mib(cap), [text])
+
+
+def minimal_cap_mbps(block_mib: float = DEFAULT_BLOCK_MIB) -> float:
+    """The lowest ``--cap-mbps`` with which AzCopy moves anything in blocks of this size: 67.1 Mb/s for 8 MiB."""
+    return block_mib * _BITS_PER_MIB / 1e6
+
+
+def block_size_mib(cap_mbps: float) -> float:
+    """``--block-size-mb`` for a cap: 0 where AzCopy's own size will do, else the largest power of two that fits."""
+    if not cap_mbps or cap_mbps >= minimal_cap_mbps():
+        return 0.0
+    block = DEFAULT_BLOCK_MIB
+    while block > MIN_BLOCK_MIB and minimal_cap_mbps(block) > cap_mbps:
+        block /= 2
+    if minimal_cap_mbps(block) > cap_mbps:
+        raise ClusterError(
+            "bad_input",
+            f"A cap of {cap_mbps:g} Mb/s is too low for AzCopy.",
+            f"Give {math.ceil(minimal_cap_mbps(MIN_BLOCK_MIB) * 100) / 100} Mb/s or more, or let fewer nodes copy.",
+        )
+    return block
+
+
+def _check(**counts: int) -> None:
+    for what, count in counts.items():
+        if count < 1:
+            raise ClusterError("bad_input", f"The number of {what} is {count}.", "Give one or more.")
+
+
+def _check_rates(**rates: float) -> None:
+    for what, rate in rates.items():
+        if not math.isfinite(rate) or rate < 0:
+            raise ClusterError("bad_input", f"{what} is {rate}.", "Give a rate in Mb/s, or 0 where it is not known.")
+
+
+def _count(number: int, one: str, many: str = "") -> str:
+    return f"{number} {one if number == 1 else many or one + 's'}"
+
+
+def _gbps(mbps: float) -> str:
+    return f"{mbps / 1000:.4g} Gb/s" if mbps >= 1000 else f"{mbps:.4g} Mb/s"
+
+
+__all__ = [
+    "DEFAULT_BLOCK_MIB",
+    "UPLOAD_CONCURRENCY",
+    "UPLOAD_SHARE",
+    "DownloadPlan",
+    "UploadPlan",
+    "block_size_mib",
+    "minimal_cap_mbps",
+    "plan_download",
+    "plan_upload",
+]
