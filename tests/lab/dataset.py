@@ -7,7 +7,8 @@
 Everything follows from a seed. Azurite takes about a hundred uploads a second, so its filled workspace is kept under the
 name of a hash of this recipe, and every lab starts from a copy.
 
-``python3 dataset.py CACHE_DIR`` prints the folder that holds ``workspace/`` and ``expected.json``.
+``python3 dataset.py CACHE_DIR STATE_DIR`` makes the workspace in CACHE_DIR and a lab's own copy in STATE_DIR, each unless it is
+there, and prints JSON: ``workspace`` (path of the copy), ``expected`` (files and bytes), ``changed``.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ import shutil
 import struct
 import sys
 import tempfile
+import time
 import typing as t
 import zlib
 
@@ -143,9 +145,23 @@ def fill(workspace: str) -> dict[str, t.Any]:
                         future.result()
             for future in pending:
                 future.result()
+        _wait_until_saved(pathlib.Path(workspace), total["files"])
     finally:
         server.stop()
     return total
+
+
+def _wait_until_saved(workspace: pathlib.Path, files: int, timeout_s: float = 60) -> None:
+    """Azurite writes its indexes every few seconds and not when it is told to stop: wait until they hold everything."""
+    started = time.time()
+    indexes = [workspace / "__azurite_db_blob__.json", workspace / "__azurite_db_blob_extent__.json"]
+    while time.time() - started < timeout_s:
+        time.sleep(0.5)
+        written = all(path.exists() for path in indexes) and indexes[0].read_text().count('.tfrecord.gz"') >= files
+        # One index is written when it changed; the other within the same interval.
+        if written and time.time() - max(path.stat().st_mtime for path in indexes) > 6:
+            return
+    raise RuntimeError(f"Azurite did not save its index of {files} blobs within {timeout_s:g} s.")
 
 
 def ensure(cache: pathlib.Path) -> pathlib.Path:
@@ -163,15 +179,31 @@ def ensure(cache: pathlib.Path) -> pathlib.Path:
     return target
 
 
+def copy(made: pathlib.Path, state: pathlib.Path) -> tuple[pathlib.Path, bool]:
+    """A lab's own copy of a filled workspace below ``state``: its path, and whether it had to be made."""
+    target = state / f"azurite-{made.name}"
+    if target.is_dir():
+        return target, False
+    state.mkdir(parents=True, exist_ok=True)
+    for stale in state.glob("azurite-*"):
+        shutil.rmtree(stale)
+    shutil.copytree(made / "workspace", state / f"azurite-{made.name}.part")
+    (state / f"azurite-{made.name}.part").rename(target)
+    return target, True
+
+
 def main(argv: list[str]) -> int:
-    if len(argv) != 1 or argv[0].startswith("-"):
+    if len(argv) != 2 or argv[0].startswith("-"):
         print(__doc__, file=sys.stderr)
         return 2
-    print(ensure(pathlib.Path(argv[0])))
+    made = ensure(pathlib.Path(argv[0]))
+    workspace, changed = copy(made, pathlib.Path(argv[1]))
+    expected = json.loads((made / "expected.json").read_text())
+    print(json.dumps({"workspace": str(workspace), "expected": expected, "changed": changed}))
     return 0
 
 
 if __name__ == "__main__":
     sys.exit(main(sys.argv[1:]))
 
-__all__ = ["ACCOUNTS", "CONTAINER", "PREFIX", "Blob", "ensure", "gzip_file", "make_blobs", "make_pieces"]
+__all__ = ["ACCOUNTS", "CONTAINER", "PREFIX", "Blob", "copy", "ensure", "gzip_file", "make_blobs", "make_pieces"]
