@@ -1,0 +1,43 @@
+#!/usr/bin/env python3
+# Copyright (c) 2026 The hpcai.gpu_cluster developers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Make simulated GPUs fail, or heal them. Each call replaces the faults of the one before.
+
+python3 fault.py --lost 3                  the driver answers [GPU is lost] for GPU 3
+python3 fault.py --no-handle 3 --exit 15   GPU 3 fell off the bus
+python3 fault.py --hang 3600               nvidia-smi does not come back
+python3 fault.py                           all well again
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+from install import NO_FAULTS, STATE, write_state
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    )
+    parser.add_argument("--root", type=Path, default=Path("/"))
+    for name in ("missing", "lost", "requires-reset", "no-handle"):
+        parser.add_argument(f"--{name}", type=int, nargs="+", default=[], metavar="INDEX")
+    parser.add_argument("--hang", type=float, default=0, metavar="SECONDS", dest="hang_s")
+    parser.add_argument("--exit", type=int, default=0, metavar="CODE", dest="exit_code")
+    parser.add_argument("--after-rows", action="store_true", dest="exit_after_rows", help="exit after printing rows")
+    parser.add_argument("--message", default="", help="what is printed with --exit")
+    options = vars(parser.parse_args())
+    path = options.pop("root") / STATE
+    state = json.loads(path.read_text(encoding="utf-8"))
+    # With a GPU that has no handle the real program still prints the others and then exits.
+    options["exit_after_rows"] = options["exit_after_rows"] or bool(options["no_handle"])
+    state["faults"] = {**NO_FAULTS, **options}
+    write_state(path, state)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,132 @@
+#!/usr/bin/env python3
+# Copyright (c) 2026 The hpcai.gpu_cluster developers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Put the simulated nvidia-smi and its state onto a lab node (or into a directory that becomes one), or take it away.
+
+    python3 install.py --root / --machine-type Standard_ND96asr_v4
+    python3 install.py --root / --remove
+
+Standard library only; needs the files beside it. Running it again changes nothing unless the machine type changes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import shutil
+import uuid
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+PROGRAM = "usr/bin/nvidia-smi"
+STATE = "var/lib/gpu-simulator/state.json"
+DRIVER = "550.163.01"
+NAMESPACE = uuid.UUID("6f0d8a6e-8f0c-4c57-9d5c-0a8f5a4f7a11")
+NO_FAULTS: dict[str, Any] = {
+    "missing": [],
+    "lost": [],
+    "requires_reset": [],
+    "no_handle": [],
+    "hang_s": 0,
+    "exit_code": 0,
+    "exit_after_rows": False,
+    "message": "",
+}
+
+
+def nvml_bus_id(bus_id: str) -> str:
+    """sysfs spelling to the one of the driver: 8 digits of domain, capitals."""
+    domain, _colon, rest = bus_id.partition(":")
+    return f"{int(domain, 16):08X}:{rest.upper()}"
+
+
+def make_state(machine_type: str, seed: str) -> dict[str, Any]:
+    """The state of healthy GPUs; ``seed`` (the host name) makes their identifiers differ between nodes."""
+    machines = json.loads((HERE / "machines.json").read_text(encoding="utf-8"))
+    if machine_type not in machines:
+        raise SystemExit(f"There is no machine type {machine_type!r}. Known: {', '.join(machines)}.")
+    machine = machines[machine_type]
+    gpus = []
+    for index, bus_id in enumerate(machine["bus_ids"]):
+        mig = {"current": False, "pending": False} if machine["mig"] else {"current": None, "pending": None}
+        gpus.append(
+            {
+                "index": index,
+                "uuid": f"GPU-{uuid.uuid5(NAMESPACE, f'{seed}/{machine_type}/{index}')}",
+                "serial": str(1560000000000 + index),
+                "name": machine["name"],
+                "bus_id": nvml_bus_id(bus_id),
+                "memory_mib": machine["memory_mib"],
+                "persistence": False,
+                "clocks": {
+                    "sm": 210,
+                    "mem": machine["max_mem_mhz"],
+                    "max_sm": machine["max_sm_mhz"],
+                    "max_mem": machine["max_mem_mhz"],
+                    "applications_sm": machine["max_sm_mhz"],
+                    "applications_mem": machine["max_mem_mhz"],
+                },
+                "ecc": {"current": True, "pending": True, "corrected": 0, "uncorrected": 0},
+                "mig": mig,
+                "temperature": 30,
+                "power_w": 55,
+            }
+        )
+    return {"machine_type": machine_type, "driver_version": DRIVER, "gpus": gpus, "faults": dict(NO_FAULTS)}
+
+
+def write_state(path: Path, state: dict[str, Any]) -> None:
+    part = path.with_name(path.name + ".part")
+    part.write_text(json.dumps(state, indent=1) + "\n", encoding="utf-8")
+    part.replace(path)
+
+
+def install(root: Path, machine_type: str, seed: str) -> bool:
+    program, state = root / PROGRAM, root / STATE
+    program.parent.mkdir(parents=True, exist_ok=True)
+    state.parent.mkdir(parents=True, exist_ok=True)
+    source = (HERE / "nvidia-smi").read_bytes()
+    changed = False
+    if program.is_symlink() or not program.exists() or program.read_bytes() != source:
+        if program.exists() and b"GPU_SIMULATOR_STATE" not in program.read_bytes():
+            raise SystemExit(f"{program} is a real nvidia-smi: the simulator is for nodes without GPUs.")
+        program.write_bytes(source)
+        changed = True
+    program.chmod(0o755)
+    if not state.exists() or json.loads(state.read_text(encoding="utf-8"))["machine_type"] != machine_type:
+        write_state(state, make_state(machine_type, seed))
+        changed = True
+    return changed
+
+
+def remove(root: Path) -> bool:
+    program, state = root / PROGRAM, root / STATE
+    found = state.parent.exists()
+    if program.exists() and b"GPU_SIMULATOR_STATE" in program.read_bytes():
+        program.unlink()
+        found = True
+    shutil.rmtree(state.parent, ignore_errors=True)
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--root", type=Path, default=Path("/"), help="directory that stands for / (default: /)")
+    parser.add_argument("--machine-type", help="a name in machines.json")
+    parser.add_argument("--seed", default=os.environ.get("HOSTNAME") or platform.node(), help="default: the host name")
+    parser.add_argument("--remove", action="store_true", help="take the simulator away")
+    options = parser.parse_args()
+    if options.remove:
+        print("removed" if remove(options.root) else "nothing to remove")
+    elif options.machine_type:
+        print("installed" if install(options.root, options.machine_type, options.seed) else "unchanged")
+    else:
+        parser.error("--machine-type or --remove is required")
+
+
+if __name__ == "__main__":
+    main()
