@@ -206,9 +206,10 @@ def cluster_key(nodes: t.Sequence[Node]) -> str:
     return next(iter(trusted), "")
 
 
-def parse_addresses(output: str) -> list[str]:
-    """Addresses in what `ip -o addr show scope global` prints."""
-    return re.findall(r"^\d+: \S+\s+inet6? ([0-9a-f.:]+)/", output, re.MULTILINE)
+def parse_addresses(output: str) -> list[tuple[str, str]]:
+    """Interfaces and addresses in what `ip -o addr show scope global` prints."""
+    found = re.findall(r"^\d+: (\S+)\s+inet6? ([0-9a-f.:]+)/", output, re.MULTILINE)
+    return [(interface.split("@")[0], address) for interface, address in found]
 
 
 def why(stderr: str, rc: int) -> str:

@@ -46,6 +46,8 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state impo
 )
 
 _CHUNK = 1 << 20
+# Exists while systemd runs the machine; missing in a chroot.
+SYSTEMD = "/run/systemd/system"
 _SHOW = "LoadState,ActiveState,UnitFileState,NeedDaemonReload"
 
 
@@ -142,7 +144,7 @@ class NodeState:
         self.params = params
         self.host = host
         self.absent = check_request(params)
-        self.running = os.path.isdir("/run/systemd/system")
+        self.running = os.path.isdir(SYSTEMD)
         self.missing: list[str] = []
         self.changes: list[Change] = []
 
@@ -374,4 +376,4 @@ def fetch_archive(source: str, target: str, sha256: str, timeout_s: int) -> None
         )
 
 
-__all__ = ["Host", "NodeState", "fetch_archive", "look", "missing_packages"]
+__all__ = ["SYSTEMD", "Host", "NodeState", "fetch_archive", "look", "missing_packages"]

@@ -145,6 +145,11 @@ def host_keys(directory: str) -> list[str]:
     return keys
 
 
+def is_bridge(interface: str) -> bool:
+    """Whether an interface is a software bridge: those of container engines have the same address on every node."""
+    return os.path.isdir(f"/sys/class/net/{interface}/bridge")
+
+
 def names_of(module: AnsibleModule) -> list[str]:
     """Everything that this node is called."""
     hostname = socket.gethostname()
@@ -152,7 +157,7 @@ def names_of(module: AnsibleModule) -> list[str]:
     ip = module.get_bin_path("ip")
     if ip:
         _rc, out, _err = module.run_command([ip, "-o", "addr", "show", "scope", "global"])
-        names.update(parse_addresses(out))
+        names.update(address for interface, address in parse_addresses(out) if not is_bridge(interface))
     else:
         with contextlib.suppress(OSError):
             names.update(socket.gethostbyname_ex(hostname)[2])

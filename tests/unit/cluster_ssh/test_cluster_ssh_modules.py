@@ -1,0 +1,216 @@
+# Copyright (c) 2026 The hpcai.gpu_cluster developers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The cluster_ssh modules on homes in temporary directories, with the real ssh-keygen."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import pwd
+import shutil
+import subprocess
+import types
+import typing as t
+
+import pytest
+from ansible.module_utils.testing import patch_module_args
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _cluster_ssh_home
+from ansible_collections.hpcai.gpu_cluster.plugins.modules import (
+    cluster_ssh_check,
+    cluster_ssh_identity,
+    cluster_ssh_trust,
+)
+
+pytestmark = pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="needs OpenSSH's client")
+
+
+class Machine:
+    """A home and an /etc/ssh of its own."""
+
+    def __init__(
+        self, root: pathlib.Path, name: str, capsys: pytest.CaptureFixture[str], patch: pytest.MonkeyPatch
+    ) -> None:
+        self.root, self.name, self._capsys, self._patch = root / name, name, capsys, patch
+        self.ssh = self.root / "home" / ".ssh"
+        self.etc = self.root / "etc"
+        self.ssh.parent.mkdir(parents=True)
+        self.etc.mkdir()
+        argv = [
+            "ssh-keygen",
+            "-q",
+            "-t",
+            "ed25519",
+            "-N",
+            "",
+            "-C",
+            "host",
+            "-f",
+            str(self.etc / "ssh_host_ed25519_key"),
+        ]
+        subprocess.run(argv, check=True)
+
+    def _run(self, module: types.ModuleType, args: dict[str, t.Any]) -> dict[str, t.Any]:
+        # The password database is the machine's, so the user's home is the one thing that a test has to replace.
+        entry = types.SimpleNamespace(
+            pw_dir=str(self.ssh.parent), pw_uid=os.geteuid(), pw_gid=os.getegid(), pw_name="someone"
+        )
+        self._patch.setattr(_cluster_ssh_home, "pwd", types.SimpleNamespace(getpwnam=lambda _user: entry))
+        with patch_module_args({**args, "_ansible_diff": True}), pytest.raises(SystemExit):
+            module.main()
+        return t.cast("dict[str, t.Any]", json.loads(self._capsys.readouterr().out))
+
+    def identity(self, **args: t.Any) -> dict[str, t.Any]:
+        # All these machines are one, so its names and addresses would be everybody's.
+        self._patch.setattr(cluster_ssh_identity, "names_of", lambda _module: [f"{self.name}.cluster"])
+        return self._run(cluster_ssh_identity, {"name": self.name, "host_key_directory": str(self.etc), **args})
+
+    def trust(self, nodes: list[t.Any], **args: t.Any) -> dict[str, t.Any]:
+        return self._run(cluster_ssh_trust, {"nodes": nodes, **args})
+
+    def check(self, **args: t.Any) -> dict[str, t.Any]:
+        return self._run(cluster_ssh_check, args)
+
+    def tree(self) -> dict[str, tuple[int, bytes]]:
+        return {
+            str(path.relative_to(self.root)): (path.stat().st_mode, path.read_bytes() if path.is_file() else b"")
+            for path in sorted(self.ssh.parent.rglob("*"))
+        }
+
+
+@pytest.fixture
+def machines(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> list[Machine]:
+    return [Machine(tmp_path, name, capsys, monkeypatch) for name in ("gpu-1", "gpu-2")]
+
+
+def converge(machines: list[Machine], **trust: t.Any) -> list[bool]:
+    found = [machine.identity(make_key=number == 0) for number, machine in enumerate(machines)]
+    nodes = [result["node"] for result in found]
+    done = [machine.trust(nodes, **trust) for machine in machines]
+    return [first["changed"] or second["changed"] for first, second in zip(found, done)]
+
+
+def test_trust_is_made_once(machines: list[Machine]) -> None:
+    first, second = machines
+    assert converge(machines) == [True, True]
+    before = [machine.tree() for machine in machines]
+    assert converge(machines) == [False, False]
+    assert [machine.tree() for machine in machines] == before
+    key = (first.ssh / "id_ed25519_gpu_cluster.pub").read_text().split()[1]
+    assert f"restrict,pty ssh-ed25519 {key} gpu_cluster\n" in (second.ssh / "authorized_keys").read_text()
+    assert (first.ssh / "id_ed25519_gpu_cluster").stat().st_mode & 0o777 == 0o600
+    assert not (second.ssh / "id_ed25519_gpu_cluster").exists()
+    assert "IdentityFile" in (first.ssh / "config").read_text()
+    assert not (second.ssh / "config").exists()
+    host_key = (second.etc / "ssh_host_ed25519_key.pub").read_text().split()[1]
+    assert host_key in (first.ssh / "known_hosts").read_text()
+
+
+def test_ssh_itself_agrees_with_our_known_hosts(machines: list[Machine]) -> None:
+    converge(machines)
+    for name in ("gpu-1", "gpu-2"):
+        argv = ["ssh-keygen", "-F", name, "-f", str(machines[0].ssh / "known_hosts")]
+        assert subprocess.run(argv, capture_output=True, check=False).returncode == 0
+
+
+@pytest.mark.parametrize("present", [True, False])
+def test_remove_leaves_everything_as_it_was(machines: list[Machine], present: bool) -> None:
+    second = machines[1]
+    if present:
+        second.ssh.mkdir(mode=0o700)
+        (second.ssh / "authorized_keys").write_bytes(b"# mine, no newline at its end \xff")
+        (second.ssh / "known_hosts").write_bytes(b"")
+        (second.ssh / "known_hosts").chmod(0o640)
+        (second.ssh / "config").write_bytes(b"ForwardAgent no\n\nHost *\n  User x\n")
+    before = [machine.tree() for machine in machines]
+    converge(machines)
+    for machine in machines:
+        planned = machine.trust([], state="absent", _ansible_check_mode=True)
+        assert planned["changed"] is True
+        assert machine.trust([], state="absent")["changed"] is True
+        assert machine.trust([], state="absent")["changed"] is False
+    assert [machine.tree() for machine in machines] == before
+
+
+def test_check_mode_on_a_fresh_cluster_touches_nothing(machines: list[Machine]) -> None:
+    result = machines[0].identity(make_key=True, _ansible_check_mode=True)
+    assert result["changed"] is True
+    assert result["node"]["public_key"] == ""
+    assert machines[1].trust([result["node"]], _ansible_check_mode=True)["changed"] is True
+    assert [machine.tree() for machine in machines] == [{}, {}]
+
+
+def test_a_node_that_trusts_a_key_makes_none(machines: list[Machine]) -> None:
+    converge(machines)
+    result = machines[1].identity(make_key=True)
+    assert result["changed"] is False
+    assert not (machines[1].ssh / "id_ed25519_gpu_cluster").exists()
+    assert machines[1].trust([result["node"]])["changed"] is False
+
+
+def test_a_renewed_key_replaces_the_old_one(machines: list[Machine]) -> None:
+    converge(machines)
+    old = (machines[0].ssh / "id_ed25519_gpu_cluster.pub").read_text().split()[1]
+    nodes = [machines[0].identity(make_key=True, renew_key=True)["node"], machines[1].identity()["node"]]
+    assert machines[1].trust(nodes)["changed"] is True
+    lines = (machines[1].ssh / "authorized_keys").read_text()
+    assert old not in lines
+    assert nodes[0]["public_key"] in lines
+
+
+def test_nobody_with_a_key_is_an_error(machines: list[Machine]) -> None:
+    nodes = [machine.identity()["node"] for machine in machines]
+    assert machines[0].trust(nodes)["error_kind"] == "no_key"
+    assert machines[0].tree() == {}
+
+
+def test_the_private_key_reaches_the_others_only_when_it_is_handed_over(machines: list[Machine]) -> None:
+    exported = machines[0].identity(make_key=True, export_key=True)
+    other = machines[1].identity()
+    assert "private_key" not in machines[0].identity(make_key=True)
+    nodes = [exported["node"], other["node"]]
+    result = machines[1].trust(nodes, private_key=exported["private_key"])
+    written = (machines[1].ssh / "id_ed25519_gpu_cluster").read_bytes()
+    assert written == (machines[0].ssh / "id_ed25519_gpu_cluster").read_bytes()
+    assert (machines[1].ssh / "id_ed25519_gpu_cluster").stat().st_mode & 0o777 == 0o600
+    secret = exported["private_key"].splitlines()[2]
+    assert secret not in json.dumps(result)
+    assert machines[1].trust(nodes, private_key=exported["private_key"])["changed"] is False
+
+
+def test_a_link_in_place_of_a_file_is_refused(machines: list[Machine], tmp_path: pathlib.Path) -> None:
+    nodes = [machines[0].identity(make_key=True)["node"]]
+    machines[1].ssh.mkdir()
+    (tmp_path / "elsewhere").write_text("untouched")
+    (machines[1].ssh / "authorized_keys").symlink_to(tmp_path / "elsewhere")
+    assert machines[1].trust(nodes)["error_kind"] == "in_the_way"
+    assert (tmp_path / "elsewhere").read_text() == "untouched"
+
+
+def test_the_check_names_every_node_that_fails(machines: list[Machine], monkeypatch: pytest.MonkeyPatch) -> None:
+    programs = machines[0].root / "bin"
+    programs.mkdir()
+    script = """#!/bin/sh
+for word; do host=$last; last=$word; done
+case $host in
+good*) exit 0 ;;
+slow) sleep 30 ;;
+*) echo "root@$host: Permission denied (publickey)." >&2; exit 255 ;;
+esac
+"""
+    (programs / "ssh").write_text(script)
+    (programs / "ssh").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+    user = pwd.getpwuid(os.geteuid()).pw_name
+    assert machines[0].check(hosts=["good"], user=user)["error_kind"] == "no_key"
+    machines[0].identity(make_key=True)
+    assert machines[0].check(hosts=["good-1", "good-2"], user=user)["reached"] == 2
+    failed = machines[0].check(hosts=["good-1", "bad", "slow"], user=user, timeout_s=-4)
+    assert failed["error_kind"] == "login_failed"
+    assert {item["host"]: item["reason"] for item in failed["failures"]} == {
+        "bad": "it does not accept the cluster's key",
+        "slow": "it did not answer in time",
+    }

@@ -1,0 +1,282 @@
+# Copyright (c) 2026 The hpcai.gpu_cluster developers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The module node_state, run against temporary directories and a systemctl that keeps its state in files."""
+
+from __future__ import annotations
+
+import grp
+import hashlib
+import json
+import os
+import pathlib
+import pwd
+import tarfile
+import typing as t
+
+import pytest
+from ansible.module_utils.testing import patch_module_args
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _node_state_apply
+from ansible_collections.hpcai.gpu_cluster.plugins.modules import node_state
+
+OWNER = pwd.getpwuid(os.geteuid()).pw_name
+GROUP = grp.getgrgid(os.getegid()).gr_name
+
+SYSTEMCTL = """#!/bin/sh
+# Units are files "name.load.active.enabled" below $UNITS; every call but show is written down.
+verb=$1; shift
+case $verb in
+show) shift 3
+  first=1
+  for unit; do
+    [ $first ] || echo; first=
+    if [ -f "$UNITS/$unit" ]; then cat "$UNITS/$unit"; else echo LoadState=not-found; echo ActiveState=inactive; echo UnitFileState=; fi
+  done ;;
+is-enabled) [ "$1" = -- ] && shift; sed -n s/^UnitFileState=//p "$UNITS/$1" ;;
+status) echo "the unit's last words" ;;
+*) echo "$verb $*" >> "$UNITS/log"
+  [ "$1" = broken.service ] && [ $verb = start ] && { echo "Job failed" >&2; exit 1; }
+  case $verb in
+  start|restart) sed -i s/^ActiveState=.*/ActiveState=active/ "$UNITS/$1" ;;
+  stop) sed -i s/^ActiveState=.*/ActiveState=inactive/ "$UNITS/$1" ;;
+  enable) sed -i s/^UnitFileState=.*/UnitFileState=enabled/ "$UNITS/$1" ;;
+  disable) sed -i s/^UnitFileState=.*/UnitFileState=disabled/ "$UNITS/$1" ;;
+  esac ;;
+esac
+exit 0
+"""
+
+
+class Node:
+    """A directory that plays a node."""
+
+    def __init__(self, root: pathlib.Path, capsys: pytest.CaptureFixture[str], units: pathlib.Path) -> None:
+        self.root, self._capsys, self.units = root, capsys, units
+
+    def run(self, check: bool = False, **args: t.Any) -> dict[str, t.Any]:
+        for kind in ("files", "directories"):
+            for entry in args.get(kind, []):
+                entry.setdefault("owner", OWNER)
+                entry.setdefault("group", GROUP)
+        with (
+            patch_module_args({**args, "_ansible_check_mode": check, "_ansible_diff": True}),
+            pytest.raises(SystemExit),
+        ):
+            node_state.main()
+        return t.cast("dict[str, t.Any]", json.loads(self._capsys.readouterr().out))
+
+    def unit(self, name: str, active: str = "inactive", enabled: str = "disabled") -> None:
+        text = f"LoadState=loaded\nActiveState={active}\nUnitFileState={enabled}\nNeedDaemonReload=no\n"
+        (self.units / name).write_text(text)
+
+    def called(self) -> list[str]:
+        log = self.units / "log"
+        lines = log.read_text().splitlines() if log.exists() else []
+        log.unlink(missing_ok=True)
+        return lines
+
+
+@pytest.fixture
+def node(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Node:
+    programs, units, root = tmp_path / "bin", tmp_path / "units", tmp_path / "root"
+    for directory in (programs, units, root):
+        directory.mkdir()
+    (programs / "systemctl").write_text(SYSTEMCTL)
+    (programs / "systemctl").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+    monkeypatch.setenv("UNITS", str(units))
+    monkeypatch.setattr(_node_state_apply, "SYSTEMD", str(tmp_path))
+    return Node(root, capsys, units)
+
+
+def listing(root: pathlib.Path) -> list[str]:
+    return sorted(str(path.relative_to(root)) for path in root.rglob("*"))
+
+
+def test_everything_at_once_and_nothing_the_second_time(node: Node) -> None:
+    (node.root / "old").mkdir()
+    (node.root / "old" / "file").write_text("x")
+    wanted: dict[str, t.Any] = {
+        "directories": [{"path": f"{node.root}/d/e", "mode": "0750"}],
+        "files": [{"path": f"{node.root}/d/e/f", "content": "hello\n", "mode": "0640"}],
+        "links": [{"path": f"{node.root}/l", "target": "d"}],
+        "absent": [{"path": f"{node.root}/old", "recursive": True}, f"{node.root}/never"],
+    }
+    planned = node.run(check=True, **wanted)
+    assert listing(node.root) == ["old", "old/file"]
+    done = node.run(**wanted)
+    assert done["changed"] is True
+    assert planned["changes"] == done["changes"]
+    assert planned["diff"] == done["diff"]
+    assert [change["kind"] for change in done["changes"]] == ["absent", "directory", "file", "link"]
+    assert listing(node.root) == ["d", "d/e", "d/e/f", "l"]
+    assert (node.root / "d/e").stat().st_mode & 0o7777 == 0o750
+    assert (node.root / "d/e/f").stat().st_mode & 0o7777 == 0o640
+    again = node.run(**wanted)
+    assert again["changed"] is False
+    assert again["changes"] == []
+
+
+def test_a_secret_is_written_but_never_shown(node: Node) -> None:
+    secret = "s3cr3t-value-of-a-key"
+    wanted = {"files": [{"path": f"{node.root}/key", "secret_content": secret, "mode": "0600"}]}
+    result = node.run(**wanted)
+    assert (node.root / "key").read_text() == secret
+    assert (node.root / "key").stat().st_mode & 0o7777 == 0o600
+    assert secret not in json.dumps(result)
+
+
+def test_a_file_that_its_checker_refuses_stays_as_it_was(node: Node) -> None:
+    path = node.root / "f"
+    path.write_text("good\n")
+    path.chmod(0o644)
+    wanted = {"files": [{"path": str(path), "content": "bad\n", "validate": ["grep", "-q", "good", "%s"]}]}
+    result = node.run(**wanted)
+    assert result["failed"] is True
+    assert result["error_kind"] == "invalid_content"
+    assert path.read_text() == "good\n"
+    assert listing(node.root) == ["f"]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "kind"),
+    [
+        ({"links": [{"path": "{root}/dir", "target": "x"}]}, "in_the_way"),
+        ({"absent": ["{root}/dir"]}, "not_empty"),
+        ({"absent": ["/"]}, "bad_input"),
+        ({"absent": [{"path": "/usr", "recursive": True}]}, "bad_input"),
+        ({"directories": [{"path": "{root}/dir/file"}]}, "in_the_way"),
+        ({"files": [{"path": "{root}/none/f", "content": ""}]}, "no_directory"),
+        ({"files": [{"path": "{root}/dir/link", "content": ""}]}, "in_the_way"),
+        ({"files": [{"path": "{root}/g", "content": "", "owner": "nobody-has-this-name"}]}, "user_missing"),
+        ({"units": [{"name": "none.service", "state": "started"}]}, "unit_missing"),
+    ],
+)
+def test_what_is_refused_changes_nothing(node: Node, wanted: dict[str, t.Any], kind: str) -> None:
+    (node.root / "dir").mkdir()
+    (node.root / "dir" / "file").write_text("mine")
+    (node.root / "dir" / "link").symlink_to("file")
+    wanted = json.loads(json.dumps(wanted).replace("{root}", str(node.root)))
+    result = node.run(**wanted)
+    assert result["failed"] is True
+    assert result["error_kind"] == kind
+    assert result["remedy"]
+    assert listing(node.root) == ["dir", "dir/file", "dir/link"]
+    assert (node.root / "dir" / "file").read_text() == "mine"
+
+
+def test_a_mount_below_is_never_removed(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    (node.root / "a" / "m").mkdir(parents=True)
+    monkeypatch.setattr(_node_state_apply, "mount_points", lambda _text: [f"{node.root}/a/m"])
+    result = node.run(absent=[{"path": f"{node.root}/a", "recursive": True}])
+    assert result["error_kind"] == "in_use"
+    assert listing(node.root) == ["a", "a/m"]
+
+
+def test_a_release_in_use_is_not_removed(node: Node) -> None:
+    (node.root / "1.0").mkdir()
+    (node.root / "current").symlink_to("1.0")
+    entry = {"path": f"{node.root}/1.0", "recursive": True, "unless_target_of": f"{node.root}/current"}
+    assert node.run(absent=[entry])["error_kind"] == "in_use"
+    (node.root / "current").unlink()
+    assert node.run(absent=[entry])["changed"] is True
+    assert listing(node.root) == []
+
+
+def test_units_start_restart_and_go(node: Node) -> None:
+    node.unit("x.service")
+    config = f"{node.root}/x.conf"
+    wanted = {
+        "files": [{"path": config, "content": "1\n"}],
+        "units": [{"name": "x.service", "state": "started", "enabled": True, "restart_on": [config]}],
+    }
+    assert [c["what"] for c in node.run(check=True, **wanted)["changes"]] == ["create", "enable", "start"]
+    assert node.called() == []
+    node.run(**wanted)
+    assert node.called() == ["enable x.service", "start x.service"]
+    assert node.run(**wanted)["changed"] is False
+    assert node.called() == []
+    wanted["files"][0]["content"] = "2\n"
+    node.run(**wanted)
+    assert node.called() == ["restart x.service"]
+    gone = {"units": [{"name": "x.service", "state": "stopped", "enabled": False}], "absent": [config]}
+    node.run(**gone)
+    assert node.called() == ["stop x.service", "disable x.service"]
+    assert node.run(**gone)["changed"] is False
+
+
+def test_a_changed_unit_file_is_read_again_before_the_start(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _node_state
+
+    monkeypatch.setattr(_node_state, "UNIT_DIRECTORIES", (f"{node.root}/",))
+    node.unit("x.service")
+    node.run(
+        files=[{"path": f"{node.root}/x.service", "content": "[Unit]\n"}],
+        units=[{"name": "x.service", "state": "started"}],
+    )
+    assert node.called() == ["daemon-reload ", "start x.service"]
+
+
+def test_a_unit_that_fails_shows_its_last_words(node: Node) -> None:
+    node.unit("broken.service")
+    result = node.run(units=[{"name": "broken.service", "state": "started"}])
+    assert result["error_kind"] == "systemctl_failed"
+    assert "Job failed" in result["msg"]
+    assert "last words" in result["status"]
+
+
+def test_without_systemd_units_are_only_enabled(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_node_state_apply, "SYSTEMD", f"{node.root}/none")
+    node.unit("x.service")
+    result = node.run(units=[{"name": "x.service", "state": "started", "enabled": True}])
+    assert node.called() == ["enable x.service"]
+    assert result["units_not_started"] == ["x.service"]
+
+
+def archive(path: pathlib.Path) -> str:
+    source = path.parent / "made"
+    (source / "top" / "bin").mkdir(parents=True)
+    (source / "top" / "bin" / "tool").write_text("#!/bin/sh\n")
+    with tarfile.open(path, "w:bz2") as tar:
+        tar.add(source / "top", "top")
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def test_an_archive_is_unpacked_once(node: Node, tmp_path: pathlib.Path) -> None:
+    digest = archive(tmp_path / "a.tbz")
+    wanted = {"archives": [{"path": f"{node.root}/1.0", "src": str(tmp_path / "a.tbz"), "sha256": digest}]}
+    (node.root / ".1.0.node_state-killed").mkdir()
+    assert node.run(check=True, **wanted)["changes"][0]["what"] == "unpack"
+    assert node.run(**wanted)["changed"] is True
+    assert listing(node.root) == ["1.0", "1.0/.node_state.json", "1.0/bin", "1.0/bin/tool"]
+    assert (node.root / "1.0").stat().st_mode & 0o7777 == 0o755
+    (tmp_path / "a.tbz").unlink()
+    assert node.run(**wanted)["changed"] is False
+
+
+def test_a_wrong_checksum_unpacks_nothing(node: Node, tmp_path: pathlib.Path) -> None:
+    archive(tmp_path / "a.tbz")
+    result = node.run(archives=[{"path": f"{node.root}/1.0", "src": str(tmp_path / "a.tbz"), "sha256": "0" * 64}])
+    assert result["error_kind"] == "checksum"
+    assert listing(node.root) == []
+
+
+def test_an_archive_by_url_keeps_the_password_of_the_url_to_itself(node: Node) -> None:
+    source = "http://user:pa55word@127.0.0.1:1/dir/a.tbz?sig=tok3n"
+    result = node.run(archives=[{"path": f"{node.root}/1.0", "src": source, "sha256": "0" * 64}])
+    assert result["error_kind"] == "download_failed"
+    assert "a.tbz" in result["msg"]
+    shown = json.dumps({key: value for key, value in result.items() if key != "invocation"})
+    assert "pa55word" not in shown
+    assert "tok3n" not in shown
+
+
+def test_missing_packages_are_left_to_the_action(node: Node) -> None:
+    result = node.run(packages=["no-such-package-at-all"], directories=[{"path": f"{node.root}/d"}])
+    assert result["needs"]["packages"] == ["no-such-package-at-all"]
+    assert result["changed"] is False
+    assert listing(node.root) == []
+    planned = node.run(check=True, packages=["no-such-package-at-all"], directories=[{"path": f"{node.root}/d"}])
+    assert [change["kind"] for change in planned["changes"]] == ["package", "directory"]
+    # bash is on every machine that runs these tests.
+    assert node.run(packages=["bash"])["changed"] is False
