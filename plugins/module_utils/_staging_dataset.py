@@ -27,6 +27,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_state i
     ReceiptLog,
     StatePaths,
     consolidate_receipts,
+    extra_names,
     inspect_destination,
     read_json,
     read_receipts,
@@ -104,10 +105,14 @@ class Dataset:
         """Compare with the manifest; ``part`` is (rank, world size) of those who share the work of looking."""
         rank, world_size = part
         blobs, inventory = self.inspect(self.indexes[rank::world_size], content=content, threads=threads)
-        if world_size > 1:
-            inventory.extra = []  # the others' files
         names = [final_name(blob, self.decompress) for blob in blobs]
-        return self._explained(verdict(inventory, len(blobs), self.manifest, names), read_report(self.destination))
+        result = verdict(inventory, len(blobs), self.manifest, names)
+        # Counting strangers is not split: the first one does it.
+        extra = extra_names(self.destination, self._all_names()) if rank == 0 else []
+        return self._explained({**result, "extra_files": len(extra)}, read_report(self.destination))
+
+    def _all_names(self) -> set[str]:
+        return {final_name(self.manifest.blobs[index], self.decompress) for index in self.indexes}
 
     @staticmethod
     def _explained(result: dict[str, t.Any], report: t.Mapping[str, t.Any] | None) -> dict[str, t.Any]:
@@ -122,7 +127,7 @@ class Dataset:
         report = build_report(run, read_report(self.destination), self.manifest, result)
         write_json(paths.report, report)
         receipts = self.receipts()
-        wanted = {final_name(blob, self.decompress) for blob in self.manifest.blobs}
+        wanted = self._all_names()
         consolidate_receipts(paths.receipts, receipts, [name for name in receipts if name in wanted])
         return self._explained(result, report)
 

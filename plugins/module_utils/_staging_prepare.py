@@ -72,7 +72,7 @@ def prepare(params: t.Mapping[str, t.Any], *, write: bool) -> dict[str, t.Any]:
         destination=destination,
         hosts=hosts if dataset.rank is None else [hosts[dataset.rank]],
         decompress=dataset.decompress,
-        bytes_per_second=bandwidth.expected_node_mbps * 125e3 or DEFAULT_BYTES_PER_SECOND,
+        bytes_per_second=bandwidth.expected_gbps * 125e6 / len(hosts) or DEFAULT_BYTES_PER_SECOND,
         batch_s=params["batch_s"],
     )
     if write and to_copy:
@@ -106,7 +106,6 @@ def _facts(manifest: Manifest, indexes: t.Sequence[int], inventory: Inventory) -
         "total_files": len(indexes),
         "total_bytes": sum(manifest.blobs[index].size for index in indexes),
         "verified_files": len(inventory.verified),
-        "extra_files": len(inventory.extra),
         "shares": [],
         "imbalance": 1.0,
         "cap_mbps": 0.0,

@@ -43,7 +43,6 @@ def verdict(inventory: Inventory, total: int, manifest: Manifest, names: t.Seque
         "total_files": total,
         "verified_files": len(inventory.verified),
         "verified_bytes": inventory.verified_bytes,
-        "extra_files": len(inventory.extra),
         "problems": problems,
     }
 

@@ -151,7 +151,6 @@ class Inventory:
     foreign: list[int] = field(default_factory=list)
     verified_bytes: int = 0
     adopted: list[Receipt] = field(default_factory=list)
-    extra: list[str] = field(default_factory=list)
 
     @property
     def to_copy(self) -> list[int]:
@@ -190,9 +189,12 @@ def inspect_destination(
                     inventory.verified_bytes += size
                 if adopted is not None:
                     inventory.adopted.append(adopted)
-    known = set(names)
-    inventory.extra = [name for name in _names_below(destination) if name not in known]
     return inventory
+
+
+def extra_names(destination: str, known: t.Collection[str]) -> list[str]:
+    """Files below the destination that the manifest does not name, our own state left out."""
+    return [name for name in _names_below(destination) if name not in known]
 
 
 def _look_at(
@@ -279,6 +281,7 @@ __all__ = [
     "State",
     "StatePaths",
     "consolidate_receipts",
+    "extra_names",
     "file_crc32",
     "inspect_destination",
     "read_json",

@@ -49,6 +49,7 @@ class BatchOutcome:
 class CopyBatch(t.Protocol):
     """Copies the files of one batch to their final names.
 
+    ``attempt`` counts from 0; files that an earlier attempt finished need not be copied again.
     Calls ``on_file(raw_bytes, bytes)`` for each file that reached its final name, ``landed()`` once when the network is no
     longer needed, and gives up soon after ``should_stop()`` says so.
     """
@@ -56,6 +57,7 @@ class CopyBatch(t.Protocol):
     def __call__(
         self,
         batch: BatchInfo,
+        attempt: int,
         *,
         on_file: t.Callable[[int, int], None],
         landed: t.Callable[[], None],
@@ -109,6 +111,10 @@ class Worker:
             self._tolerate(self._report)
         return self.progress
 
+    def stop(self, why: str) -> None:
+        """End soon: what is being copied is given back."""
+        self._give_up(ClusterError("cancelled", why, "Run again to copy the rest."))
+
     def _tolerate(self, act: t.Callable[[], t.Any], otherwise: t.Any = None) -> t.Any:
         """Do something on the shared file system; a failure is forgiven until it has lasted for a while."""
         try:
@@ -134,7 +140,7 @@ class Worker:
             picked = self._tolerate(self._pick)
             if picked is not None:
                 self._show("working")
-                self._in_flight[pool.submit(self._copy_one, self._batches[picked])] = picked
+                self._in_flight[pool.submit(self._copy_one, self._batches[picked[0]], picked[1])] = picked[0]
                 continue
             self._network.release()
             if not self._in_flight and self._tolerate(self._over, False):
@@ -145,12 +151,12 @@ class Worker:
             self._tolerate(self._collect)
             time.sleep(0.05)
 
-    def _pick(self) -> str | None:
-        """The next batch, already claimed: own ones first, then those of the rank that has most left, then the stale."""
+    def _pick(self) -> tuple[str, int] | None:
+        """The next batch and its attempt, already claimed: own ones first, then those of the rank that has most left, then the stale."""
         while self._own:
             batch = self._own.pop(0)
             if self._claims.claim(batch, 0):
-                return batch
+                return batch, 0
         states = self._claims.survey(self._batches)
         left: dict[int, list[str]] = {}
         for batch, state in states.items():
@@ -161,10 +167,10 @@ class Worker:
                 attempt = states[batch].attempt + 1
                 if self._claims.claim(batch, attempt):
                     self._count_help(batch, attempt)
-                    return batch
+                    return batch, attempt
         return self._pick_stale(states)
 
-    def _pick_stale(self, states: dict[str, BatchState]) -> str | None:
+    def _pick_stale(self, states: dict[str, BatchState]) -> tuple[str, int] | None:
         """Look at a few claims only, from a start of our own: many idle ranks must not read all claims all the time."""
         mine = set(self._in_flight.values())
         claimed = [batch for batch, state in states.items() if state.claimed and batch not in mine]
@@ -173,7 +179,7 @@ class Worker:
             attempt = states[batch].attempt
             if self._claims.is_stale(batch, attempt) and self._claims.take_over(batch, attempt):
                 self._count_help(batch, attempt + 1)
-                return batch
+                return batch, attempt + 1
         return None
 
     def _count_help(self, batch: str, attempt: int) -> None:
@@ -185,7 +191,7 @@ class Worker:
 
     # -- copying ------------------------------------------------------------------------------------------------
 
-    def _copy_one(self, batch: BatchInfo) -> BatchOutcome:
+    def _copy_one(self, batch: BatchInfo, attempt: int) -> BatchOutcome:
         released = threading.Event()
 
         def landed() -> None:
@@ -194,7 +200,7 @@ class Worker:
                 self._network.release()
 
         try:
-            return self._copy(batch, on_file=self._count_file, landed=landed, should_stop=self._stop.is_set)
+            return self._copy(batch, attempt, on_file=self._count_file, landed=landed, should_stop=self._stop.is_set)
         finally:
             landed()
 

@@ -42,7 +42,7 @@ class Fleet:
         self.workers = [self._worker(rank, copy) for rank in range(ranks)]
 
     def _worker(self, rank: int, copy: t.Callable[[int, BatchInfo], BatchOutcome]) -> Worker:
-        def copy_batch(batch: BatchInfo, *, on_file, landed, should_stop) -> BatchOutcome:
+        def copy_batch(batch: BatchInfo, attempt: int, *, on_file, landed, should_stop) -> BatchOutcome:
             outcome = copy(rank, batch)
             landed()
             if outcome.error is None:
@@ -171,7 +171,7 @@ def test_the_network_is_used_while_the_last_files_are_inflated(tmp_path) -> None
     most = 0
     lock = threading.Lock()
 
-    def copy_batch(batch: BatchInfo, *, on_file, landed, should_stop) -> BatchOutcome:
+    def copy_batch(batch: BatchInfo, attempt: int, *, on_file, landed, should_stop) -> BatchOutcome:
         nonlocal running, most
         with lock:
             running += 1

@@ -1,0 +1,255 @@
+# Copyright (c) 2026 The hpcai.gpu_cluster developers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+# Private to the collection: it may change without notice.
+"""How one batch is copied: AzCopy lands raw bytes, every file is checked and renamed as soon as it is whole."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import threading
+import typing as t
+import urllib.parse
+from dataclasses import dataclass, field
+
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy import CopyOutcome, run_copies
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy_argv import CopyRequest
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._inflate import Finished, LandingItem, drain
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._manifest import Blob, final_name, is_gzip
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_run import BatchInfo, Run
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_state import (
+    Receipt,
+    ReceiptLog,
+    StatePaths,
+    inspect_destination,
+    read_receipts,
+)
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_worker import BatchOutcome
+
+#: What is wrong with a file itself: the next attempt would find the same bytes.
+_FILE_KINDS = frozenset({"changed_at_source", "corrupt", "not_gzip", "truncated"})
+_RECEIPTS_PER_WRITE = 64
+# One AzCopy process looks up listed names one after the other; more than one pays off from about this many names on.
+_NAMES_PER_PROCESS = 50
+
+
+@dataclass(frozen=True)
+class CopySettings:
+    """What is the same for all batches of a rank. ``sas`` has one entry per source and is in no repr."""
+
+    azcopy: str
+    landing: str
+    sas: list[str] = field(repr=False)
+    cap_mbps: float = 0.0
+    concurrency: int = 0
+    processes: int = 8
+    threads: int = 0
+    decompress_engine: str = "collection"
+    stall_timeout_s: float = 60.0
+    log_dir: str = ""
+    identity: str = "none"
+    identity_client_id: str = ""
+
+
+class BatchCopier:
+    """Copies batches of one run on one node. Used by ``_staging_worker.Worker``."""
+
+    def __init__(self, run: Run, settings: CopySettings, writer: str) -> None:
+        self._run = run
+        self._settings = settings
+        self._receipts = ReceiptLog(StatePaths(run.destination).receipts, writer)
+
+    def __call__(
+        self,
+        batch: BatchInfo,
+        attempt: int,
+        *,
+        on_file: t.Callable[[int, int], None],
+        landed: t.Callable[[], None],
+        should_stop: t.Callable[[], bool],
+    ) -> BatchOutcome:
+        blobs = {self._raw_name(blob): blob for blob in self._left(batch, attempt)}
+        if not blobs:
+            return BatchOutcome()
+        landing = os.path.join(self._settings.landing, f"{self._run.id}-{batch.id}")
+        shutil.rmtree(landing, ignore_errors=True)  # of an attempt that was killed here
+        try:
+            os.makedirs(landing, mode=0o700)
+            copier = _Copier(self._requests(blobs.values(), landing), self._settings.stall_timeout_s, should_stop)
+            finished = drain(
+                [self._item(name, blob, landing) for name, blob in blobs.items()],
+                copier_done=copier.done,
+                threads=self._settings.threads,
+                should_stop=should_stop,
+                on_landed=landed,
+            )
+            failed = self._keep(finished, blobs, on_file)
+            outcome = copier.result()
+        except OSError as error:
+            return BatchOutcome(
+                error=ClusterError("io", f"{error}.", "Check the landing directory and the destination.")
+            )
+        finally:
+            shutil.rmtree(landing, ignore_errors=True)
+        return _judge(failed, outcome, should_stop())
+
+    def _left(self, batch: BatchInfo, attempt: int) -> list[Blob]:
+        """The batch's blobs; after a first attempt only those that it did not finish."""
+        blobs = self._run.batch_blobs(batch.id)
+        if not attempt:
+            return blobs
+        receipts = read_receipts(StatePaths(self._run.destination).receipts)
+        inventory = inspect_destination(blobs, self._run.destination, receipts, decompress=self._run.decompress)
+        done = set(inventory.verified)
+        return [blob for index, blob in enumerate(blobs) if index not in done]
+
+    @staticmethod
+    def _raw_name(blob: Blob) -> str:
+        """Unique below the landing directory: two sources may use one name for different final names."""
+        return f"{blob.source}/{blob.name}"
+
+    def _inflates(self, blob: Blob) -> bool:
+        return self._run.decompress and is_gzip(blob.encoding)
+
+    def _requests(self, blobs: t.Iterable[Blob], landing: str) -> list[CopyRequest]:
+        by_source: dict[int, list[str]] = {}
+        size_of: dict[int, int] = {}
+        for blob in blobs:
+            by_source.setdefault(blob.source, []).append(blob.name)
+            size_of[blob.source] = size_of.get(blob.source, 0) + blob.size
+        settings = self._settings
+        by_azcopy = self._run.decompress and settings.decompress_engine == "azcopy"
+        total = sum(size_of.values()) or 1
+        return [
+            CopyRequest(
+                azcopy=settings.azcopy,
+                source=_directory_url(self._run.sources[source]),
+                destination=os.path.join(landing, str(source)),
+                sas=settings.sas[source],
+                file_list=names,
+                decompress=by_azcopy,
+                # Checked while the file is read anyway; AzCopy cannot check what it inflates without reading it twice.
+                check_md5="FailIfDifferent" if by_azcopy else "NoCheck",
+                # Sources of one batch share the node's bandwidth by their bytes.
+                cap_mbps=settings.cap_mbps * size_of[source] / total,
+                concurrency=settings.concurrency,
+                processes=max(1, min(settings.processes, len(names) // _NAMES_PER_PROCESS)),
+                log_dir=settings.log_dir,
+                plan_dir=os.path.join(settings.log_dir, "plans"),
+                identity="none" if settings.sas[source] else settings.identity,
+                identity_client_id=settings.identity_client_id,
+            )
+            for source, names in by_source.items()
+        ]
+
+    def _item(self, raw_name: str, blob: Blob, landing: str) -> LandingItem:
+        by_azcopy = self._inflates(blob) and self._settings.decompress_engine == "azcopy"
+        return LandingItem(
+            name=raw_name,
+            raw_path=os.path.join(landing, raw_name),
+            final_path=os.path.join(self._run.destination, final_name(blob, self._run.decompress)),
+            # What AzCopy inflated has neither the size nor the MD5 of the blob any more.
+            raw_size=None if by_azcopy else blob.size,
+            raw_md5="" if by_azcopy else blob.md5,
+            decompress=self._inflates(blob) and not by_azcopy,
+        )
+
+    def _keep(
+        self, finished: t.Iterable[Finished], blobs: t.Mapping[str, Blob], on_file: t.Callable[[int, int], None]
+    ) -> list[tuple[str, ClusterError]]:
+        """Write receipts; return the files that failed."""
+        failed: list[tuple[str, ClusterError]] = []
+        waiting: list[Receipt] = []
+        try:
+            for file in finished:
+                blob = blobs[file.name]
+                if file.result is None:
+                    failed.append((blob.name, t.cast("ClusterError", file.error)))
+                    continue
+                name = final_name(blob, self._run.decompress)
+                mtime_ns = os.stat(os.path.join(self._run.destination, name)).st_mtime_ns
+                result = file.result
+                waiting.append(Receipt(name, blob.etag, blob.md5, blob.size, result.bytes, result.crc32, mtime_ns))
+                on_file(blob.size, result.bytes)
+                if len(waiting) >= _RECEIPTS_PER_WRITE:
+                    self._receipts.append(waiting)
+                    waiting = []
+        finally:
+            self._receipts.append(waiting)
+        return failed
+
+
+class _Copier:
+    """AzCopy in a thread of its own, while this one finishes what has landed."""
+
+    def __init__(
+        self, requests: t.Sequence[CopyRequest], stall_timeout_s: float, should_stop: t.Callable[[], bool]
+    ) -> None:
+        self._outcome: CopyOutcome | None = None
+        self._crash: BaseException | None = None
+
+        def work() -> None:
+            try:
+                self._outcome = run_copies(requests, stall_timeout_s=stall_timeout_s, should_stop=should_stop)
+            except BaseException as error:  # handed to the caller of result()
+                self._crash = error
+
+        self._thread = threading.Thread(target=work, daemon=True)
+        self._thread.start()
+
+    def done(self) -> bool:
+        return not self._thread.is_alive()
+
+    def result(self) -> CopyOutcome:
+        self._thread.join()
+        if self._crash is not None:
+            raise self._crash
+        return t.cast("CopyOutcome", self._outcome)
+
+
+def _judge(failed: t.Sequence[tuple[str, ClusterError]], outcome: CopyOutcome, stopped: bool) -> BatchOutcome:
+    """A batch is done when every file is finished or is itself at fault; else it is given back with the reason."""
+    if outcome.error is None or outcome.error.kind == "not_found":
+        # AzCopy passes over listed names that do not exist: what did not land then is gone at the source.
+        failed = [(name, _gone(name) if error.kind == "partial" else error) for name, error in failed]
+    others = [error for _name, error in failed if error.kind not in _FILE_KINDS]
+    full = next((error for error in others if error.kind == "disk_full"), None)
+    if full is not None:
+        return BatchOutcome(error=full)
+    if others or stopped:
+        return BatchOutcome(error=outcome.error or (others[0] if others else _stopped()))
+    return BatchOutcome(
+        failed=[
+            {"name": name, "kind": error.kind, "message": error.message, "remedy": error.remedy}
+            for name, error in failed
+        ]
+    )
+
+
+def _gone(name: str) -> ClusterError:
+    return ClusterError(
+        "changed_at_source", f"`{name}` was listed but is not there any more.", "Run again to list the source anew."
+    )
+
+
+def _stopped() -> ClusterError:
+    return ClusterError("cancelled", "The copy was stopped.", "Run again to copy the rest.")
+
+
+def _directory_url(source: t.Mapping[str, str]) -> str:
+    prefix = urllib.parse.quote(source["prefix"].strip("/"))
+    return f"{source['url']}/{prefix}" if prefix else source["url"]
+
+
+def sweep_landing(landing: str, keep_run: str) -> None:
+    """Remove what earlier runs left in the landing directory."""
+    with contextlib.suppress(FileNotFoundError):
+        for entry in os.scandir(landing):
+            if entry.is_dir(follow_symlinks=False) and not entry.name.startswith(keep_run):
+                shutil.rmtree(entry.path, ignore_errors=True)
+
+
+__all__ = ["BatchCopier", "CopySettings", "sweep_landing"]

@@ -1,0 +1,148 @@
+# Copyright (c) 2026 The hpcai.gpu_cluster developers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+# Private to the collection: it may change without notice.
+"""One node's part in a staging run, from its options to its result."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import signal
+import tempfile
+import time
+import typing as t
+
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy_probe import probe
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_claims import Claims
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_copy import (
+    BatchCopier,
+    CopySettings,
+    sweep_landing,
+)
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_run import RankProgress, Run, read_run
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_state import StatePaths
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_worker import Worker
+
+_STOP_OLD_WORKER_S = 20.0
+
+
+def run_rank(params: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
+    """Work on a run until it is over. Raises ClusterError when this rank had to stop before."""
+    run = read_run(params["destination"], params["run"])
+    if run is None:
+        raise ClusterError(
+            "not_shared",
+            f"{params['host']} does not see the run {params['run']} at {params['destination']}.",
+            "Check that the destination is mounted here and is the same file system as on the first node, "
+            "or use dataset_staging_scope: local.",
+        )
+    probe(params["azcopy"])
+    landing = params["landing_path"] or os.path.join(StatePaths(run.destination).root, "landing", params["host"])
+    with _only_worker(run.destination, params["rank"]):
+        sweep_landing(landing, run.id)
+        progress = _work(run, params, landing)
+    if progress.state == "failed" and progress.error is not None:
+        raise ClusterError(**progress.error, **_totals(progress))
+    return {"changed": progress.files > 0, **_totals(progress)}
+
+
+def _work(run: Run, params: t.Mapping[str, t.Any], landing: str) -> RankProgress:
+    rank, host = params["rank"], params["host"]
+    writer = f"{run.id}-{rank}-{os.getpid()}"
+    settings = CopySettings(
+        azcopy=params["azcopy"],
+        landing=landing,
+        sas=[source["sas"] for source in params["sources"]],
+        cap_mbps=params["cap_mbps"],
+        concurrency=params["concurrency"],
+        processes=params["processes"],
+        threads=params["threads"],
+        decompress_engine=params["decompress_engine"],
+        stall_timeout_s=params["stall_timeout_s"],
+        log_dir=os.path.join(params["log_path"], run.id),
+        identity=params["identity"],
+        identity_client_id=params["identity_client_id"],
+    )
+    claims = Claims(run.claims, f"{host}:{os.getpid()}", expiry_s=params["claim_expiry_s"])
+    deadline = time.monotonic() + params["timeout_s"]
+    worker = Worker(run, rank, host, claims, BatchCopier(run, settings, writer), deadline=deadline)
+    with _stop_on_signal(worker):
+        return worker.run()
+
+
+def _totals(progress: RankProgress) -> dict[str, t.Any]:
+    return {
+        "files": progress.files,
+        "raw_bytes": progress.raw_bytes,
+        "bytes": progress.bytes,
+        "seconds": progress.seconds,
+        "gbps": round(progress.raw_bytes * 8 / progress.seconds / 1e9, 4) if progress.seconds else 0.0,
+        "batches": progress.batches,
+        "stolen_batches": progress.stolen_batches,
+        "retried_batches": progress.retried_batches,
+        "failed": progress.failed[:100],
+    }
+
+
+@contextlib.contextmanager
+def _stop_on_signal(worker: Worker) -> t.Iterator[None]:
+    """SIGTERM ends the worker in order: AzCopy is stopped, claims are given back."""
+    before = signal.signal(signal.SIGTERM, lambda _number, _frame: worker.stop("The worker was told to stop."))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@contextlib.contextmanager
+def _only_worker(destination: str, rank: int) -> t.Iterator[None]:
+    """Hold this node's lock for one rank of one destination; the holder from an earlier run is told to stop.
+
+    The lock is a file on a local disk: it is free when its holder is dead, however it died.
+    """
+    name = hashlib.sha256(f"{destination}:{rank}".encode()).hexdigest()[:16]
+    path = os.path.join(tempfile.gettempdir(), f"hpcai-staging-{os.getuid()}-{name}.lock")
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+    with os.fdopen(descriptor, "r+") as lock:
+        deadline = time.monotonic() + _STOP_OLD_WORKER_S
+        while not _try_lock(lock):
+            _terminate(lock)
+            if time.monotonic() > deadline:
+                raise ClusterError(
+                    "busy",
+                    f"A worker of an earlier run (process {_holder(lock)}) does not stop.",
+                    "Look at that process on this node, end it, then run again.",
+                )
+            time.sleep(0.5)
+        lock.seek(0)
+        lock.truncate()
+        lock.write(str(os.getpid()))
+        lock.flush()
+        yield
+
+
+def _try_lock(lock: t.TextIO) -> bool:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _holder(lock: t.TextIO) -> int:
+    lock.seek(0)
+    return int(lock.read() or 0)
+
+
+def _terminate(lock: t.TextIO) -> None:
+    pid = _holder(lock)
+    if pid > 1:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGTERM)
+
+
+__all__ = ["run_rank"]

@@ -1,0 +1,224 @@
+#!/usr/bin/python
+# Copyright (c) 2026 The hpcai.gpu_cluster developers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: dataset_stage
+short_description: Copy this node's part of a planned dataset, and help the others
+description:
+  - Works on the run that M(hpcai.gpu_cluster.dataset_plan) stored at O(destination). Claims batches, first this rank's own, then
+    those that nobody has begun, then those whose owner gives no sign of life.
+  - AzCopy lands the raw bytes. Every file is inflated if wanted, its checksums are compared (MD5 of the blob, CRC-32 and length
+    of gzip's trailer), and only then it gets its final name and a receipt.
+  - Ends when nothing is left that anybody may claim. Meant to be started with C(async) on all nodes at once.
+  - A worker of an earlier run on this node is stopped first.
+version_added: 0.1.0
+author: The hpcai.gpu_cluster developers (@hpcai)
+options:
+  destination:
+    description: Directory that the dataset is staged to.
+    type: path
+    required: true
+  sources:
+    description: The same list that was planned with; only C(sas) is used.
+    type: list
+    elements: dict
+    required: true
+    suboptions:
+      url:
+        description: URL of the container.
+        type: str
+        required: true
+      prefix:
+        description: Directory in the container.
+        type: str
+        default: ""
+      sas:
+        description: Shared access signature. AzCopy takes it on its command line, where users of the node can see it while it runs.
+        type: str
+        default: ""
+  run:
+    description: Id of the run. Empty when there is nothing to do.
+    type: str
+    required: true
+  rank:
+    description: This node's rank in the run.
+    type: int
+    required: true
+  host:
+    description: Name of this node in reports.
+    type: str
+    required: true
+  azcopy:
+    description: Path of AzCopy.
+    type: path
+    default: azcopy
+  cap_mbps:
+    description: Bandwidth that AzCopy may use, in Mbit/s. V(0) for no limit.
+    type: float
+    default: 0
+  processes:
+    description: At most so many AzCopy processes per source and batch. Listed names are looked up one after the other in each.
+    type: int
+    default: 8
+  concurrency:
+    description: Requests in flight of each AzCopy process. V(0) lets AzCopy choose.
+    type: int
+    default: 0
+  threads:
+    description: Files checked and inflated in parallel. V(0) is one per CPU.
+    type: int
+    default: 0
+  decompress_engine:
+    description: V(collection) inflates here and checks everything; V(azcopy) uses AzCopy's C(--decompress).
+    type: str
+    choices: [collection, azcopy]
+    default: collection
+  landing_path:
+    description: Directory for raw bytes, best on a node-local disk. Inside the destination when left out.
+    type: path
+  log_path:
+    description: Directory for AzCopy's logs and plans, on a local disk.
+    type: path
+    default: /var/log/azcopy
+  claim_expiry_s:
+    description: Seconds without sign of life after which another rank's batch is taken over.
+    type: float
+    default: 60
+  stall_timeout_s:
+    description: Seconds without progress after which a copy is stopped and its batch given back.
+    type: float
+    default: 60
+  timeout_s:
+    description: Seconds after which this rank stops, whatever is left.
+    type: float
+    default: 86400
+  identity:
+    description: How AzCopy logs in where a source has no SAS.
+    type: str
+    choices: [msi, workload, azcli, spn]
+    default: msi
+  identity_client_id:
+    description: Client id of a user-assigned managed identity.
+    type: str
+    default: ""
+attributes:
+  check_mode:
+    support: none
+    description: M(hpcai.gpu_cluster.dataset_plan) tells in check mode what would be copied.
+  diff_mode:
+    support: none
+  idempotent:
+    support: full
+    description: A run whose batches are all done copies nothing.
+seealso:
+  - module: hpcai.gpu_cluster.dataset_plan
+  - module: hpcai.gpu_cluster.dataset_watch
+"""
+
+EXAMPLES = r"""
+- name: Start copying on every node
+  hpcai.gpu_cluster.dataset_stage:
+    destination: /mnt/scratch/cosmoflow
+    sources: "{{ sources }}"
+    run: "{{ plan.run }}"
+    rank: "{{ ansible_play_hosts.index(inventory_hostname) }}"
+    host: "{{ inventory_hostname }}"
+    landing_path: /mnt/resource_nvme/landing
+  async: 86400
+  poll: 0
+"""
+
+RETURN = r"""
+files:
+  description: Files that this node finished.
+  type: int
+  returned: always
+raw_bytes:
+  description: Their bytes over the network.
+  type: int
+  returned: always
+bytes:
+  description: Their bytes on disk.
+  type: int
+  returned: always
+seconds:
+  description: How long this rank worked.
+  type: float
+  returned: always
+gbps:
+  description: Bytes over the network per second, in Gbit/s.
+  type: float
+  returned: always
+batches:
+  description: Batches that this node finished.
+  type: int
+  returned: always
+stolen_batches:
+  description: Those of them that were planned for other ranks.
+  type: int
+  returned: always
+retried_batches:
+  description: Those of them that somebody had tried before.
+  type: int
+  returned: always
+failed:
+  description: Files that are themselves at fault, each with C(name), C(kind), C(message) and C(remedy).
+  type: list
+  elements: dict
+  returned: always
+"""
+
+import typing as t
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_rank import run_rank
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._storage import redact
+
+
+def argument_spec() -> dict[str, t.Any]:
+    source = {
+        "url": {"type": "str", "required": True},
+        "prefix": {"type": "str", "default": ""},
+        "sas": {"type": "str", "default": "", "no_log": True},
+    }
+    return {
+        "destination": {"type": "path", "required": True},
+        "sources": {"type": "list", "elements": "dict", "required": True, "options": source},
+        "run": {"type": "str", "required": True},
+        "rank": {"type": "int", "required": True},
+        "host": {"type": "str", "required": True},
+        "azcopy": {"type": "path", "default": "azcopy"},
+        "cap_mbps": {"type": "float", "default": 0},
+        "processes": {"type": "int", "default": 8},
+        "concurrency": {"type": "int", "default": 0},
+        "threads": {"type": "int", "default": 0},
+        "decompress_engine": {"type": "str", "choices": ["collection", "azcopy"], "default": "collection"},
+        "landing_path": {"type": "path"},
+        "log_path": {"type": "path", "default": "/var/log/azcopy"},
+        "claim_expiry_s": {"type": "float", "default": 60},
+        "stall_timeout_s": {"type": "float", "default": 60},
+        "timeout_s": {"type": "float", "default": 86400},
+        "identity": {"type": "str", "choices": ["msi", "workload", "azcli", "spn"], "default": "msi"},
+        "identity_client_id": {"type": "str", "default": ""},
+    }
+
+
+def main() -> None:
+    module = AnsibleModule(argument_spec=argument_spec(), supports_check_mode=False)
+    params: dict[str, t.Any] = module.params
+    secrets = [source["sas"] for source in params["sources"]]
+    if not params["run"]:
+        module.exit_json(changed=False, msg="Nothing to copy.")
+    try:
+        module.exit_json(**run_rank(params))
+    except ClusterError as error:
+        module.fail_json(**{**error.as_result(), "msg": redact(str(error), *secrets)})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,130 @@
+"""A small dataset on a real Blob service, and ranks that stage it as processes of this machine."""
+
+from __future__ import annotations
+
+import gzip
+import multiprocessing
+import pathlib
+import random
+import typing as t
+
+import pytest
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_dataset import Dataset
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_prepare import prepare
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_rank import run_rank
+
+from lab.blob.service import Azurite, azcopy_path, azurite
+
+_FORK = multiprocessing.get_context("fork")
+
+
+@pytest.fixture(scope="module")
+def blobs() -> t.Iterator[Azurite]:
+    with azurite() as service:
+        yield service
+
+
+class Staging:
+    """One dataset, one destination, and the ways a test may look at them and break them."""
+
+    def __init__(self, service: Azurite, container: str, destination: pathlib.Path) -> None:
+        self.service = service
+        self.container = container
+        self.destination = destination
+        self.content: dict[str, bytes] = {}
+        self.options: dict[str, t.Any] = {}
+        service.create_container(container)
+
+    def put(self, name: str, content: bytes, *, compress: bool = True, **options: t.Any) -> None:
+        raw = gzip.compress(content, 1, mtime=0) if compress else content
+        self.service.put(self.container, name, raw, encoding="gzip" if compress else "", **options)
+        self.content[name[:-3] if compress and name.endswith(".gz") else name] = content
+
+    def fill(self, files: int = 40, seed: int = 1) -> None:
+        source = random.Random(seed)
+        for number in range(files):
+            self.put(f"train/f_{number:03d}.tfrecord.gz", source.randbytes(source.randint(1, 60_000)) * 3)
+
+    def params(self, **options: t.Any) -> dict[str, t.Any]:
+        source = {"url": self.service.url(self.container), "prefix": "", "sas": self.service.sas("rl")}
+        return {
+            "destination": str(self.destination / "data"),
+            "sources": [source],
+            "hosts": ["gpu-1", "gpu-2", "gpu-3"],
+            "rank": None,
+            "manifest": None,
+            "decompress": True,
+            "content": False,
+            "mount_point": None,
+            "nic_mbps": 0,
+            "egress_mbps": 0,
+            "batch_s": 0.05,
+            "allow_overwrite": False,
+            "threads": 4,
+            "identity_client_id": "",
+            "azcopy": azcopy_path(),
+            "cap_mbps": 0,
+            "processes": 2,
+            "concurrency": 0,
+            "decompress_engine": "collection",
+            "landing_path": None,
+            "log_path": str(self.destination / "log"),
+            "claim_expiry_s": 5,
+            "stall_timeout_s": 20,
+            "timeout_s": 60,
+            "identity": "msi",
+            **self.options,
+            **options,
+        }
+
+    def plan(self, **options: t.Any) -> dict[str, t.Any]:
+        return prepare(self.params(**options), write=True)
+
+    def start_rank(self, run: str, rank: int, results: t.Any, **options: t.Any) -> t.Any:
+        params = {**self.params(**options), "run": run, "rank": rank, "host": f"gpu-{rank + 1}"}
+
+        def work() -> None:
+            try:
+                results.put((rank, run_rank(params)))
+            except ClusterError as error:
+                results.put((rank, error.as_result()))
+
+        process = _FORK.Process(target=work)
+        process.start()
+        return process
+
+    def copy(self, run: str, ranks: int = 3, **options: t.Any) -> dict[int, dict[str, t.Any]]:
+        results = _FORK.Queue()
+        processes = [self.start_rank(run, rank, results, **options) for rank in range(ranks)]
+        found = dict(results.get(timeout=60) for _process in processes)
+        for process in processes:
+            process.join(timeout=30)
+        return found
+
+    def verify(self, *, content: bool = True, report: bool = True) -> dict[str, t.Any]:
+        dataset = Dataset.open(str(self.destination / "data"))
+        result = dataset.verify(content=content, part=(0, 1), threads=4)
+        return dataset.write_report(result) if report else result
+
+    def stage(self, **options: t.Any) -> dict[str, t.Any]:
+        """Plan, copy, verify: what the role does in one round."""
+        plan = self.plan(**options)
+        if plan["run"]:
+            plan["ranks"] = self.copy(plan["run"], **options)
+        plan["verified"] = self.verify()
+        return plan
+
+    def files(self) -> dict[str, bytes]:
+        root = self.destination / "data"
+        return {
+            str(path.relative_to(root)): path.read_bytes()
+            for path in root.rglob("*")
+            if path.is_file() and ".staging" not in path.parts
+        }
+
+
+@pytest.fixture
+def staging(blobs: Azurite, tmp_path: pathlib.Path, request: pytest.FixtureRequest) -> Staging:
+    number = abs(hash(request.node.nodeid)) % 10**12
+    return Staging(blobs, f"c{number}", tmp_path)

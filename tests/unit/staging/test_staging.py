@@ -1,0 +1,174 @@
+"""Plan, copy with real AzCopy from a real Blob service, verify: whole, exact, and again."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+
+import pytest
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+
+pytestmark = [pytest.mark.blob, pytest.mark.slow]
+
+
+def test_a_dataset_is_staged_and_a_second_run_copies_nothing(staging) -> None:
+    staging.fill()
+    first = staging.stage()
+    assert first["verified"]["verdict"] == "ok"
+    assert staging.files() == staging.content
+    assert sum(rank["files"] for rank in first["ranks"].values()) == 40
+    again = staging.plan()
+    assert (again["changed"], again["missing_files"], again["run"]) == (False, 0, "")
+    report = json.loads((staging.destination / "data/.staging/staging.json").read_text())
+    assert report["verdict"] == "ok"
+    assert report["verified_files"] == report["total_files"] == 40
+    assert len(report["rounds"][0]["ranks"]) == 3
+    assert not list(staging.destination.rglob(".azDownload-*"))
+    assert not list((staging.destination / "data").rglob("*.part"))
+
+
+def test_only_what_is_damaged_is_copied_again(staging) -> None:
+    staging.fill()
+    staging.stage()
+    data = staging.destination / "data/train"
+    (data / "f_001.tfrecord").unlink()
+    (data / "f_002.tfrecord").write_bytes(b"cut")
+    altered = data / "f_003.tfrecord"
+    altered.write_bytes(b"x" * altered.stat().st_size)
+    plan = staging.stage()
+    assert plan["missing_files"] == 3
+    assert staging.files() == staging.content
+
+
+def test_damage_that_keeps_size_and_time_is_found_by_content(staging) -> None:
+    staging.fill(5)
+    staging.stage()
+    victim = staging.destination / "data/train/f_003.tfrecord"
+    before = victim.stat()
+    victim.write_bytes(b"x" * before.st_size)
+    os.utime(victim, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert staging.plan()["missing_files"] == 0
+    assert staging.plan(content=True)["missing_files"] == 1
+
+
+def test_a_replaced_blob_is_fetched_again(staging) -> None:
+    staging.fill(6)
+    staging.stage()
+    staging.put("train/f_000.tfrecord.gz", b"new content")
+    plan = staging.stage()
+    assert plan["missing_files"] == 1
+    assert staging.files() == staging.content
+
+
+def test_a_blob_replaced_between_listing_and_copy_never_gets_the_final_name(staging) -> None:
+    staging.fill(6)
+    plan = staging.plan()
+    staging.put("train/f_000.tfrecord.gz", b"newer content")
+    staging.copy(plan["run"])
+    result = staging.verify()
+    assert (result["verdict"], result["verified_files"], result["again"]) == ("fail", 5, True)
+    assert [cause["kind"] for cause in result["causes"]] == ["changed_at_source"]
+    assert not (staging.destination / "data/train/f_000.tfrecord").exists()
+    assert staging.stage()["verified"]["verdict"] == "ok"
+    assert staging.files() == staging.content
+
+
+def test_a_blob_deleted_between_listing_and_copy_is_named(staging) -> None:
+    staging.fill(6)
+    plan = staging.plan()
+    staging.service.delete(staging.container, "train/f_000.tfrecord.gz")
+    staging.copy(plan["run"])
+    result = staging.verify()
+    assert result["problems"][0]["names"] == ["train/f_000.tfrecord"]
+    assert [cause["kind"] for cause in result["causes"]] == ["changed_at_source"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "damage"),
+    [
+        ("truncated", lambda raw: raw[:-5]),
+        ("corrupt", lambda raw: raw[:40] + bytes([raw[40] ^ 255]) + raw[41:]),
+        ("not_gzip", lambda raw: b"plain text"),
+        ("not_gzip", lambda raw: b""),
+    ],
+    ids=["truncated", "flipped", "plain", "empty"],
+)
+def test_a_damaged_blob_is_named_and_the_rest_arrives(staging, kind: str, damage) -> None:
+    staging.fill(6)
+    raw = damage(gzip.compress(b"some content that is long enough to be damaged " * 20, mtime=0))
+    staging.service.put(staging.container, "train/bad.tfrecord.gz", raw, encoding="gzip")
+    result = staging.stage()["verified"]
+    assert (result["verdict"], result["verified_files"], result["total_files"]) == ("fail", 6, 7)
+    assert [(cause["kind"], cause["name"]) for cause in result["causes"]] == [(kind, "train/bad.tfrecord.gz")]
+    assert staging.files() == staging.content
+
+
+def test_names_that_confuse_shells_and_globs_arrive(staging) -> None:
+    for name in ("a;b.bin", "a[0-9].bin", "with space.bin", "ünïcode/名前.bin", "star*.bin", "quo'te\".bin", "50%.bin"):
+        staging.put(name, name.encode() * 100, compress=False)
+    assert staging.stage()["verified"]["verdict"] == "ok"
+    assert staging.files() == staging.content
+
+
+def test_foreign_files_are_refused_unless_allowed(staging) -> None:
+    staging.fill(3)
+    foreign = staging.destination / "data/train/f_001.tfrecord"
+    foreign.parent.mkdir(parents=True)
+    foreign.write_text("my own results")
+    with pytest.raises(ClusterError, match="dataset_staging_allow_overwrite") as caught:
+        staging.plan()
+    assert caught.value.kind == "foreign_files"
+    assert foreign.read_text() == "my own results"
+    staging.stage(allow_overwrite=True)
+    assert staging.files() == staging.content
+
+
+def test_files_that_are_already_right_are_adopted(staging) -> None:
+    staging.put("a.bin", b"content" * 1000, compress=False)
+    (staging.destination / "data").mkdir()
+    (staging.destination / "data/a.bin").write_bytes(b"content" * 1000)
+    plan = staging.plan()
+    assert (plan["missing_files"], plan["verified_files"]) == (0, 1)
+    assert staging.verify()["verdict"] == "ok"
+
+
+def test_a_wrong_sas_stops_at_once_and_names_the_cause(staging) -> None:
+    staging.fill(3)
+    plan = staging.plan()
+    source = {**staging.params()["sources"][0], "sas": staging.service.sas("rl").replace("sig=", "sig=AAAA")}
+    ranks = staging.copy(plan["run"], sources=[source])
+    # A rank that finds all attempts used up has nothing to fail at.
+    assert {rank.get("error_kind") for rank in ranks.values()} - {None} == {"auth_failed"}
+    result = staging.verify()
+    assert (result["verdict"], result["again"]) == ("fail", False)
+
+
+def test_the_destination_must_be_mounted(staging) -> None:
+    staging.fill(1)
+    with pytest.raises(ClusterError, match="is not mounted here"):
+        staging.plan(mount_point=str(staging.destination))
+
+
+def test_two_sources_form_one_dataset(staging, blobs) -> None:
+    staging.put("train/a.bin", b"a" * 1000, compress=False)
+    staging.put("validation/b.bin", b"b" * 1000, compress=False)
+    url, sas = blobs.url(staging.container), blobs.sas("rl")
+    sources = [{"url": url, "prefix": prefix, "sas": sas} for prefix in ("train", "validation")]
+    assert staging.stage(sources=sources)["verified"]["verdict"] == "ok"
+    assert staging.files() == {"a.bin": b"a" * 1000, "b.bin": b"b" * 1000}
+
+
+def test_every_rank_keeps_its_own_share(staging, tmp_path) -> None:
+    staging.fill(9)
+    seen: dict[str, bytes] = {}
+    for rank in range(3):
+        destination = tmp_path / f"node{rank}"
+        options = {"destination": str(destination), "rank": rank}
+        plan = staging.plan(**options)
+        staging.copy(plan["run"], ranks=1, **options)
+        files = {path.name: path.read_bytes() for path in destination.rglob("*.tfrecord")}
+        assert not set(files) & set(seen)
+        assert staging.plan(**options)["missing_files"] == 0
+        seen.update(files)
+    assert seen == {name.rpartition("/")[2]: content for name, content in staging.content.items()}
