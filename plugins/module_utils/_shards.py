@@ -11,6 +11,7 @@ the same input on every machine. Shares are indexes into what the caller has; a 
 from __future__ import annotations
 
 import heapq
+import itertools
 import typing as t
 from array import array
 
@@ -60,22 +61,31 @@ def plan_shards(weights: t.Sequence[_Weight], world_size: int) -> ShardPlan:
     _check_world_size(world_size)
     if weights and min(weights) < 0:
         raise ClusterError("bad_input", "A file has a negative weight.", "Give sizes of zero bytes or more.")
-    # Files of no weight at all would pile up on one rank, since its load never grows: then count files instead.
-    weighed: t.Sequence[_Weight] = weights if weights and max(weights) > 0 else [1] * len(weights)
-    heaviest_first = sorted(range(len(weighed)), key=weighed.__getitem__, reverse=True)
+    heaviest_first = sorted(range(len(weights)), key=weights.__getitem__, reverse=True)
     shares: list[array[int]] = [array("l") for _rank in range(world_size)]
     heap: list[tuple[_Weight, int]] = [(0, rank) for rank in range(world_size)]
     replace = heapq.heapreplace
-    for index in heaviest_first:
+    weighty = len(weights) - sum(1 for weight in weights if not weight)
+    for index in itertools.islice(heaviest_first, weighty):
         load, rank = heap[0]
         shares[rank].append(index)
-        replace(heap, (load + weighed[index], rank))
+        replace(heap, (load + weights[index], rank))
     loads = [0.0] * world_size
     for load, rank in heap:
         loads[rank] = float(load)
-    ideal = max(sum(loads) / world_size, float(max(weighed, default=0)))
+    # What weighs nothing never raises a load and would pile up on one rank: that is shared out by count.
+    counts = [(len(share), rank) for rank, share in enumerate(shares)]
+    heapq.heapify(counts)
+    for index in itertools.islice(heaviest_first, weighty, None):
+        count, rank = counts[0]
+        shares[rank].append(index)
+        replace(counts, (count + 1, rank))
+    heaviest = float(max(weights, default=0))
     return ShardPlan(
-        [array("l", sorted(share)) for share in shares], loads, ideal, imbalance(loads, max(weighed, default=0))
+        [array("l", sorted(share)) for share in shares],
+        loads,
+        max(sum(loads) / world_size, heaviest),
+        imbalance(loads, heaviest),
     )
 
 
