@@ -12,10 +12,11 @@ import shutil
 import threading
 import typing as t
 import urllib.parse
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy import CopyOutcome, run_copies
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy_argv import CopyRequest
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob_probe import explain_absence
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._inflate import Finished, LandingItem, drain
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._manifest import Blob, final_name, is_gzip
@@ -28,6 +29,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_state i
     read_receipts,
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_worker import BatchOutcome
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._storage import clean_sas, parse_blob_url
 
 #: What is wrong with a file itself: the next attempt would find the same bytes.
 _FILE_KINDS = frozenset({"changed_at_source", "corrupt", "not_gzip", "truncated"})
@@ -94,7 +96,18 @@ class BatchCopier:
             )
         finally:
             shutil.rmtree(landing, ignore_errors=True)
-        return _judge(failed, outcome, should_stop())
+        if should_stop():
+            return BatchOutcome(error=outcome.error or _stopped())
+        return _judge(failed, outcome, lambda name: self._explain(name, blobs))
+
+    def _explain(self, raw_name: str, blobs: t.Mapping[str, Blob]) -> ClusterError | None:
+        """Why a blob did not land although AzCopy complains about nothing."""
+        blob = blobs[raw_name]
+        sas = self._settings.sas[blob.source]
+        if not sas:
+            return None  # AzCopy's own login decides, and a failed login is not passed over in silence
+        directory = parse_blob_url(_directory_url(self._run.sources[blob.source]))
+        return explain_absence(replace(directory, path=f"{directory.path}/{blob.name}".lstrip("/")), clean_sas(sas))
 
     def _left(self, batch: BatchInfo, attempt: int) -> list[Blob]:
         """The batch's blobs; after a first attempt only those that it did not finish."""
@@ -167,7 +180,7 @@ class BatchCopier:
             for file in finished:
                 blob = blobs[file.name]
                 if file.result is None:
-                    failed.append((blob.name, t.cast("ClusterError", file.error)))
+                    failed.append((file.name, t.cast("ClusterError", file.error)))
                     continue
                 name = final_name(blob, self._run.decompress)
                 mtime_ns = os.stat(os.path.join(self._run.destination, name)).st_mtime_ns
@@ -210,23 +223,31 @@ class _Copier:
         return t.cast("CopyOutcome", self._outcome)
 
 
-def _judge(failed: t.Sequence[tuple[str, ClusterError]], outcome: CopyOutcome, stopped: bool) -> BatchOutcome:
+def _judge(
+    failed: t.Sequence[tuple[str, ClusterError]],
+    outcome: CopyOutcome,
+    explain: t.Callable[[str], ClusterError | None],
+) -> BatchOutcome:
     """A batch is done when every file is finished or is itself at fault; else it is given back with the reason."""
-    if outcome.error is None or outcome.error.kind == "not_found":
-        # AzCopy passes over listed names that do not exist: what did not land then is gone at the source.
-        failed = [(name, _gone(name) if error.kind == "partial" else error) for name, error in failed]
-    others = [error for _name, error in failed if error.kind not in _FILE_KINDS]
-    full = next((error for error in others if error.kind == "disk_full"), None)
-    if full is not None:
-        return BatchOutcome(error=full)
-    if others or stopped:
-        return BatchOutcome(error=outcome.error or (others[0] if others else _stopped()))
-    return BatchOutcome(
-        failed=[
-            {"name": name, "kind": error.kind, "message": error.message, "remedy": error.remedy}
-            for name, error in failed
-        ]
-    )
+    absent = [name for name, error in failed if error.kind == "partial"]
+    others = [error for _name, error in failed if error.kind not in {*_FILE_KINDS, "partial"}]
+    if others:
+        return BatchOutcome(error=next((error for error in others if error.kind == "disk_full"), others[0]))
+    if absent and outcome.error is not None and outcome.error.kind != "not_found":
+        return BatchOutcome(error=outcome.error)
+    if absent:
+        # AzCopy passes over listed names that it cannot see: what did not land is gone, or we are not let in.
+        reason = explain(absent[0])
+        if reason is None or reason.kind != "not_found":
+            return BatchOutcome(error=reason or dict(failed)[absent[0]])
+    return BatchOutcome(failed=[_failure(name, error) for name, error in failed])
+
+
+def _failure(raw_name: str, error: ClusterError) -> dict[str, str]:
+    name = raw_name.partition("/")[2]
+    if error.kind == "partial":
+        error = _gone(name)
+    return {"name": name, "kind": error.kind, "message": error.message, "remedy": error.remedy}
 
 
 def _gone(name: str) -> ClusterError:
