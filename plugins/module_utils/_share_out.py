@@ -9,6 +9,7 @@ from __future__ import annotations
 import collections
 import typing as t
 from bisect import bisect_right
+from dataclasses import dataclass
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._patterns import (
@@ -30,7 +31,8 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._shards import (
 MAX_PATTERN_BYTES = 4096
 
 
-class Index(t.NamedTuple):
+@dataclass(frozen=True)
+class Index:
     """File names that differ in a running number."""
 
     template: str
@@ -123,11 +125,9 @@ def _by_number(
     members: list[list[tuple[str, int]]] = [[] for _rank in range(world_size)]
     for name, size in files:
         number = template.index_of(name, indexes)
-        if index.order == "round_robin":
-            owner = (number - index.start) % world_size
-        else:
-            # Of several empty blocks and a full one that begin at the same number the last is the full one.
-            owner = bisect_right(starts, number) - 1
+        # Of several blocks that begin at the same number all but the last are empty.
+        offset = number - index.start
+        owner = offset % world_size if index.order == "round_robin" else bisect_right(starts, number) - 1
         members[owner].append((name, size))
     loads = [sum(size for _name, size in mine) for mine in members]
     if not any(loads):

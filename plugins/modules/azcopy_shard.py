@@ -11,13 +11,13 @@ module: azcopy_shard
 short_description: Share the files of a dataset out over ranks
 version_added: 0.1.0
 description:
-  - Works out which files each rank copies with AzCopy. Every file is in exactly one share, whatever the number of ranks, and the same
-    input gives the same shares on every machine.
-  - With O(index) the share is a range of the running numbers in the file names, and AzCopy patterns select it. With O(files) or O(manifest)
-    alone the shares are balanced by bytes, the largest file first to the rank with the least.
+  - Works out which files each rank copies with AzCopy. Every file is in exactly one share, whatever the number of
+    ranks, and the same input gives the same shares on every machine.
+  - With O(index) the share is a range of the running numbers in the file names, and AzCopy patterns select it. With
+    O(files) or O(manifest) alone the shares are balanced by bytes, the largest file first to the rank with the least.
   - With O(index) and a list of files the numbers decide, and each name is checked to belong to exactly one of them.
-  - AzCopy separates patterns by V(;) only. It takes an empty pattern for "copy everything", so a rank without work gets RV(shards[].skip=true)
-    and RV(shards[].use=nothing); it must not call AzCopy.
+  - AzCopy separates patterns by V(;) only. It takes an empty pattern for "copy everything", so a rank without work
+    gets RV(shards[].skip=true) and RV(shards[].use=nothing); it must not call AzCopy.
   - The module computes only. It reads O(manifest), changes nothing, and runs equally well on the controller.
 attributes:
   check_mode:
@@ -45,7 +45,8 @@ options:
     suboptions:
       template:
         description:
-          - The last component of the names, with V({index}) where the number is, V({index:03d}) where it is padded with zeros to three digits.
+          - The last component of the names, with V({index}) where the number is, V({index:03d}) where it is padded
+            with zeros to three digits.
           - What surrounds it is a pattern of AzCopy (C(*), C(?), C([a-c])), without V(;) and V(/).
           - Patterns match the last component of a name in every directory.
         type: str
@@ -60,7 +61,8 @@ options:
         required: true
       order:
         description:
-          - V(contiguous) gives each rank a block of neighbors; blocks differ by one number at most and need few patterns.
+          - V(contiguous) gives each rank a block of neighbors; blocks differ by one number at most and need few
+            patterns.
           - V(round_robin) gives rank 0 the first number and every O(world_size)-th after it.
         type: str
         choices: [contiguous, round_robin]
@@ -79,20 +81,22 @@ options:
         type: int
         required: true
   manifest:
-    description: Path of a manifest as the role P(hpcai.gpu_cluster.dataset_staging#role) writes it, on the machine where the module runs.
+    description:
+      - Path of a manifest as the role P(hpcai.gpu_cluster.dataset_staging#role) writes it, on the machine where the
+        module runs.
     type: path
   pattern_style:
     description:
       - V(compact) writes few patterns with classes of digits, C(*_00[0-3].tfrecord.gz).
-      - V(literal) writes one pattern per number, C(*_000.tfrecord.gz;*_001.tfrecord.gz;...), for readers and for tools without classes.
-        Where that exceeds 4096 bytes the patterns are compact all the same.
+      - V(literal) writes one pattern per number, C(*_000.tfrecord.gz;*_001.tfrecord.gz;...), for readers and for
+        tools without classes. Where that exceeds 4096 bytes the patterns are compact all the same.
     type: str
     choices: [compact, literal]
     default: compact
   file_cost_bytes:
     description:
-      - What a file costs besides its bytes (request, create, rename), in bytes that could be copied in that time. It keeps a rank with many
-        small files from finishing last.
+      - What a file costs besides its bytes (request, create, rename), in bytes that could be copied in that time. It
+        keeps a rank with many small files from finishing last.
       - 5 ms per file, the middle of the 2 to 10 ms seen on local disks, at 750 MB/s are V(3750000) bytes.
       - Used where shares are balanced by bytes.
     type: int
@@ -139,7 +143,8 @@ shards:
     use:
       description:
         - V(pattern), copy with RV(shards[].include_pattern).
-        - V(file_list), copy RV(shards[].files), because patterns would be too long, select other files too, or cannot name a file.
+        - V(file_list), copy RV(shards[].files), because patterns would be too long, select other files too, or cannot
+          name a file.
         - V(nothing), do not copy.
       type: str
     patterns:
@@ -147,7 +152,8 @@ shards:
       type: list
       elements: str
     include_pattern:
-      description: The patterns as one argument of C(azcopy copy --include-pattern). Never to be passed on when it is empty.
+      description:
+        - The patterns as one argument of C(azcopy copy --include-pattern). Never to be passed on when it is empty.
       type: str
     files:
       description: The files of the share; empty where only patterns are known.
@@ -205,8 +211,8 @@ expected_bytes:
 imbalance:
   description:
     - The largest share divided by the ideal one, over all ranks. V(1.0) is perfect.
-    - Ideal is an equal part of all, or the largest single file where that alone is more. Bytes (with O(file_cost_bytes)) are compared,
-      or numbers where only O(index) was given.
+    - Ideal is an equal part of all, or the largest single file where that alone is more. Bytes (with
+      O(file_cost_bytes)) are compared, or numbers where only O(index) was given.
   returned: success
   type: float
   sample: 1.00001
@@ -215,7 +221,6 @@ imbalance:
 import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
-
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._manifest import Manifest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._share_out import Index, share_out
