@@ -178,7 +178,15 @@ def _value(text: str | None) -> str | None:
     return text
 
 
+def _out_of_service(cells: t.Iterable[str]) -> str:
+    """``GPU is lost`` or ``GPU requires reset`` when the driver answers that instead of a value."""
+    states = [cell.strip("[]") for cell in cells if cell.startswith("[GPU ")]
+    return states[0] if states else ""
+
+
 def _gpu(raw: dict[str, str]) -> dict[str, t.Any]:
+    if _out_of_service(raw.values()):
+        raise ValueError("the GPU is out of service")
     row = {field: _value(text) for field, text in raw.items()}
     bus_id, uuid, name = row.get("pci.bus_id"), row.get("uuid"), row.get("name")
     index = _number(row.get("index"))
@@ -222,9 +230,9 @@ def _broken_row(raw: dict[str, str], line: str) -> dict[str, str]:
     what = f"gpu {label}" if label.isdigit() else "gpu"
     if bus_id:
         what += f" ({normalize_bus_id(bus_id.group(1))})"
-    states = re.findall(r"\[([^]]+)\]", line)
-    if any("lost" in state.lower() or "requires reset" in state.lower() for state in states):
-        return _unknown(what, f"the driver answers {states[0]!r} for it", _RESET_REMEDY)
+    state = _out_of_service(raw.values())
+    if state:
+        return _unknown(what, f"the driver answers {state!r} for it", _RESET_REMEDY)
     return _unknown(what, f"nvidia-smi printed an incomplete row: {line[:120]!r}", _RESET_REMEDY)
 
 
