@@ -96,6 +96,8 @@ ARCHIVE_MARKER = ".node_state.json"
 # because something else pulls it in.
 _ENABLED = frozenset(["enabled", "static", "indirect", "alias", "generated", "transient"])
 
+_ABSENT_KEYS = ("path", "recursive", "unless_target_of", "if_empty")
+
 _DIFF_LIMIT = 100_000
 
 
@@ -136,6 +138,7 @@ class Absent:
     path: str
     recursive: bool = False
     unless_target_of: str = ""
+    if_empty: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -190,17 +193,19 @@ def parse_absent(items: t.Sequence[t.Any]) -> list[Absent]:
         entry = {"path": item} if isinstance(item, str) else item
         if not isinstance(entry, t.Mapping) or not isinstance(entry.get("path"), str):
             raise _bad(f"An item of absent is {item!r}.", "Give a path, or a mapping with the key path.")
-        unknown = sorted(set(entry) - {"path", "recursive", "unless_target_of"})
+        unknown = sorted(set(entry) - set(_ABSENT_KEYS))
         if unknown:
-            raise _bad(
-                f"An item of absent has the unknown key {unknown[0]!r}.", "Known: path, recursive, unless_target_of."
-            )
-        path, recursive = check_path(entry["path"]), entry.get("recursive", False)
-        if recursive not in (True, False):
-            raise _bad(f"recursive of {path} is {recursive!r}.", "Write true or false.")
+            raise _bad(f"An item of absent has the unknown key {unknown[0]!r}.", f"Known: {', '.join(_ABSENT_KEYS)}.")
+        path, recursive, if_empty = (
+            check_path(entry["path"]),
+            entry.get("recursive", False),
+            entry.get("if_empty", False),
+        )
+        if not isinstance(recursive, bool) or not isinstance(if_empty, bool):
+            raise _bad(f"recursive or if_empty of {path} is not a boolean.", "Write true or false.")
         if path == "/" or (recursive and path.count("/") < 2):
             raise _bad(f"{path} will not be removed.", "Only paths below a top-level directory can be removed.")
-        wanted.append(Absent(path, bool(recursive), str(entry.get("unless_target_of") or "")))
+        wanted.append(Absent(path, recursive, str(entry.get("unless_target_of") or ""), if_empty))
     return wanted
 
 
@@ -349,6 +354,8 @@ def plan_absent(entry: Absent, have: PathState, protected: str = "") -> Change |
             f"Point {entry.unless_target_of} elsewhere first.",
         )
     if have.kind == "directory" and not have.empty and not entry.recursive:
+        if entry.if_empty:
+            return None
         raise ClusterError(
             "not_empty", f"The directory {path} is not empty.", "Set recursive for it if all that it holds may go."
         )

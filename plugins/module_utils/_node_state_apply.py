@@ -61,8 +61,10 @@ class Host(t.Protocol):
         """Label a path as the policy wants it; does nothing without SELinux."""
 
 
-def look(path: str, points: t.Iterable[str] = (), *, content: bool = False) -> PathState:
-    """What is at ``path`` now, without following a link."""
+def look(
+    path: str, points: t.Iterable[str] = (), *, content: bool = False, leaving: t.Collection[str] = ()
+) -> PathState:
+    """What is at ``path`` now, without following a link. A directory counts as empty when all in it is ``leaving``."""
     try:
         found = os.lstat(path)
     except (FileNotFoundError, NotADirectoryError):
@@ -78,7 +80,7 @@ def look(path: str, points: t.Iterable[str] = (), *, content: bool = False) -> P
         return PathState("file", mode, found.st_uid, found.st_gid, data, mount=mount_below(path, points))
     if stat.S_ISDIR(found.st_mode):
         with os.scandir(path) as entries:
-            empty = next(entries, None) is None
+            empty = all(entry.path in leaving for entry in entries)
         return PathState(
             "directory",
             mode,
@@ -182,10 +184,14 @@ class NodeState:
             points = mount_points(handle.read())
         tolerate = bool(self.missing)
         plan: list[Change | None] = []
+        leaving: set[str] = set()
         for absent in self.absent:
             link = absent.unless_target_of
             protected = os.path.realpath(link) if link and os.path.islink(link) else ""
-            plan.append(plan_absent(absent, look(absent.path, points), protected))
+            change = plan_absent(absent, look(absent.path, points, leaving=leaving), protected)
+            plan.append(change)
+            if change:
+                leaving.add(absent.path)
         for entry in self.params["directories"]:
             have = look(entry["path"])
             if have.kind == "link" and os.path.isdir(entry["path"]):

@@ -150,11 +150,14 @@ options:
         required: true
   absent:
     description:
-      - Paths that must not exist. Each item is a path, or a mapping with C(path), C(recursive) and
-        C(unless_target_of).
+      - Paths that must not exist, in this order. Each item is a path, or a mapping with C(path), C(recursive),
+        C(unless_target_of)
+        and C(if_empty).
       - Refused are V(/), anything mounted at or below the path, and a directory that is not empty unless its
         C(recursive) is true.
-      - With C(unless_target_of) the removal is refused while that link points at the path.
+      - With C(unless_target_of) the removal is refused while that link points at the path. With C(if_empty) a
+        directory that is not empty
+        is left alone.
     type: list
     elements: raw
     default: []

@@ -183,6 +183,18 @@ def test_a_release_in_use_is_not_removed(node: Node) -> None:
     assert listing(node.root) == []
 
 
+def test_a_directory_goes_with_the_last_thing_in_it(node: Node) -> None:
+    (node.root / "mpi").mkdir()
+    for name in ("a", "b"):
+        (node.root / "mpi" / name).write_text("")
+    directory = {"path": f"{node.root}/mpi", "if_empty": True}
+    node.run(absent=[f"{node.root}/mpi/a", directory])
+    assert listing(node.root) == ["mpi", "mpi/b"]
+    planned = node.run(check=True, absent=[f"{node.root}/mpi/b", f"{node.root}/mpi"])
+    assert node.run(absent=[f"{node.root}/mpi/b", f"{node.root}/mpi"])["changes"] == planned["changes"]
+    assert listing(node.root) == []
+
+
 def test_units_start_restart_and_go(node: Node) -> None:
     node.unit("x.service")
     config = f"{node.root}/x.conf"
