@@ -15,6 +15,7 @@ What is done against which habit of AzCopy 10.32.2 (all measured):
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import dataclasses
 import functools
@@ -37,6 +38,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy_argv imp
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy_messages import (
     FATAL_KINDS,
     JobState,
+    PlannedFile,
     check_counts,
     classify,
 )
@@ -79,7 +81,7 @@ class CopyOutcome:
     warnings: list[str]
     error: ClusterError | None
     job_ids: list[str]
-    planned: list[dict[str, t.Any]] = dataclasses.field(default_factory=list)
+    planned: list[PlannedFile] = dataclasses.field(default_factory=list)
     log_tail: list[str] = dataclasses.field(default_factory=list)
 
 
@@ -218,7 +220,7 @@ class _Job:
             env=build_environment(request, os.environ),
             cwd="/",
             start_new_session=True,
-            preexec_fn=_die_with_parent,  # noqa: PLW1509 - one prctl call on a library that is already loaded
+            preexec_fn=_die_with_parent,  # one prctl call on a library that is already loaded
         )
         assert self.process.stdout is not None
         os.set_blocking(self.process.stdout.fileno(), False)
@@ -249,17 +251,13 @@ class _Job:
         """AzCopy asks whether it may really stop while it scans."""
         self.state.asked = False
         assert self.process.stdin is not None
-        try:
+        with contextlib.suppress(OSError):
             self.process.stdin.write(b"y\n")
             self.process.stdin.flush()
-        except OSError:
-            pass
 
     def signal(self, number: int) -> None:
-        try:
+        with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, number)
-        except ProcessLookupError:
-            pass
 
     def log_text(self) -> str:
         """The end of the job's own logs, where AzCopy hides the reasons of failed transfers."""
@@ -522,4 +520,13 @@ def sweep_leftovers(directory: str, job_ids: t.Collection[str] | None = None) ->
     return removed
 
 
-__all__ = ["CopyOutcome", "CopyProgress", "CopyRequest", "probe", "run_copies", "run_copy", "sweep_leftovers"]
+__all__ = [
+    "CopyOutcome",
+    "CopyProgress",
+    "CopyRequest",
+    "PlannedFile",
+    "probe",
+    "run_copies",
+    "run_copy",
+    "sweep_leftovers",
+]

@@ -256,6 +256,15 @@ _KEPT = frozenset(
 )
 
 
+def suggest_processes(files: int, cpus: int) -> int:
+    """How many processes a file list is worth.
+
+    AzCopy looks every listed file up twice, one after the other (about 8 ms each at 3 ms per request), so several
+    processes are needed to keep a network busy; each costs a start and some memory. Below 250 files one will do.
+    """
+    return max(1, min(8, 2 * cpus, files // 250))
+
+
 def split_request(request: CopyRequest) -> list[CopyRequest]:
     """One request per process: the file list dealt out in turn, cap and concurrency shared."""
     names = request.file_list
@@ -285,4 +294,5 @@ __all__ = [
     "build_environment",
     "check_request",
     "split_request",
+    "suggest_processes",
 ]

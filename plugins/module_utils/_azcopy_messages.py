@@ -63,6 +63,15 @@ def number(value: t.Any) -> int:
         return 0
 
 
+class PlannedFile(t.NamedTuple):
+    """A transfer that a dry run announces; ``md5`` is base64, '' where the source has none."""
+
+    source: str
+    destination: str
+    size: int
+    md5: str
+
+
 @dataclasses.dataclass
 class JobState:
     """What is known of one AzCopy process from its output so far."""
@@ -80,7 +89,7 @@ class JobState:
     bytes_expected: int = 0
     failed_files: dict[str, str] = dataclasses.field(default_factory=dict)  # source without query -> status code
     skipped_files: dict[str, str] = dataclasses.field(default_factory=dict)
-    planned: list[dict[str, t.Any]] = dataclasses.field(default_factory=list)  # of a dry run
+    planned: list[PlannedFile] = dataclasses.field(default_factory=list)  # of a dry run
     complaints: list[str] = dataclasses.field(default_factory=list)  # errors and authentication failures
     asked: bool = False  # a prompt that nobody will answer
     tail: collections.deque[str] = dataclasses.field(default_factory=lambda: collections.deque(maxlen=LOG_TAIL_LINES))
@@ -101,18 +110,26 @@ class JobState:
             self.log_file = str(event.content.get("LogFileLocation", ""))
             self.signature = ("init",)
         elif event.type == "Dryrun":
-            self.planned.append(event.content)
+            self._planned(event.content)
         else:
             self._remark(event)
+
+    def _planned(self, content: dict[str, t.Any]) -> None:
+        if content.get("EntityType", "File") != "File":
+            return
+        source, destination = (redact(str(content.get(key, "")), *self.secrets) for key in ("Source", "Destination"))
+        size, md5 = number(content.get("SourceSize")), str(content.get("ContentMD5") or "")
+        self.planned.append(PlannedFile(source, destination, size, md5))
+        self.signature = ("planned", len(self.planned))
 
     def _remark(self, event: Event) -> None:
         text = redact(event.text, *self.secrets)
         self.tail.append(text[:2000])
         if event.type == "Prompt":
             self.asked = True
-        if event.type in ("Error", "Text") or "RESPONSE " in text or "uthentication failed" in text:
-            if len(self.complaints) < LOG_TAIL_LINES:
-                self.complaints.append(text[:4000])
+        telling = event.type in ("Error", "Text") or "RESPONSE " in text or "uthentication failed" in text
+        if telling and len(self.complaints) < LOG_TAIL_LINES:
+            self.complaints.append(text[:4000])
 
     def _totals(self, content: dict[str, t.Any]) -> None:
         self.job_id = str(content.get("JobID") or self.job_id)
@@ -362,4 +379,14 @@ def _some(names: t.Sequence[str]) -> str:
     return f", for example {shown}" if len(names) > 3 else f": {shown}"
 
 
-__all__ = ["FATAL_KINDS", "Event", "JobState", "check_counts", "classify", "find_cause", "number", "parse_line"]
+__all__ = [
+    "FATAL_KINDS",
+    "Event",
+    "JobState",
+    "PlannedFile",
+    "check_counts",
+    "classify",
+    "find_cause",
+    "number",
+    "parse_line",
+]

@@ -414,14 +414,17 @@ def _gf2_power(exponent: int) -> int:
 
 @dataclasses.dataclass(frozen=True)
 class LandingItem:
-    """A file that AzCopy will put at ``raw_path`` and that has to end at ``final_path``."""
+    """A file that AzCopy will put at ``raw_path`` and that has to end at ``final_path``.
+
+    ``decompress`` None decides by the first two bytes of the file.
+    """
 
     name: str
     raw_path: str
     final_path: str
     raw_size: int | None = None
     raw_md5: str = ""
-    decompress: bool = True
+    decompress: bool | None = True
 
 
 @dataclasses.dataclass(frozen=True)
@@ -442,6 +445,7 @@ def drain(
     poll_s: float = 0.1,
     durable: bool = False,
     should_stop: t.Callable[[], bool] | None = None,
+    on_landed: t.Callable[[], None] | None = None,
 ) -> t.Iterator[Finished]:
     """Finish each item as soon as it has landed, with a pool of threads, and yield what became of it.
 
@@ -467,6 +471,9 @@ def drain(
                 for item in landed:
                     pool.submit(_finish_into, ready, item, engine, durable)
                 running += len(landed)
+                if not pending and on_landed is not None:
+                    on_landed()
+                    on_landed = None
                 if over and pending:
                     for item in [item for folder in pending.values() for item in folder.values()]:
                         yield Finished(item.name, None, _never_landed(item))
@@ -518,7 +525,7 @@ def _finish_into(ready: queue.SimpleQueue[Finished], item: LandingItem, engine: 
 def _finish(item: LandingItem, engine: str, durable: bool) -> Finished:
     try:
         expected: t.Any = {"raw_size": item.raw_size, "raw_md5": item.raw_md5, "durable": durable}
-        if item.decompress:
+        if _starts_like_gzip(item.raw_path) if item.decompress is None else item.decompress:
             result = inflate_file(item.raw_path, item.final_path, engine=engine, **expected)
         else:
             result = place_file(item.raw_path, item.final_path, **expected)
@@ -531,6 +538,11 @@ def _finish(item: LandingItem, engine: str, durable: bool) -> Finished:
         with contextlib.suppress(OSError):
             os.unlink(item.raw_path)
     return Finished(item.name, result)
+
+
+def _starts_like_gzip(path: str) -> bool:
+    with open(path, "rb") as stream:
+        return stream.read(len(_MAGIC)) == _MAGIC
 
 
 def available_cpus() -> int:

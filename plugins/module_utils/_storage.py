@@ -69,7 +69,7 @@ def clean_sas(sas: str) -> str:
         raise ClusterError(
             "bad_input",
             "The value of `sas` is not a shared access signature: it has no `sig` field, or holds spaces or quotes.",
-            "Pass the query string that the portal or `az storage container generate-sas` gives, for example `sv=…&sig=…`.",
+            "Pass the whole query string that the portal or `az storage container generate-sas` gives.",
         )
     return cleaned
 
@@ -170,14 +170,15 @@ def redact(text: str, *secrets: str | None) -> str:
     """Remove every spelling of the secrets, and the signature of any SAS at all, from ``text``."""
     forms: set[str] = set()
     for secret in secrets:
-        forms.update(_spellings((secret or "").strip().lstrip("?")))
+        forms.update(spellings(secret or ""))
     for form in sorted(forms, key=len, reverse=True):
         text = text.replace(form, HIDDEN)
     return _SIGNATURE.sub(rf"\1{HIDDEN}", text)
 
 
-def _spellings(secret: str) -> t.Iterator[str]:
+def spellings(secret: str) -> t.Iterator[str]:
     """The secret and its signature, plain, percent-encoded and -decoded, and as Go and Python write them into JSON."""
+    secret = secret.strip().lstrip("?")
     if not secret:
         return
     match = re.search(r"(?:^|&)sig=([^&]+)", secret)
@@ -205,6 +206,7 @@ __all__ = [
     "redact",
     "sas_expiry",
     "sas_permissions",
+    "spellings",
     "split_sas",
     "with_address",
 ]

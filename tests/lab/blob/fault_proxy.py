@@ -54,10 +54,11 @@ class FaultProxy:
             def handle_any(self) -> None:
                 proxy._answer(self)
 
-            do_GET = do_PUT = do_HEAD = do_POST = do_DELETE = handle_any
-
             def log_message(self, format: str, *args: t.Any) -> None:
                 """Stay quiet: tests read ``requests`` instead."""
+
+        for method in ("GET", "PUT", "HEAD", "POST", "DELETE"):
+            setattr(Handler, f"do_{method}", Handler.handle_any)
 
         class Server(http.server.ThreadingHTTPServer):
             daemon_threads = True

@@ -1,0 +1,421 @@
+#!/usr/bin/python
+
+# Copyright (c) 2026 The hpcai.gpu_cluster developers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Copy between Azure Blob Storage and a local directory with a supervised AzCopy."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+---
+module: azcopy_copy
+short_description: Copy between Azure Blob Storage and a local directory, with proof
+version_added: 0.1.0
+description:
+  - Runs AzCopy under supervision. AzCopy's exit code is not believed - it is 0 when nothing matched, when listed files
+    do not exist, and when a file was skipped. What is at the source is listed first, only what is missing or differs is
+    copied, and counts, bytes and checksums are compared afterwards.
+  - AzCopy gets a standard input that stays open (at end of file it burns a CPU core), a watchdog on progress (some faults
+    make it wait for ever, a dead endpoint for half an hour), and its temporary files are removed when it had to be killed.
+  - The contents of O(source) go into O(destination); names below them are kept.
+requirements:
+  - AzCopy 10.16 or later on the node; 10.32.2 is the tested version. It needs libsecret.
+options:
+  source:
+    description:
+      - URL of a container or of a prefix in it, C(https://ACCOUNT.blob.core.windows.net/CONTAINER[/PREFIX]), for a
+        download; absolute path of a directory or file for an upload.
+      - A SAS at the end of the URL works and is kept secret, but O(sas) is the better place.
+    type: str
+    required: true
+  destination:
+    description:
+      - Absolute path of a directory for a download (made when it is missing); URL of a container, of a prefix, or of a
+        blob when O(source) is one file, for an upload.
+    type: str
+    required: true
+  sas:
+    description:
+      - Shared access signature, with or without a leading C(?). A download needs the permissions read and list, an upload
+        create, write and list.
+      - AzCopy takes it only as part of the URL, so other users of the node can see it in C(ps) while the copy runs. On
+        Azure machines prefer O(identity).
+    type: str
+  identity:
+    description:
+      - How AzCopy logs in when there is no SAS. V(msi) is the managed identity of the machine and the recommended way on
+        Azure. V(azcli) uses the login of the Azure CLI, V(workload) a federated token, V(spn) a service principal from
+        AzCopy's own environment variables, V(none) reads public containers.
+    type: str
+    choices: [none, msi, azcli, workload, spn]
+    default: none
+  identity_client_id:
+    description: Client ID of a user-assigned managed identity, or of the service principal.
+    type: str
+  include_pattern:
+    description:
+      - Copy only files whose name (not path) matches one of these patterns, separated by C(;). C(*), C(?) and C([0-9]) work.
+      - An empty string is refused - AzCopy would copy everything.
+    type: str
+  file_list:
+    description:
+      - Paths relative to O(source). Names that do not exist at the source are an error.
+    type: list
+    elements: str
+  recursive:
+    description: Whether to go into subdirectories.
+    type: bool
+    default: true
+  decompress:
+    description:
+      - Unpack gzip files after a download.
+      - With O(decompress_engine=collection), files whose name ends in C(.gz) must be gzip and lose that suffix; others
+        are unpacked when they begin like gzip and are left alone otherwise.
+    type: bool
+    default: false
+  decompress_engine:
+    description:
+      - V(collection) lets AzCopy bring the raw bytes and unpacks them in parallel while the download goes on; CRC32 and
+        length of every gzip member and the MD5 of the blob are checked before a file gets its final name. It uses the
+        Python package C(isal) where that is installed.
+      - V(azcopy) is C(azcopy --decompress), which goes by the content encoding of the blob, keeps the C(.gz) in the name
+        since version 10.31, and hangs on some damaged blobs until O(stall_timeout_s) ends it.
+    type: str
+    choices: [collection, azcopy]
+    default: collection
+  landing_dir:
+    description:
+      - Directory for raw files that wait to be unpacked, for example on node-local NVMe. The default is a hidden
+        directory in O(destination). It is emptied as files are unpacked and removed at the end.
+    type: path
+  cap_mbps:
+    description:
+      - Limit for the whole copy in megabits per second; 0 is no limit. The block size is lowered where AzCopy would
+        otherwise refuse every transfer (a block must fit into one second of the cap).
+    type: float
+    default: 0
+  block_size_mib:
+    description: Block size in MiB; 0 leaves the choice to AzCopy, or to O(cap_mbps).
+    type: float
+    default: 0
+  concurrency:
+    description: Number of concurrent requests (C(AZCOPY_CONCURRENCY_VALUE)); 0 leaves the choice to AzCopy.
+    type: int
+    default: 0
+  processes:
+    description:
+      - Number of AzCopy processes that share O(file_list). AzCopy looks up listed files one after the other, so several
+        processes are faster for long lists. 0 chooses by length, 1 per 250 files and at most 8.
+    type: int
+    default: 0
+  timeout_s:
+    description: Seconds after which the copy is stopped; 0 is no limit.
+    type: float
+    default: 0
+  stall_timeout_s:
+    description:
+      - Seconds without any progress after which the copy is stopped; 0 waits for ever. Stopping takes up to 10 seconds.
+    type: float
+    default: 45
+  expected_files:
+    description: Number of files that must be at the source; otherwise nothing is copied.
+    type: int
+  expected_bytes:
+    description: Number of bytes that must be at the source (as stored there); otherwise nothing is copied.
+    type: int
+  overwrite:
+    description:
+      - Whether existing files that differ are replaced. With V(false) they are an error, not silently kept.
+    type: bool
+    default: true
+  force:
+    description: Copy every file again, whatever is there.
+    type: bool
+    default: false
+  check_md5:
+    description: What a download does about the MD5 that is stored with a blob. Not used while unpacking, which always checks.
+    type: str
+    choices: [FailIfDifferent, FailIfDifferentOrMissing, LogOnly, NoCheck]
+    default: FailIfDifferent
+  put_md5:
+    description: Store the MD5 of each uploaded file with the blob. Later runs need it to see what is there already.
+    type: bool
+    default: true
+  content_encoding:
+    description: Content encoding of uploaded blobs, V(gzip) for files that were compressed before the upload.
+    type: str
+  azcopy:
+    description: Path of the AzCopy program.
+    type: path
+    default: /usr/local/bin/azcopy
+  log_dir:
+    description:
+      - Directory on a local disk for AzCopy's logs and job plans. The default is C(/var/tmp/azcopy-UID).
+    type: path
+attributes:
+  check_mode:
+    support: full
+    description: Lists the source and says what would be copied.
+  diff_mode:
+    support: full
+    description: Shows the names of the files that are copied.
+  idempotent:
+    support: full
+    description:
+      - A download keeps a hidden record beside the data (name, size and MD5 at the source; size and modification time here).
+        A second run lists the source and copies nothing. Uploads are compared by size and MD5.
+author:
+  - The hpcai.gpu_cluster developers (@hpcai)
+"""
+
+EXAMPLES = r"""
+- name: Copy a share of the data set with the managed identity of the machine
+  hpcai.gpu_cluster.azcopy_copy:
+    source: https://cosmoflow.blob.core.windows.net/train
+    destination: /mnt/beeond/train
+    include_pattern: "*_00[0-3].tfrecord.gz"
+    identity: msi
+    decompress: true
+    landing_dir: /mnt/nvme/landing
+
+- name: Copy listed files with a SAS, at most 2 Gb/s
+  hpcai.gpu_cluster.azcopy_copy:
+    source: https://cosmoflow.blob.core.windows.net/train
+    destination: /mnt/nvme/train
+    sas: "{{ cosmoflow_sas }}"
+    file_list: [a/univ_000.tfrecord, a/univ_001.tfrecord]
+    cap_mbps: 2000
+
+- name: Upload one rank's checkpoint, throttled to its part of the account's ingress
+  hpcai.gpu_cluster.azcopy_copy:
+    source: /mnt/nvme/checkpoint/rank-3.pt
+    destination: https://checkpoints.blob.core.windows.net/run-17/step-900/rank-3.pt
+    identity: msi
+    cap_mbps: 2300
+    concurrency: 10
+"""
+
+RETURN = r"""
+files_total:
+  description: Files at the source that the copy is about.
+  returned: success
+  type: int
+  sample: 2048
+bytes_total:
+  description: Their size at the source in bytes.
+  returned: success
+  type: int
+  sample: 4630511616
+files_copied:
+  description: Files that were copied (in check mode, that would be).
+  returned: success
+  type: int
+  sample: 12
+bytes_copied:
+  description: Bytes that were copied, as stored at the source.
+  returned: success
+  type: int
+  sample: 27131904
+seconds:
+  description: Duration of the copy.
+  returned: success
+  type: float
+  sample: 4.1
+gbps:
+  description: Throughput of the copy in 10^9 bit/s.
+  returned: success
+  type: float
+  sample: 5.3
+job_ids:
+  description: AzCopy's job IDs; its logs are named after them.
+  returned: success
+  type: list
+  elements: str
+  sample: [ac8f5861-e007-d343-5313-38d26a21e78e]
+error_kind:
+  description:
+    - Why the copy failed, for programs. One of V(auth_failed), V(sas_expired), V(container_missing), V(no_match),
+      V(not_found), V(partial), V(disk_full), V(unreachable), V(stalled), V(azcopy_missing), V(azcopy_unsuitable),
+      V(bad_input), V(changed_at_source), V(corrupt), V(not_gzip), V(truncated).
+  returned: failure
+  type: str
+  sample: sas_expired
+remedy:
+  description: What to do about it.
+  returned: failure
+  type: str
+  sample: Make a new SAS that outlives the copy, and check the clock of this node.
+failed_files:
+  description: Files that could not be copied (at most 1000).
+  returned: when single files failed
+  type: list
+  elements: str
+  sample: [a/univ_007.tfrecord.gz]
+missing_files:
+  description: Listed files that do not exist at the source (at most 1000).
+  returned: when listed files do not exist
+  type: list
+  elements: str
+  sample: [a/univ_999.tfrecord.gz]
+"""
+
+import dataclasses
+import os
+import typing as t
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy import CopyRequest
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy_argv import check_request
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy_copy import (
+    Plan,
+    Report,
+    Settings,
+    copy,
+    make_plan,
+    private_directory,
+    remember,
+    share_id,
+)
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._storage import is_url, spellings, split_sas
+
+ARGUMENT_SPEC: dict[str, dict[str, t.Any]] = {
+    "source": {"type": "str", "required": True},
+    "destination": {"type": "str", "required": True},
+    "sas": {"type": "str", "no_log": True},
+    "identity": {"type": "str", "choices": ["none", "msi", "azcli", "workload", "spn"], "default": "none"},
+    "identity_client_id": {"type": "str"},
+    "include_pattern": {"type": "str"},
+    "file_list": {"type": "list", "elements": "str"},
+    "recursive": {"type": "bool", "default": True},
+    "decompress": {"type": "bool", "default": False},
+    "decompress_engine": {"type": "str", "choices": ["collection", "azcopy"], "default": "collection"},
+    "landing_dir": {"type": "path"},
+    "cap_mbps": {"type": "float", "default": 0},
+    "block_size_mib": {"type": "float", "default": 0},
+    "concurrency": {"type": "int", "default": 0},
+    "processes": {"type": "int", "default": 0},
+    "timeout_s": {"type": "float", "default": 0},
+    "stall_timeout_s": {"type": "float", "default": 45},
+    "expected_files": {"type": "int"},
+    "expected_bytes": {"type": "int"},
+    "overwrite": {"type": "bool", "default": True},
+    "force": {"type": "bool", "default": False},
+    "check_md5": {
+        "type": "str",
+        "choices": ["FailIfDifferent", "FailIfDifferentOrMissing", "LogOnly", "NoCheck"],
+        "default": "FailIfDifferent",
+    },
+    "put_md5": {"type": "bool", "default": True},
+    "content_encoding": {"type": "str"},
+    "azcopy": {"type": "path", "default": "/usr/local/bin/azcopy"},
+    "log_dir": {"type": "path"},
+}
+
+
+def take_secret(params: dict[str, t.Any]) -> str:
+    """Take the SAS out of the options, also one that was left in a URL, which loses it."""
+    sas = params["sas"] or ""
+    for side in ("source", "destination"):
+        if is_url(params[side]) and "?" in params[side]:
+            params[side], found = split_sas(params[side])
+            sas = sas or found
+    return sas
+
+
+def read_options(params: t.Mapping[str, t.Any], sas: str) -> tuple[CopyRequest, Settings]:
+    """Sort the module's options into the request to AzCopy and the settings around it."""
+    request = CopyRequest(
+        azcopy=params["azcopy"],
+        source=params["source"].rstrip("/") or "/",
+        destination=params["destination"].rstrip("/") or "/",
+        sas=sas,
+        recursive=params["recursive"],
+        include_pattern=params["include_pattern"],
+        file_list=params["file_list"],
+        check_md5=params["check_md5"],
+        put_md5=params["put_md5"],
+        content_encoding=params["content_encoding"] or "",
+        cap_mbps=params["cap_mbps"],
+        block_size_mib=params["block_size_mib"],
+        concurrency=params["concurrency"],
+        identity=params["identity"],
+        identity_client_id=params["identity_client_id"] or "",
+    )
+    settings = Settings(
+        decompress=params["decompress"],
+        decompress_engine=params["decompress_engine"],
+        landing_dir=params["landing_dir"] or "",
+        overwrite=params["overwrite"],
+        force=params["force"],
+        timeout_s=params["timeout_s"],
+        stall_timeout_s=params["stall_timeout_s"],
+        expected_files=params["expected_files"],
+        expected_bytes=params["expected_bytes"],
+        processes=params["processes"],
+    )
+    if settings.decompress and not request.is_download:
+        raise ClusterError("bad_input", "decompress works for downloads only.", "Remove it for an upload.")
+    check_request(request)
+    return request, settings
+
+
+def to_result(plan: Plan, report: Report | None) -> dict[str, t.Any]:
+    """The module's result; without a report nothing was copied (check mode, or nothing to do)."""
+    names = [file.name for file in plan.needed]
+    return {
+        "changed": bool(plan.needed),
+        "files_total": len(plan.files),
+        "bytes_total": sum(file.size for file in plan.files),
+        "files_copied": len(names),
+        "bytes_copied": plan.needed_bytes,
+        "seconds": round(report.seconds, 3) if report else 0.0,
+        "gbps": round(report.gbps, 3) if report else 0.0,
+        "job_ids": report.job_ids if report else [],
+        "diff": {
+            "before_header": "files that are missing or differ",
+            "after_header": "files that were copied",
+            "before": "",
+            "after": "".join(f"{name}\n" for name in names[:1000]),
+        },
+    }
+
+
+def main() -> None:
+    """Run the module."""
+    # A SAS inside a URL must not reach the system log, which is written before any of our code could take it out.
+    module = AnsibleModule(
+        argument_spec=ARGUMENT_SPEC,
+        supports_check_mode=True,
+        mutually_exclusive=[("include_pattern", "file_list")],
+        no_log=True,
+    )
+    try:
+        raw_urls = [module.params[side] for side in ("source", "destination")]
+        sas = take_secret(module.params)
+        for secret in [sas, *(split_sas(url)[1] for url in raw_urls if is_url(url))]:
+            module.no_log_values.update(spellings(secret))
+        request, settings = read_options(module.params, sas)
+        with private_directory(module.params["log_dir"] or "", share_id(request)) as private:
+            request = with_directories(request, private)
+            plan = make_plan(request, settings)
+            report = None
+            if plan.needed and not module.check_mode:
+                report = copy(request, settings, plan)
+            elif not module.check_mode:
+                remember(request, settings, plan)
+        for warning in [*plan.warnings, *(report.warnings if report else ())]:
+            module.warn(warning)
+        module.exit_json(**to_result(plan, report))
+    except ClusterError as exc:
+        module.fail_json(**exc.as_result())
+
+
+def with_directories(request: CopyRequest, private: str) -> CopyRequest:
+    """Put logs and job plans of this share into its own directory: plans found there later are leftovers of ours."""
+    return dataclasses.replace(request, log_dir=os.path.join(private, "log"), plan_dir=os.path.join(private, "plan"))
+
+
+if __name__ == "__main__":
+    main()
