@@ -125,7 +125,7 @@ def inflate_file(
     """
     started = time.monotonic()
     chosen = find_engine(engine)
-    with _open_raw(src, raw_size) as source, _part_file(dst, durable) as write:
+    with _open_raw(src, raw_size) as source, part_file(dst, durable) as (write, _handle):
         reader = _Reader(source)
         try:
             members, crc, size = _inflate_members(reader, write, chosen, dst)
@@ -255,13 +255,13 @@ def place_file(
             crc, size, md5 = _checksums(source, None)
             if raw_md5 and md5 != raw_md5:
                 raise _md5_error(dst, raw_md5, md5)
-            with _disk_errors(dst):
+            with disk_errors(dst):
                 os.fchmod(source.fileno(), 0o644)
                 if durable:
                     os.fsync(source.fileno())
                 os.replace(src, dst)
         else:
-            with _part_file(dst, durable) as write:
+            with part_file(dst, durable) as (write, _handle):
                 crc, size, md5 = _checksums(source, write)
                 if raw_md5 and md5 != raw_md5:
                     raise _md5_error(dst, raw_md5, md5)
@@ -328,7 +328,7 @@ def _make_directory(path: str) -> str:
 
 
 def _made_parent(dst: str) -> str:
-    with _disk_errors(dst):
+    with disk_errors(dst):
         parent = _make_directory(os.path.dirname(dst))
         if not os.path.isdir(parent):  # somebody removed it since
             os.makedirs(parent, mode=0o755, exist_ok=True)
@@ -336,7 +336,8 @@ def _made_parent(dst: str) -> str:
 
 
 @contextlib.contextmanager
-def _disk_errors(dst: str) -> t.Iterator[None]:
+def disk_errors(dst: str) -> t.Iterator[None]:
+    """Turn the operating system's errors about a destination into ours."""
     try:
         yield
     except OSError as exc:
@@ -352,30 +353,30 @@ def _disk_errors(dst: str) -> t.Iterator[None]:
 
 
 @contextlib.contextmanager
-def _part_file(dst: str, durable: bool) -> t.Iterator[t.Callable[[bytes], None]]:
-    """Give a write function for a ``.part`` file that gets the final name at the end, or disappears after an error."""
+def part_file(dst: str, durable: bool = False) -> t.Iterator[tuple[t.Callable[[bytes], None], int]]:
+    """Give a write function and the descriptor of a ``.part`` file, which gets the final name, or goes after an error."""
     _made_parent(dst)
     part = _part_name(dst)
-    with _disk_errors(dst):
-        handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+    with disk_errors(dst):
+        handle = os.open(part, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
 
     def write(data: bytes) -> None:
-        with _disk_errors(dst):
+        with disk_errors(dst):
             done = os.write(handle, data)
             while done < len(data):
                 done += os.write(handle, memoryview(data)[done:])
 
     try:
         try:
-            yield write
-            with _disk_errors(dst):
+            yield write, handle
+            with disk_errors(dst):
                 os.fchmod(handle, 0o644)
                 if durable:
                     os.fsync(handle)
         finally:
-            with _disk_errors(dst):  # a network filesystem may only now find that it is full
+            with disk_errors(dst):  # a network filesystem may only now find that it is full
                 os.close(handle)
-        with _disk_errors(dst):
+        with disk_errors(dst):
             os.replace(part, dst)
     except BaseException:
         with contextlib.suppress(OSError):
@@ -576,10 +577,12 @@ __all__ = [
     "LandingItem",
     "available_cpus",
     "crc32_combine",
+    "disk_errors",
     "drain",
     "find_engine",
     "free_bytes",
     "inflate_file",
+    "part_file",
     "place_file",
     "sweep_parts",
 ]

@@ -1,0 +1,153 @@
+# Copyright (c) 2026 The hpcai.gpu_cluster developers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+# Private to the collection: it may change without notice.
+"""Compress a tree of files for an upload with ``--content-encoding gzip``, in parallel and repeatably.
+
+The same input gives the same output byte for byte (no time stamp, no name inside), so a second upload finds nothing to do.
+Every result is decompressed again before it gets its name: what is uploaded is what was there.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextlib
+import dataclasses
+import importlib
+import os
+import time
+import typing as t
+import zlib
+
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._inflate import available_cpus, disk_errors, part_file
+
+SUFFIX = ".gz"
+_READ_BYTES = 1 << 20
+# Levels that mean about the same ratio: zlib's 6 is gzip's default, isal only has 0 to 3.
+_ZLIB_LEVEL = 6
+_ISAL_LEVEL = 2
+
+
+@dataclasses.dataclass(frozen=True)
+class Compressed:
+    """What became of one file; ``fresh`` is False where an up-to-date result was there already."""
+
+    name: str
+    raw_bytes: int
+    bytes: int
+    seconds: float
+    fresh: bool
+    error: ClusterError | None = None
+
+
+def deflate_file(src: str, dst: str, *, engine: str = "auto") -> tuple[int, int]:
+    """Compress ``src`` to ``dst`` and return both sizes; ``dst`` appears only when it decompresses to the input.
+
+    ``dst`` gets the modification time of ``src``: that is how a later run sees that it is up to date.
+    """
+    try:
+        handle = os.open(src, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError as exc:
+        raise ClusterError("not_found", f"`{src}` cannot be read: {exc.strerror}.", "Check the path and mode.") from exc
+    with os.fdopen(handle, "rb", buffering=0) as source, part_file(dst) as (write, target):
+        before = os.fstat(handle)
+        machine = _compressor(engine)
+        crc = size = packed = 0
+        check = zlib.decompressobj(31)
+        checked = 0
+        while True:
+            block = source.read(_READ_BYTES)
+            output = machine.compress(block) if block else machine.flush()
+            crc = zlib.crc32(block, crc)
+            size += len(block)
+            packed += len(output)
+            write(output)
+            checked += len(check.decompress(output))
+            if not block:
+                break
+        after = os.fstat(handle)
+        if (after.st_size, after.st_mtime_ns) != (before.st_size, before.st_mtime_ns) or size != before.st_size:
+            raise ClusterError(
+                "changed_at_source", f"`{src}` changed while it was compressed.", "Run again when nobody writes to it."
+            )
+        # zlib has compared the CRC32 in the trailer with what it unpacked: together with the length that is the input.
+        if not check.eof or checked != size or int.from_bytes(_trailer_crc(target, packed), "little") != crc:
+            raise ClusterError("corrupt", f"The compressed copy of `{src}` does not unpack to it.", "Check the memory.")
+        with disk_errors(dst):
+            os.utime(target, ns=(before.st_atime_ns, before.st_mtime_ns))
+    return size, packed
+
+
+def _trailer_crc(handle: int, size: int) -> bytes:
+    return os.pread(handle, 4, size - 8)
+
+
+def _compressor(engine: str) -> t.Any:
+    if engine in ("auto", "isal"):
+        try:
+            isal_zlib = importlib.import_module("isal.isal_zlib")
+            return isal_zlib.compressobj(_ISAL_LEVEL, wbits=31)
+        except ImportError as exc:
+            if engine == "isal":
+                raise ClusterError(
+                    "bad_input", "The Python package isal is not installed.", "Install it or set the engine to stdlib."
+                ) from exc
+    elif engine != "stdlib":
+        raise ClusterError("bad_input", f"The engine `{engine}` is unknown.", "Choose auto, stdlib or isal.")
+    return zlib.compressobj(_ZLIB_LEVEL, zlib.DEFLATED, 31)
+
+
+def deflate_tree(
+    source: str,
+    destination: str,
+    *,
+    names: t.Iterable[str] | None = None,
+    engine: str = "auto",
+    threads: int = 0,
+) -> t.Iterator[Compressed]:
+    """Compress every file under ``source`` (or ``names``, relative to it) to ``destination/NAME.gz``.
+
+    Files that are there with the same modification time are left alone. Names that end in ``.gz`` already are refused:
+    nobody could tell afterwards how often to unpack them. Yields results as they are done.
+    """
+    wanted = sorted(names if names is not None else _files_under(source))
+    packed = [name for name in wanted if name.endswith(SUFFIX)]
+    if packed:
+        raise ClusterError(
+            "bad_input",
+            f"{len(packed)} files are compressed already: {', '.join(packed[:3])}.",
+            "Upload them as they are, or leave them out.",
+        )
+    _compressor(engine)
+    with concurrent.futures.ThreadPoolExecutor(threads or available_cpus()) as pool:
+        jobs = [pool.submit(_one, source, destination, name, engine) for name in wanted]
+        try:
+            for job in concurrent.futures.as_completed(jobs):
+                yield job.result()
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _files_under(root: str) -> list[str]:
+    found = []
+    for folder, _folders, files in os.walk(root):
+        found += [os.path.relpath(os.path.join(folder, name), root) for name in files]
+    return [name for name in found if os.path.isfile(os.path.join(root, name))]
+
+
+def _one(source: str, destination: str, name: str, engine: str) -> Compressed:
+    started = time.monotonic()
+    src, dst = os.path.join(source, name), os.path.join(destination, name + SUFFIX)
+    with contextlib.suppress(OSError):
+        there, wanted = os.stat(dst), os.stat(src)
+        if there.st_mtime_ns == wanted.st_mtime_ns and there.st_size >= 18:  # the smallest gzip file has 20 bytes
+            return Compressed(name, wanted.st_size, there.st_size, 0.0, fresh=False)
+    try:
+        size, packed = deflate_file(src, dst, engine=engine)
+    except ClusterError as exc:
+        return Compressed(name, 0, 0, time.monotonic() - started, fresh=True, error=exc)
+    return Compressed(name, size, packed, time.monotonic() - started, fresh=True)
+
+
+__all__ = ["Compressed", "deflate_file", "deflate_tree"]
