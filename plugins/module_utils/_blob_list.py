@@ -181,31 +181,37 @@ class _Crew:
 
     def _run(self, job: _Job) -> tuple[list[Blob], list[_Job]]:
         """One page tells most containers whole; a larger one is split into its virtual directories if it has some."""
-        with contextlib.closing(_Listing(job.url, job.sas, job.token, self._limits, self._stop)) as listing:
+        with contextlib.closing(self._listing(job)) as listing:
             blobs: list[Blob] = []
             for page in listing.pages(job.prefix, len(job.base), job.source):
                 if page.next_marker and job.may_split and not blobs:
-                    level = self._find_directories(listing, job)
+                    level = self._find_directories(job)
                     if level.prefixes:
                         more = [job._replace(prefix=prefix, may_split=False) for prefix in level.prefixes]
                         return level.blobs, more
                 blobs += page.blobs
+                if self._stop.is_set():  # another listing failed, and its error ends this one too
+                    break
             return blobs, []
 
-    @staticmethod
-    def _find_directories(listing: _Listing, job: _Job) -> Page:
+    def _find_directories(self, job: _Job) -> Page:
         """The virtual directories of a source and the blobs beside them, or none where that would not help."""
         prefix = job.prefix
-        for _depth in range(_MAX_DESCENT):
-            level = listing.level(prefix, len(job.base), job.source)
-            if level.next_marker or not level.prefixes:
-                break
-            if len(level.prefixes) > 1:
-                return level
-            if level.blobs:
-                break
-            prefix = level.prefixes[0]
+        # A connection of its own: on the other one the answer to the next page is already under way.
+        with contextlib.closing(self._listing(job)) as listing:
+            for _depth in range(_MAX_DESCENT):
+                level = listing.level(prefix, len(job.base), job.source)
+                if level.next_marker or not level.prefixes:
+                    break
+                if len(level.prefixes) > 1:
+                    return level
+                if level.blobs:
+                    break
+                prefix = level.prefixes[0]
         return Page([], [], "")
+
+    def _listing(self, job: _Job) -> _Listing:
+        return _Listing(job.url, job.sas, job.token, self._limits, self._stop)
 
 
 class _Listing:

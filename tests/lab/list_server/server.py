@@ -110,6 +110,11 @@ class ListServer(ThreadingHTTPServer):
         self.stats = {"LIST": 0, "HEAD": 0, "GET": 0, "other": 0}
         self.queries: list[dict[str, str]] = []
 
+    def handle_error(self, request: t.Any, client_address: t.Any) -> None:
+        """A client that hangs up is none of our business; anything else is a bug of this server."""
+        if not isinstance(sys.exc_info()[1], ConnectionError):
+            super().handle_error(request, client_address)
+
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self.server_address[1]}/{ACCOUNT}/data"

@@ -1,0 +1,350 @@
+# Copyright (c) 2026 The hpcai.gpu_cluster developers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Listing against a server that serves real XML and can be told to fail."""
+
+from __future__ import annotations
+
+import http.server
+import threading
+import time
+import typing as t
+
+import pytest
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _blob_list
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob_list import (
+    build_manifest,
+    directory_prefix,
+    list_blobs,
+    managed_identity_token,
+)
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from lab.list_server import Entry, Fault, ListServer, dataset, in_process
+
+SECRET = "s3cr3t-signature"
+SAS = f"sv=2021-12-02&sp=rl&se=2099-01-01T00:00:00Z&sig={SECRET}"
+PATIENCE: dict[str, t.Any] = {"timeout_s": 5, "retries": 2, "deadline_s": 8}
+
+
+@pytest.fixture(autouse=True)
+def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_blob_list, "_FIRST_PAUSE_S", 0.01)
+
+
+def names_of(server: ListServer, prefix: str = "", **options: t.Any) -> list[str]:
+    return [blob.name for blob in list_blobs(server.url, prefix, **{**PATIENCE, **options})]
+
+
+@pytest.mark.parametrize("count", [0, 1, 9, 10, 11, 20, 95])
+def test_all_pages_and_no_call_too_many(count: int) -> None:
+    names = dataset(count)
+    with in_process(names) as server:
+        assert names_of(server, page_size=10) == names
+        assert server.stats["LIST"] == max(-(-count // 10), 1)
+
+
+def test_every_property_is_read() -> None:
+    entries = [
+        Entry("a.gz", 12345678901, "q83vEjRWeJCrze8SNFZ4kA==", "0x8DE1", "gzip"),
+        Entry("b", 0, "", "0x8DE2"),
+        Entry("c", 7, "x==", "&quot;0x8DE3&quot;", "a&amp;b"),
+    ]
+    with in_process(entries) as server:
+        blobs = list(list_blobs(server.url, **PATIENCE))
+    assert [tuple(blob) for blob in blobs] == [
+        ("a.gz", 12345678901, "q83vEjRWeJCrze8SNFZ4kA==", "0x8DE1", "gzip", 0),
+        ("b", 0, "", "0x8DE2", "", 0),
+        ("c", 7, "x==", '"0x8DE3"', "a&b", 0),
+    ]
+
+
+ODD = ["a&b<c>.gz", "a;b", "a[0]", "a b", "ünï/日本", "q'\"", "100%", "%41", "plus+", "&amp;"]
+
+
+def test_odd_names_arrive_as_they_are() -> None:
+    with in_process(ODD) as server:
+        assert names_of(server) == sorted(ODD)
+        assert names_of(server, page_size=2) == sorted(ODD)
+        assert names_of(server, prefix="ünï/") == ["ünï/日本"]
+        assert [blob.name for blob in build_manifest([{"url": server.url, "prefix": "ünï"}]).blobs] == ["日本"]
+
+
+def test_percent_encoded_names_are_decoded_and_only_they() -> None:
+    with in_process(
+        [Entry("ctl\x01.gz", encoded=True), Entry("plain%20.gz"), Entry("x%25.gz", encoded=True)]
+    ) as server:
+        assert names_of(server) == ["ctl\x01.gz", "plain%20.gz", "x%25.gz"]
+
+
+def test_directories_are_left_out() -> None:
+    entries = [
+        Entry("d", 0, resource="directory"),
+        Entry("d/f", 1, resource="file"),
+        Entry("stub", 0, metadata="<hdi_isfolder>true</hdi_isfolder>"),
+        Entry("upper", 0, metadata="<Hdi_isfolder>True</Hdi_isfolder>"),
+        Entry("file", 0, metadata="<hdi_isfolder>false</hdi_isfolder>"),
+        Entry("stub/f", 2),
+    ]
+    with in_process(entries) as server:
+        assert names_of(server) == ["d/f", "file", "stub/f"]
+
+
+def test_metadata_named_like_properties_do_not_confuse() -> None:
+    fake = "<Etag>fake</Etag><Content-Length>9</Content-Length><Snapshot>x</Snapshot>"
+    with in_process([Entry("a", 3, metadata=fake), Entry("b", 4)]) as server:
+        assert [(blob.name, blob.size, blob.etag[:3]) for blob in list_blobs(server.url)] == [
+            ("a", 3, "0x8"),
+            ("b", 4, "0x8"),
+        ]
+
+
+@pytest.mark.parametrize(
+    "faults",
+    [
+        [Fault("status", times=2)],
+        [Fault("status", status=500, code="InternalError")],
+        [Fault("drop", times=2)],
+        [Fault("truncate")],
+        [Fault("cut")],
+        [Fault("status", after=3), Fault("drop", after=5), Fault("truncate", after=7)],
+        [Fault("hang", seconds=1.5)],
+    ],
+    ids=lambda faults: "-".join(fault.kind for fault in faults),
+)
+def test_passing_faults_are_ridden_out(faults: list[Fault]) -> None:
+    names = dataset(95)
+    with in_process(names) as server:
+        server.faults = list(faults)
+        assert names_of(server, page_size=10, timeout_s=1) == names
+        assert server.faults == []
+
+
+@pytest.mark.parametrize(
+    ("fault", "fragment"),
+    [
+        (Fault("status", times=99), "keeps answering HTTP 503 ServerBusy"),
+        (Fault("drop", times=99), "does not answer"),
+        (Fault("truncate", times=99), "the answer was cut short"),
+        (Fault("cut", times=99), "the listing of .* is incomplete"),
+        (Fault("hang", times=99, seconds=3), "no answer in time"),
+        (Fault("truncate", times=99, after=3), "the answer was cut short"),
+    ],
+)
+def test_lasting_faults_end_as_unreachable_and_never_short(fault: Fault, fragment: str) -> None:
+    with in_process(dataset(95)) as server:
+        server.faults = [fault]
+        start = time.monotonic()
+        with pytest.raises(ClusterError, match=f"(?i){fragment}") as caught:
+            names_of(server, page_size=10, timeout_s=0.5, deadline_s=2, sas=SAS)
+        assert time.monotonic() - start < 4
+        assert caught.value.kind == "unreachable"
+        assert_clean(caught.value)
+
+
+def test_an_answer_that_trickles_is_cut_at_the_deadline() -> None:
+    class Trickle(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("Content-Length", "1000")
+            self.end_headers()
+            for _second in range(50):
+                self.wfile.write(b" ")
+                time.sleep(0.1)
+
+        def log_message(self, *_arguments: object) -> None:
+            pass
+
+    with serving(Trickle) as address:
+        start = time.monotonic()
+        with pytest.raises(ClusterError, match="no answer in time"):
+            list(list_blobs(f"{address}/a/c", timeout_s=1, deadline_s=1))
+        assert time.monotonic() - start < 3
+
+
+def test_a_connection_that_is_refused_ends_in_time() -> None:
+    with in_process([]) as server:
+        url = server.url
+    start = time.monotonic()
+    with pytest.raises(ClusterError, match="Connection refused") as caught:
+        list(list_blobs(url, sas=SAS, deadline_s=2))
+    assert (caught.value.kind, time.monotonic() - start < 3) == ("unreachable", True)
+    assert_clean(caught.value)
+
+
+def test_a_name_that_does_not_resolve() -> None:
+    with pytest.raises(ClusterError, match="cannot be resolved") as caught:
+        list(list_blobs("https://nowhere.invalid/c", sas=SAS, retries=0, deadline_s=5))
+    assert caught.value.kind == "unreachable"
+
+
+@pytest.mark.parametrize(
+    ("fault", "sas", "kind", "fragment"),
+    [
+        (Fault("status", status=403, code="AuthorizationFailure"), SAS, "auth_failed", "copied whole"),
+        (Fault("status", status=403, code="AuthenticationFailed"), "", "auth_failed", "Give a SAS"),
+        (Fault("status", status=403, code="AuthorizationPermissionMismatch"), SAS, "auth_failed", "sp=rl"),
+        (Fault("status", status=403, code="X"), SAS.replace("sp=rl", "sp=r"), "auth_failed", "sp=rl"),
+        (Fault("status", status=403, code="X"), SAS.replace("2099", "2001"), "sas_expired", "expired on 2001-01-01"),
+        (Fault("status", status=403, code="X"), f"st=2098-01-01&{SAS}", "auth_failed", "valid only from 2098"),
+        (Fault("status", status=401, code="NoAuthenticationInformation"), "", "auth_failed", "Give a SAS"),
+        (Fault("status", status=409, code="PublicAccessNotPermitted"), "", "auth_failed", "Give a SAS"),
+        (Fault("status", status=404, code="ContainerNotFound"), SAS, "container_missing", "does not exist"),
+        (Fault("status", status=404, code="ResourceNotFound"), "", "auth_failed", "anonymous"),
+        (Fault("status", status=400, code="InvalidUri"), SAS, "bad_input", "HTTP 400 InvalidUri"),
+        (
+            Fault(
+                "status",
+                status=403,
+                code="AuthenticationFailed",
+                text="Signature not valid in the specified time frame",
+            ),
+            SAS,
+            "sas_expired",
+            "outside its time",
+        ),
+    ],
+)
+def test_refusals_are_named_at_once(fault: Fault, sas: str, kind: str, fragment: str) -> None:
+    with in_process(dataset(5)) as server:
+        server.faults = [fault]
+        with pytest.raises(ClusterError, match=fragment) as caught:
+            names_of(server, sas=sas)
+        assert caught.value.kind == kind
+        assert server.stats["LIST"] == 1
+        assert_clean(caught.value)
+
+
+def test_the_sas_is_sent_with_or_without_its_question_mark() -> None:
+    with in_process(dataset(3), signature=SECRET) as server:
+        assert len(names_of(server, sas=SAS)) == len(names_of(server, sas=f"?{SAS}\n")) == 3
+        with pytest.raises(ClusterError) as caught:
+            names_of(server, sas=SAS.replace(SECRET, "other"))
+        assert caught.value.kind == "auth_failed"
+
+
+def test_a_sas_with_a_control_character_is_refused_without_repeating_it() -> None:
+    with pytest.raises(ClusterError) as caught:
+        list(list_blobs("http://127.0.0.1:9/a/c", sas=f"{SAS}\n&x=y z"))
+    assert caught.value.kind == "bad_input"
+    assert_clean(caught.value)
+    assert caught.value.__cause__ is None
+
+
+@pytest.mark.parametrize("url", ["ftp://host/c", "https://host", "https://host/", "host/c", f"https://h/c?{SAS}"])
+def test_what_is_no_container_is_refused(url: str) -> None:
+    with pytest.raises(ClusterError) as caught:
+        list(list_blobs(url))
+    assert caught.value.kind == "bad_input"
+    assert_clean(caught.value)
+
+
+def test_a_page_that_names_itself_as_the_next_does_not_loop() -> None:
+    class Loop(http.server.BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            body = b"<EnumerationResults><Blobs /><NextMarker>m</NextMarker></EnumerationResults>"
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_arguments: object) -> None:
+            pass
+
+    with serving(Loop) as address, pytest.raises(ClusterError, match="same marker"):
+        list(list_blobs(f"{address}/a/c"))
+
+
+def test_several_sources_become_one_dataset() -> None:
+    with in_process(["train/a", "train/b", "other/x"]) as one, in_process(["c", "d"]) as two:
+        manifest = build_manifest(
+            [{"url": one.url, "prefix": "/train/", "sas": SAS}, {"url": f"{two.url}/", "prefix": ""}], token="t"
+        )
+    assert [(blob.name, blob.source) for blob in manifest.blobs] == [("a", 0), ("b", 0), ("c", 1), ("d", 1)]
+    assert manifest.sources == [{"url": one.url, "prefix": "train/"}, {"url": two.url, "prefix": ""}]
+    assert SECRET not in repr(manifest.sources)
+
+
+def test_a_prefix_is_a_directory() -> None:
+    assert [directory_prefix(text) for text in ("", "/", "a", "/a/", "a/b")] == ["", "", "a/", "a/", "a/b/"]
+    with in_process(["train/a", "train2/b", "train.txt"]) as server:
+        assert [blob.name for blob in build_manifest([{"url": server.url, "prefix": "train"}]).blobs] == ["a"]
+
+
+@pytest.mark.parametrize(("prefix", "kind"), [("val", "not_found"), ("", "no_match")])
+def test_nothing_there_is_an_error(prefix: str, kind: str) -> None:
+    with in_process(["train/a"] if prefix else []) as server, pytest.raises(ClusterError) as caught:
+        build_manifest([{"url": server.url, "prefix": prefix}])
+    assert caught.value.kind == kind
+
+
+def test_one_bad_source_stops_the_others() -> None:
+    with in_process(dataset(500), list_delay_s=0.02) as good, in_process([], missing_containers=["data"]) as bad:
+        with pytest.raises(ClusterError) as caught:
+            build_manifest([{"url": good.url, "prefix": ""}, {"url": bad.url, "prefix": ""}], page_size=1, **PATIENCE)
+        assert caught.value.kind == "container_missing"
+        assert good.stats["LIST"] < 50
+
+
+@pytest.mark.parametrize(
+    ("names", "extra_calls"),
+    [
+        (dataset(100), 1),
+        (dataset(100, directories=5), 5),
+        ([f"top/{name}" for name in dataset(100, directories=5)], 6),
+        ([*dataset(60, directories=3), "train/README", "train/z.txt"], 5),
+        ([f"train/{number:03d}/f" for number in range(200)], 1),
+    ],
+    ids=["flat", "directories", "one level down", "files beside", "too many"],
+)
+def test_directories_are_listed_side_by_side_with_few_more_calls(names: list[str], extra_calls: int) -> None:
+    with in_process(names) as server:
+        manifest = build_manifest([{"url": server.url, "prefix": ""}], page_size=10)
+        assert [blob.name for blob in manifest.blobs] == sorted(names)
+        assert server.stats["LIST"] <= -(-len(names) // 10) + extra_calls + 1
+
+
+def test_the_metadata_service_gives_the_token() -> None:
+    class Imds(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            ok = (
+                self.headers["Metadata"] == "true"
+                and "client_id=me" in self.path
+                and "api-version=2018-02-01" in self.path
+            )
+            body = b'{"access_token": "token"}' if ok else b"{}"
+            self.send_response(200 if "nobody" not in self.path else 400)
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_arguments: object) -> None:
+            pass
+
+    with serving(Imds) as address:
+        assert managed_identity_token("me", endpoint=f"{address}/token") == "token"
+        for client, fragment in (("", "holds no token"), ("nobody", "HTTP 400")):
+            with pytest.raises(ClusterError, match=fragment):
+                managed_identity_token(client, endpoint=f"{address}/token")
+    with pytest.raises(ClusterError, match="No instance metadata service") as caught:
+        managed_identity_token(endpoint=f"{address}/token")
+    assert caught.value.kind == "auth_failed"
+
+
+def assert_clean(error: ClusterError) -> None:
+    assert SECRET not in f"{error} {error.as_result()} {error.__cause__!r}"
+    assert error.remedy
+
+
+class serving:  # noqa: N801 - reads as the statement it is
+    def __init__(self, handler: type[http.server.BaseHTTPRequestHandler]) -> None:
+        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+        self._server.daemon_threads = True
+
+    def __enter__(self) -> str:
+        threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
+        return f"http://127.0.0.1:{self._server.server_address[1]}"
+
+    def __exit__(self, *_exception: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
