@@ -1,0 +1,115 @@
+# shellcheck shell=bash
+# Copyright (c) 2026 The hpcai.gpu_cluster developers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+#
+# What bin/demo and bin/test share; sourced by them. Sets `root` and offers:
+#   say TEXT                     a progress line with the seconds since the start
+#   die TEXT                     an error and the end
+#   quietly NAME COMMAND...      run it with its output in .cache/log/NAME.log, whose end is shown when it fails
+#   prepare_python               .venv with requirements/test.txt, activated; the collection linked into it
+#   prepare_blob_tools           Azurite and AzCopy in .cache/blob
+#   prepare_lab_packages         podman and what else the lab needs, through apt
+# Each costs well under a second when there is nothing to do, and then needs no network.
+
+root=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd)
+started=$SECONDS
+mkdir -p "$root/.cache/log"
+
+say() {
+  printf '[%4d s] %s\n' $((SECONDS - started)) "$*"
+}
+
+die() {
+  printf '%s: %s\n' "$(basename -- "$0")" "$*" >&2
+  exit 1
+}
+
+quietly() {
+  local log="$root/.cache/log/$1.log"
+  shift
+  if ! "$@" >"$log" 2>&1 </dev/null; then
+    tail -n 30 "$log" >&2
+    die "this failed: $* (the whole output is in ${log#"$root"/})"
+  fi
+}
+
+# hash_files FILE...: one digest over the contents.
+hash_files() {
+  cat -- "$@" | sha256sum | cut -d ' ' -f 1
+}
+
+# apt_install PACKAGE...: installs those that are missing, or says how.
+apt_install() {
+  local package as_root=''
+  local -a missing=()
+  if ! command -v dpkg-query >/dev/null; then
+    return 0 # another distribution: tests/lab/host.py names missing programs
+  fi
+  for package in "$@"; do
+    [[ $(dpkg-query --show --showformat='${db:Status-Status}' "$package" 2>/dev/null) == installed ]] || missing+=("$package")
+  done
+  ((${#missing[@]})) || return 0
+  if ((EUID != 0)); then
+    if sudo -n true 2>/dev/null; then
+      as_root=sudo
+    else
+      die "these packages are missing. Install them, then run this again:
+  sudo apt-get install --no-install-recommends ${missing[*]}"
+    fi
+  fi
+  say "Installing packages: ${missing[*]}"
+  # shellcheck disable=SC2086  # empty when root
+  quietly apt-update $as_root apt-get --quiet update
+  # shellcheck disable=SC2086
+  quietly apt-install $as_root env DEBIAN_FRONTEND=noninteractive apt-get --quiet --yes install --no-install-recommends "${missing[@]}"
+}
+
+prepare_python() {
+  local python=${PYTHON:-python3} stamp
+  command -v "$python" >/dev/null || apt_install python3 python3-venv
+  command -v "$python" >/dev/null || die "$python is missing. Install Python 3.11 or newer."
+  "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
+    die "$("$python" --version) is too old, 3.11 or newer is needed. Set PYTHON=/path/to/a/newer/python3."
+  stamp="$("$python" --version) $(hash_files "$root"/requirements/*.txt)"
+  if [[ $(cat "$root/.venv/.stamp" 2>/dev/null) != "$stamp" ]]; then
+    say "Making .venv with $("$python" --version) (log: .cache/log/pip.log)"
+    "$python" -c 'import ensurepip' 2>/dev/null || apt_install "$("$python" -c 'import sys; print("python%d.%d-venv" % sys.version_info[:2])')"
+    quietly venv "$python" -m venv "$root/.venv"
+    quietly pip "$root/.venv/bin/python" -m pip install --disable-pip-version-check --no-input --requirement "$root/requirements/test.txt"
+    printf '%s\n' "$stamp" >"$root/.venv/.stamp"
+  fi
+  mkdir -p "$root/.venv/collections/ansible_collections/hpcai"
+  ln -sfn ../../../.. "$root/.venv/collections/ansible_collections/hpcai/gpu_cluster"
+  # shellcheck disable=SC1091
+  source "$root/.venv/bin/activate"
+  export ANSIBLE_CONFIG=$root/ansible.cfg ANSIBLE_COLLECTIONS_PATH=$root/.venv/collections
+  export MOLECULE_GLOB='molecule/*/molecule.yml'
+}
+
+prepare_blob_tools() {
+  local blob=$root/.cache/blob source=$root/tests/lab/blob stamp version tree
+  apt_install libsecret-1-0
+  stamp=$(hash_files "$source/package.json" "$source/package-lock.json")
+  if [[ $(cat "$blob/.stamp" 2>/dev/null) == "$stamp" ]]; then
+    return 0
+  fi
+  say 'Installing Azurite and AzCopy into .cache/blob (log: .cache/log/npm.log)'
+  mkdir -p "$blob"
+  cp "$source/package.json" "$source/package-lock.json" "$blob/"
+  quietly npm npm ci --prefix "$blob" --no-audit --no-fund --no-update-notifier --ignore-scripts
+  chmod +x "$blob/node_modules/@azure-tools/azcopy-linux/dist/bin/azcopy_linux_amd64"
+  # The npm package carries the bare binary; the role installs an archive of the upstream shape.
+  version=$(sed -n 's/.*azcopy-linux": "\(.*\)".*/\1/p' "$source/package.json")
+  tree=azcopy_linux_amd64_$version
+  mkdir -p "$blob/$tree"
+  cp "$blob/node_modules/@azure-tools/azcopy-linux/dist/bin/azcopy_linux_amd64" "$blob/$tree/azcopy"
+  tar --create --directory "$blob" --sort=name --mtime=@0 --owner=0 --group=0 --numeric-owner "$tree" | gzip -n >"$blob/azcopy.tar.gz"
+  rm -r "${blob:?}/$tree"
+  sha256sum "$blob/azcopy.tar.gz" | cut -d ' ' -f 1 >"$blob/azcopy.tar.gz.sha256"
+  printf '%s\n' "$stamp" >"$blob/.stamp"
+}
+
+prepare_lab_packages() {
+  apt_install podman runc netavark aardvark-dns iptables iproute2 mmdebstrap debian-archive-keyring openssh-client ca-certificates
+}
