@@ -1,0 +1,170 @@
+# Copyright (c) 2026 The hpcai.gpu_cluster developers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+# Private to the collection: it may change without notice.
+"""The pure half of ``mpi_check``: the command line, what the ranks report, and what that proves."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import json
+import re
+import typing as t
+
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+
+# Before each rank's line, so that nothing else that a machine prints is mistaken for one.
+_MARK = "mpi_check-rank "
+
+# What every rank runs. It loads libmpi itself, because a compiler is no part of a node: the handles below are the symbols
+# behind MPI_COMM_WORLD, MPI_INT and MPI_SUM in Open MPI's ABI (libmpi.so.40: Open MPI 2 to 5, HPC-X).
+# The host of a rank is the one of the launcher's names that is a local address; a host name proves less.
+RANK_PROGRAM = """
+import ctypes, json, os, socket, sys
+hosts, collective = sys.argv[2:], sys.argv[1] == "collective"
+rank, size = int(os.environ["OMPI_COMM_WORLD_RANK"]), int(os.environ["OMPI_COMM_WORLD_SIZE"])
+def local(name):
+    try:
+        for family, kind, _proto, _canon, address in socket.getaddrinfo(name, 0, type=socket.SOCK_DGRAM):
+            with socket.socket(family, kind) as probe:
+                probe.bind(address)
+                return True
+    except OSError:
+        pass
+    return False
+here = socket.gethostname()
+short = here.split(".")[0]
+host = next((h for h in hosts if h in (here, short)), None) or next((h for h in hosts if local(h)), here)
+total = None
+if collective:
+    mpi = ctypes.CDLL("libmpi.so.40", ctypes.RTLD_GLOBAL)
+    mpi.MPI_Init(None, None)
+    mine, result = ctypes.c_int(rank), ctypes.c_int(-1)
+    handles = [ctypes.addressof(ctypes.c_char.in_dll(mpi, n)) for n in ("ompi_mpi_int", "ompi_mpi_op_sum", "ompi_mpi_comm_world")]
+    mpi.MPI_Allreduce(ctypes.byref(mine), ctypes.byref(result), 1, *[ctypes.c_void_p(h) for h in handles])
+    mpi.MPI_Finalize()
+    total = result.value
+line = json.dumps({"rank": rank, "size": size, "host": host, "sum": total})
+os.write(1, ("MARK" + line + "\\n").encode())
+""".replace("MARK", _MARK)
+
+# What mpirun prints when it cannot do its work (Open MPI 4 and 5), and what that means. The first match counts.
+_FAILURES = (
+    ("Host key verification failed", "launch_failed", "a node's host key is not known on the first node"),
+    ("Permission denied (publickey", "launch_failed", "a node does not accept the cluster's ssh key"),
+    ("Could not resolve hostname", "launch_failed", "a node's name cannot be resolved on the first node"),
+    ("No route to host", "launch_failed", "there is no route to a node"),
+    ("Connection refused", "launch_failed", "a node's sshd does not listen"),
+    ("not enough slots", "launch_failed", "mpirun found fewer slots than ranks"),
+    ("was unable to find the specified executable", "launch_failed", "python3 is missing on a node"),
+    ("unable to find the specified executable file", "launch_failed", "python3 is missing on a node"),
+    ("libmpi.so.40: cannot open", "launch_failed", "a rank could not load libmpi.so.40"),
+    ("orted: command not found", "launch_failed", "a node has no MPI where the first node has it"),
+    ("orted: No such file or directory", "launch_failed", "a node has no MPI where the first node has it"),
+    ("Unable to locate a modulefile", "mpi_missing", "the environment module does not exist on the first node"),
+    ("mpirun: command not found", "mpi_missing", "there is no mpirun on the first node"),
+    ("mpirun: not found", "mpi_missing", "there is no mpirun on the first node"),
+    ("running mpirun as root is strongly discouraged", "launch_failed", "mpirun refuses to run as root"),
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Rank:
+    """What one rank said of itself."""
+
+    rank: int
+    size: int
+    host: str
+    total: int | None
+
+
+def launch_argv(
+    module_name: str,
+    hosts: t.Sequence[str],
+    ranks_per_node: int,
+    timeout_s: int,
+    mca: t.Mapping[str, str],
+    *,
+    collective: bool = True,
+) -> list[str]:
+    """The command that starts the ranks. With an environment module it goes through a login shell, as users go."""
+    for host in hosts:
+        # A name that starts with a dash would be an option, and one with a comma or colon two hosts or slots.
+        if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", host):
+            raise ClusterError(
+                "bad_input", f"{host!r} is not a host name that mpirun understands.", "Use names or IPv4."
+            )
+    slots = ",".join(f"{host}:{ranks_per_node}" for host in hosts)
+    argv = [
+        "mpirun",
+        "-np",
+        str(len(hosts) * ranks_per_node),
+        "--host",
+        slots,
+        "--map-by",
+        f"ppr:{ranks_per_node}:node",
+    ]
+    argv += ["--timeout", str(timeout_s)]
+    for key, value in sorted(mca.items()):
+        argv += ["--mca", key, value]
+    argv += ["python3", "-c", RANK_PROGRAM, "collective" if collective else "launch", *hosts]
+    if not module_name:
+        return argv
+    # The words are handed over as arguments: nothing of them is read as shell.
+    return ["bash", "-lc", 'module load "$1" && shift && exec "$@"', "mpi_check", module_name, *argv]
+
+
+def parse_ranks(output: str) -> list[Rank]:
+    """The ranks' lines. A launcher may print other things around them, even on the same line."""
+    ranks = []
+    for match in re.finditer(re.escape(_MARK) + r"(\{[^{}\n]*\})", output):
+        data = json.loads(match.group(1))
+        ranks.append(Rank(int(data["rank"]), int(data["size"]), str(data["host"]), data["sum"]))
+    return sorted(ranks, key=lambda rank: rank.rank)
+
+
+def judge(
+    ranks: t.Sequence[Rank], hosts: t.Sequence[str], ranks_per_node: int, *, collective: bool = True
+) -> list[str]:
+    """Everything that is wrong with where and how the ranks ran; an empty list proves the launch."""
+    wanted = len(hosts) * ranks_per_node
+    wrong = []
+    numbers = collections.Counter(rank.rank for rank in ranks)
+    missing = [str(number) for number in range(wanted) if number not in numbers]
+    if missing:
+        wrong.append(f"rank {', '.join(missing[:10])}{' and more' if len(missing) > 10 else ''} did not report")
+    twice = [str(number) for number, count in sorted(numbers.items()) if count > 1]
+    if twice:
+        wrong.append(f"rank {', '.join(twice[:10])} reported more than once")
+    per_host = collections.Counter(rank.host for rank in ranks)
+    for host in hosts:
+        if per_host[host] != ranks_per_node:
+            wrong.append(f"{host} ran {per_host[host]} rank(s) instead of {ranks_per_node}")
+    wrong += [
+        f"{host} is not a host of this run but ran {per_host[host]} rank(s)"
+        for host in sorted(set(per_host) - set(hosts))
+    ]
+    if any(rank.size != wanted for rank in ranks):
+        sizes = sorted({rank.size for rank in ranks})
+        wrong.append(f"the ranks believe in a world of {', '.join(map(str, sizes))} instead of {wanted}")
+    expected = wanted * (wanted - 1) // 2
+    if collective and any(rank.total != expected for rank in ranks):
+        bad = sorted({rank.host for rank in ranks if rank.total != expected})
+        wrong.append(f"the sum over all ranks came out wrong on {', '.join(bad)}")
+    return wrong
+
+
+def launch_failure(stdout: str, stderr: str, rc: int) -> ClusterError:
+    """Why mpirun failed, in words, with the end of what it said."""
+    text = stderr + stdout
+    remedy = "Run the entry point verify of cluster_ssh, and hpcx_mpi on every node of the run."
+    for needle, kind, meaning in _FAILURES:
+        if needle in text:
+            return ClusterError(kind, f"mpirun failed: {meaning}.", remedy, stderr=stderr[-3000:])
+    last = [line for line in text.splitlines() if line.strip() and not line.startswith("---")][-1:]
+    said = last[0].strip()[:300] if last else "it said nothing"
+    return ClusterError("launch_failed", f"mpirun exited with {rc}: {said}.", remedy, stderr=stderr[-3000:])
+
+
+__all__ = ["RANK_PROGRAM", "Rank", "judge", "launch_argv", "launch_failure", "parse_ranks"]

@@ -1,0 +1,195 @@
+#!/usr/bin/python
+# Copyright (c) 2026 The hpcai.gpu_cluster developers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Launch an MPI job over several nodes and check that every rank ran where it should."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+---
+module: mpi_check
+short_description: Prove that MPI starts ranks on every node and that they can talk
+version_added: 0.1.0
+description:
+  - Runs C(mpirun) from this node over O(hosts), through the environment module that users load, and checks that
+    every rank ran on the node
+    it belongs to and that a sum over all ranks comes out right. Nodes that are missing, extra or used twice are
+    named.
+  - The ranks are a few lines of Python that load C(libmpi) themselves, so that no compiler is needed.
+  - Run as root, C(mpirun) is told for this one launch that root may use it.
+author:
+  - The hpcai.gpu_cluster developers (@hpcai)
+options:
+  hosts:
+    description: Names of the nodes, as this node can reach them by ssh.
+    type: list
+    elements: str
+    required: true
+  ranks_per_node:
+    description: How many ranks to start on every node.
+    type: int
+    default: 1
+  module:
+    description: The environment module to load first. Empty to use the C(mpirun) that is found in the path.
+    type: str
+    default: mpi/current
+  user:
+    description: The user to run as. Empty for the one that Ansible logs in as.
+    type: str
+    default: ""
+  mca:
+    description: MCA parameters of this launch, in addition to those of the environment.
+    type: dict
+    default: {}
+  collective:
+    description: Whether the ranks compute a sum together. Without it only the launch is proven.
+    type: bool
+    default: true
+  timeout_s:
+    description: How long the job may take, in seconds. It is ended then, everywhere.
+    type: int
+    default: 60
+attributes:
+  check_mode:
+    support: full
+    description: Changes nothing, and runs in check mode, too.
+  diff_mode:
+    support: none
+    description: Changes nothing.
+  idempotence:
+    support: full
+    description: Changes nothing.
+"""
+
+EXAMPLES = r"""
+- name: Verify | Run a rank on every node
+  hpcai.gpu_cluster.mpi_check:
+    hosts: "{{ ansible_play_hosts }}"
+  run_once: true
+"""
+
+RETURN = r"""
+ranks:
+  description: How many ranks reported.
+  returned: success
+  type: int
+placement:
+  description: The ranks that ran on each node.
+  returned: success
+  type: dict
+  sample: {gpu-1: [0], gpu-2: [1]}
+seconds:
+  description: How long the job took, in seconds.
+  returned: success
+  type: float
+problems:
+  description: What was wrong with the ranks that reported.
+  returned: when a rank ran where it should not, or not at all
+  type: list
+  elements: str
+"""
+
+import contextlib
+import os
+import pwd
+import signal
+import subprocess
+import time
+import typing as t
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._mpi_check import (
+    judge,
+    launch_argv,
+    launch_failure,
+    parse_ranks,
+)
+
+# mpirun ends a job that takes too long by itself, on all nodes; this is how much longer it is waited for.
+_GRACE_S = 10
+
+
+def run_job(argv: list[str], user: str, timeout_s: int) -> tuple[int, str, str]:
+    """Run the launcher in a process group of its own, and leave nothing of it behind."""
+    me = pwd.getpwuid(os.geteuid()).pw_name
+    environment = {**os.environ, "LC_ALL": "C.UTF-8"}
+    if (user or me) == "root":
+        environment |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    command = argv if user in ("", me) else ["runuser", "-u", user, "--", *argv]
+    process = subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace",
+        cwd="/", env=environment, start_new_session=True,
+    )  # fmt: skip
+    try:
+        stdout, stderr = process.communicate(timeout=timeout_s + _GRACE_S)
+    except subprocess.TimeoutExpired:
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            with contextlib.suppress(ProcessLookupError, subprocess.TimeoutExpired):
+                os.killpg(process.pid, number)
+                process.wait(_GRACE_S)
+        raise ClusterError(
+            "timeout",
+            f"The job did not end within {timeout_s} s and was killed.",
+            "Check that the nodes reach each other on the network that MPI uses, or raise the time limit.",
+        ) from None
+    return process.returncode, stdout, stderr
+
+
+def check(params: dict[str, t.Any]) -> dict[str, t.Any]:
+    """Launch, and compare what the ranks say with what was asked for."""
+    hosts = list(dict.fromkeys(params["hosts"]))
+    mca = {key: str(value) for key, value in params["mca"].items()}
+    argv = launch_argv(
+        params["module"], hosts, params["ranks_per_node"], params["timeout_s"], mca, collective=params["collective"]
+    )
+    started = time.monotonic()
+    try:
+        rc, stdout, stderr = run_job(argv, params["user"], params["timeout_s"])
+    except FileNotFoundError as exc:
+        raise ClusterError("mpi_missing", f"There is no {exc.filename} on this node.", "Run hpcx_mpi here.") from exc
+    ranks = parse_ranks(stdout)
+    if rc != 0 and not ranks:
+        raise launch_failure(stdout, stderr, rc)
+    problems = judge(ranks, hosts, params["ranks_per_node"], collective=params["collective"])
+    if rc != 0 and not problems:
+        raise launch_failure(stdout, stderr, rc)
+    if problems:
+        raise ClusterError(
+            "wrong_placement",
+            f"MPI did not run as it should: {'; '.join(problems)}.",
+            "Look at the named nodes: the entry point verify of cluster_ssh, and `mpirun --version` on them.",
+            problems=problems,
+            stderr=stderr[-3000:],
+        )
+    placement: dict[str, list[int]] = {}
+    for rank in ranks:
+        placement.setdefault(rank.host, []).append(rank.rank)
+    seconds = round(time.monotonic() - started, 2)
+    return {"changed": False, "ranks": len(ranks), "placement": placement, "seconds": seconds}
+
+
+def main() -> None:
+    """Launch and check."""
+    module = AnsibleModule(
+        argument_spec={
+            "hosts": {"type": "list", "elements": "str", "required": True},
+            "ranks_per_node": {"type": "int", "default": 1},
+            "module": {"type": "str", "default": "mpi/current"},
+            "user": {"type": "str", "default": ""},
+            "mca": {"type": "dict", "default": {}},
+            "collective": {"type": "bool", "default": True},
+            "timeout_s": {"type": "int", "default": 60},
+        },
+        supports_check_mode=True,
+    )
+    try:
+        result = check(module.params)
+    except ClusterError as exc:
+        module.fail_json(**exc.as_result())
+    module.exit_json(**result)
+
+
+if __name__ == "__main__":
+    main()
