@@ -19,6 +19,7 @@ import contextlib
 import ctypes
 import dataclasses
 import functools
+import itertools
 import os
 import selectors
 import shutil
@@ -205,11 +206,13 @@ def _die_with_parent() -> None:
 class _Job:
     """One AzCopy process."""
 
-    def __init__(self, request: CopyRequest, list_file: str) -> None:
+    def __init__(self, request: CopyRequest, owner: int, list_file: str) -> None:
         self.request = request
+        self.owner = owner  # index of the request that this is a share of
         self.state = JobState(secrets=(request.token,))
         self.stopped = ""
         self.rc = -1
+        self._term_at = 0.0
         self._rest = b""
         _libc()  # loaded here, so that the child does not have to between fork and exec
         self.process = subprocess.Popen(
@@ -259,6 +262,21 @@ class _Job:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, number)
 
+    def end(self, reason: str, now: float) -> None:
+        """Stop the process for this reason, or go on stopping it: SIGTERM first, SIGKILL when that took too long."""
+        if self.stopped:
+            if now - self._term_at > TERM_GRACE_S:
+                self.signal(signal.SIGKILL)
+                self._term_at = now
+        elif reason:
+            self.stopped = reason
+            self._term_at = now
+            if reason == "stalled" and self.request.is_download:
+                # Before AzCopy removes them: what it was working on is what it hangs on.
+                prefix = f"{TEMPORARY_PREFIX}{self.state.job_id}-"
+                self.state.stuck = sorted(name[len(prefix) :] for _, name in _find(self.request.destination, (prefix,)))
+            self.signal(signal.SIGTERM)
+
     def log_text(self) -> str:
         """The end of the job's own logs, where AzCopy hides the reasons of failed transfers."""
         texts = []
@@ -291,11 +309,11 @@ class _Supervisor:
     ) -> None:
         started = time.monotonic()
         for request in self._requests:
-            sweep_leftovers(request.destination, _jobs_of(request.plan_dir)) if request.is_download else None
-            if request.is_download and request.file_list is not None and not request.dry_run:
-                self._marks[request.destination] = _file_system_time(request.destination)
+            if request.is_download and not request.dry_run:
+                sweep_leftovers(request.destination, _jobs_of(request.plan_dir))
+                if request.file_list is not None:
+                    self._marks[request.destination] = _file_system_time(request.destination)
         self._start_all()
-        term_at: dict[_Job, float] = {}
         reported: CopyProgress | None = None
         while self._selector.get_map():
             for key, _mask in self._selector.select(_POLL_S):
@@ -307,28 +325,19 @@ class _Supervisor:
                 if reported is None or dataclasses.replace(progress, seconds=reported.seconds) != reported:
                     reported = progress
                     on_progress(progress)
-            wanted_stop = should_stop is not None and should_stop()
+            reason = ""
+            if should_stop is not None and should_stop():
+                reason = "cancelled"
+            elif timeout_s and now - started > timeout_s:
+                reason = "timeout"
             for key in list(self._selector.get_map().values()):
-                job: _Job = key.data
-                if job in term_at:
-                    if now - term_at[job] > TERM_GRACE_S:
-                        job.signal(signal.SIGKILL)
-                        term_at[job] = now + 3600  # once is enough
-                    continue
-                if wanted_stop:
-                    job.stopped = "cancelled"
-                elif timeout_s and now - started > timeout_s:
-                    job.stopped = "timeout"
-                elif stall_timeout_s and now - job.last_progress > stall_timeout_s:
-                    job.stopped = "stalled"
-                if job.stopped:
-                    job.signal(signal.SIGTERM)
-                    term_at[job] = now
+                stalled = stall_timeout_s and now - key.data.last_progress > stall_timeout_s
+                key.data.end(reason or ("stalled" if stalled else ""), now)
         self._reap()
 
     def _start_all(self) -> None:
         number = 0
-        for request in self._requests:
+        for owner, request in enumerate(self._requests):
             for share in split_request(request):
                 list_file = ""
                 if share.file_list is not None:
@@ -337,7 +346,7 @@ class _Supervisor:
                         stream.write("\n".join(share.file_list) + "\n")
                 number += 1
                 try:
-                    job = _Job(share, list_file)
+                    job = _Job(share, owner, list_file)
                 except OSError as exc:
                     raise ClusterError(
                         "azcopy_unsuitable",
@@ -365,10 +374,10 @@ class _Supervisor:
                 if stream is not None:
                     stream.close()
         self._selector.close()
-        for request in self._requests:
-            dirty = {job.state.job_id for job in self._jobs if job.request.plan_dir == request.plan_dir and job.rc != 0}
+        for owner, request in enumerate(self._requests):
+            dirty = {job.state.job_id for job in self._jobs if job.owner == owner and job.rc != 0} - {""}
             if request.is_download and dirty:
-                sweep_leftovers(request.destination, dirty - {""})
+                sweep_leftovers(request.destination, dirty)
         for job in self._jobs:
             _remove_plans(job.request.plan_dir, job.state.job_id)
 
@@ -388,7 +397,7 @@ class _Supervisor:
         errors = [error for error in map(self._verdict, self._jobs) if error is not None]
         dry_run = any(request.dry_run for request in originals)
         if not errors and not dry_run:
-            errors = [error for error in map(self._count, originals) if error is not None]
+            errors = [error for error in itertools.starmap(self._count, enumerate(originals)) if error is not None]
         errors.sort(key=lambda error: error.kind not in FATAL_KINDS)
         failed_files = sorted({name for state in states for name in state.failed_files})
         error = errors[0] if errors else None
@@ -432,8 +441,8 @@ class _Supervisor:
                 return unreachable
         return error
 
-    def _count(self, request: CopyRequest) -> ClusterError | None:
-        ours = [job.state for job in self._jobs if job.request.plan_dir == request.plan_dir or len(self._requests) == 1]
+    def _count(self, owner: int, request: CopyRequest) -> ClusterError | None:
+        ours = [job.state for job in self._jobs if job.owner == owner]
         expected = request.expected_files
         if expected is None and request.file_list is not None:
             expected = len(request.file_list)
@@ -512,12 +521,13 @@ def sweep_leftovers(directory: str, job_ids: t.Collection[str] | None = None) ->
     if job_ids is not None and not job_ids:
         return 0
     prefixes = tuple(f"{TEMPORARY_PREFIX}{job}" for job in job_ids) if job_ids is not None else (TEMPORARY_PREFIX,)
-    removed = 0
+    return sum(_unlink(os.path.join(folder, name)) for folder, name in list(_find(directory, prefixes)))
+
+
+def _find(directory: str, prefixes: tuple[str, ...]) -> t.Iterator[tuple[str, str]]:
+    """Folder and name of every file below ``directory`` whose name begins with one of the prefixes."""
     for folder, _folders, names in os.walk(directory):
-        for name in names:
-            if name.startswith(prefixes):
-                removed += _unlink(os.path.join(folder, name))
-    return removed
+        yield from ((folder, name) for name in names if name.startswith(prefixes))
 
 
 __all__ = [

@@ -63,6 +63,7 @@ class Settings:
     expected_bytes: int | None = None
     processes: int = 0
     force: bool = False
+    should_stop: t.Callable[[], bool] | None = None
 
 
 @dataclasses.dataclass
@@ -138,6 +139,7 @@ def _dry_run(request: CopyRequest, settings: Settings) -> CopyOutcome:
         dataclasses.replace(request, dry_run=True, decompress=False, processes=_processes(request, settings)),
         timeout_s=settings.timeout_s,
         stall_timeout_s=settings.stall_timeout_s,
+        should_stop=settings.should_stop,
     )
     if outcome.error is not None:
         raise outcome.error
@@ -390,6 +392,7 @@ def copy(request: CopyRequest, settings: Settings, plan: Plan) -> Report:
             dataclasses.replace(listed, decompress=settings.decompress),
             timeout_s=settings.timeout_s,
             stall_timeout_s=settings.stall_timeout_s,
+            should_stop=settings.should_stop,
         )
         if outcome.error is not None:
             outcome.error.details.setdefault("log_tail", outcome.log_tail[-10:])
@@ -458,7 +461,7 @@ def _copy_and_inflate(request: CopyRequest, settings: Settings, needed: list[Sou
                 raw,
                 timeout_s=settings.timeout_s,
                 stall_timeout_s=settings.stall_timeout_s,
-                should_stop=stop.is_set,
+                should_stop=lambda: stop.is_set() or (settings.should_stop is not None and settings.should_stop()),
             )
         )
 

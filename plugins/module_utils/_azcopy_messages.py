@@ -91,6 +91,7 @@ class JobState:
     skipped_files: dict[str, str] = dataclasses.field(default_factory=dict)
     planned: list[PlannedFile] = dataclasses.field(default_factory=list)  # of a dry run
     complaints: list[str] = dataclasses.field(default_factory=list)  # errors and authentication failures
+    stuck: list[str] = dataclasses.field(default_factory=list)  # names it was working on when the watchdog came
     asked: bool = False  # a prompt that nobody will answer
     tail: collections.deque[str] = dataclasses.field(default_factory=lambda: collections.deque(maxlen=LOG_TAIL_LINES))
     signature: tuple[t.Any, ...] = ()  # changes whenever AzCopy got on with its work
@@ -364,9 +365,10 @@ def _stopped_error(state: JobState, stopped: str, cause: ClusterError | None) ->
             f"The copy was not done within timeout_s and was stopped. {done}",
             "Raise timeout_s, or run again: only what is missing will be copied.",
         )
+    stuck = f" It hangs on {', '.join(state.stuck[:3])}{', …' if len(state.stuck) > 3 else ''}." if state.stuck else ""
     return ClusterError(
         "stalled",
-        f"AzCopy made no progress for stall_timeout_s and was stopped. {done}",
+        f"AzCopy made no progress for stall_timeout_s and was stopped. {done}{stuck}",
         "Look at the load of the storage account (503 answers), the network, and blobs that are marked gzip but are not; "
         "then run again.",
     )
