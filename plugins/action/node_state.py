@@ -89,7 +89,7 @@ class ActionModule(ActionBase):
                 source = self._find_needle("files", os.path.expanduser(entry["controller_src"]))
             except AnsibleError as exc:
                 raise AnsibleActionFail(f"The archive for {entry['path']} is not on the controller. {exc}") from exc
-            target = self._connection._shell.join_path(directory, f"archive-{number}")
+            target = self._connection._shell.join_path(directory, f"{number}-{os.path.basename(source)}")
             self._transfer_file(source, target)
             self._fixup_perms2((directory, target))
             entry["staged_src"] = target

@@ -57,7 +57,6 @@ _FAILURES = (
     ("No route to host", "launch_failed", "there is no route to a node"),
     ("Connection refused", "launch_failed", "a node's sshd does not listen"),
     ("not enough slots", "launch_failed", "mpirun found fewer slots than ranks"),
-    ("was unable to find the specified executable", "launch_failed", "python3 is missing on a node"),
     ("unable to find the specified executable file", "launch_failed", "python3 is missing on a node"),
     ("libmpi.so.40: cannot open", "launch_failed", "a rank could not load libmpi.so.40"),
     ("orted: command not found", "launch_failed", "a node has no MPI where the first node has it"),
@@ -65,7 +64,7 @@ _FAILURES = (
     ("Unable to locate a modulefile", "mpi_missing", "the environment module does not exist on the first node"),
     ("mpirun: command not found", "mpi_missing", "there is no mpirun on the first node"),
     ("mpirun: not found", "mpi_missing", "there is no mpirun on the first node"),
-    ("running mpirun as root is strongly discouraged", "launch_failed", "mpirun refuses to run as root"),
+    ("attempt to run as root", "launch_failed", "mpirun refuses to run as root"),
 )
 
 
@@ -161,7 +160,10 @@ def launch_failure(stdout: str, stderr: str, rc: int) -> ClusterError:
     remedy = "Run the entry point verify of cluster_ssh, and hpcx_mpi on every node of the run."
     for needle, kind, meaning in _FAILURES:
         if needle in text:
-            return ClusterError(kind, f"mpirun failed: {meaning}.", remedy, stderr=stderr[-3000:])
+            line = next(line for line in text.splitlines() if needle in line)
+            named = re.search(r"(?:connect to host |resolve hostname |@)([A-Za-z0-9_.-]*[A-Za-z0-9])", line)
+            where = f" ({named.group(1)})" if named else ""
+            return ClusterError(kind, f"mpirun failed: {meaning}{where}.", remedy, stderr=stderr[-3000:])
     last = [line for line in text.splitlines() if line.strip() and not line.startswith("---")][-1:]
     said = last[0].strip()[:300] if last else "it said nothing"
     return ClusterError("launch_failed", f"mpirun exited with {rc}: {said}.", remedy, stderr=stderr[-3000:])
