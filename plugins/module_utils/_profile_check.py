@@ -96,6 +96,12 @@ def _gpu_label(index: int, bus_ids: list[str]) -> str:
     return f"GPU {index} ({bus_ids[index]})" if index < len(bus_ids) else f"GPU {index}"
 
 
+def _said(facts: Facts, index: int, bus_id: str) -> str:
+    """What the driver said about a GPU that it does not list; a lost one may keep its index and nothing else."""
+    reasons = [item["reason"] for item in facts["unknown"] if bus_id in item["what"] or item["what"] == f"gpu {index}"]
+    return next(iter(reasons), "")
+
+
 def _missing_gpus(section: _Section, facts: Facts) -> None:
     bus_ids, count = section.values.get("bus_ids", []), section.values["count"]
     found = {gpu["bus_id"] for gpu in facts["gpus"]}
@@ -116,9 +122,9 @@ def _missing_gpus(section: _Section, facts: Facts) -> None:
     for index, bus_id in enumerate(bus_ids):
         if bus_id in found:
             continue
-        said = next((item["reason"] for item in facts["unknown"] if bus_id in item["what"]), "")
+        said = _said(facts, index, bus_id)
         # The bus speaks without a driver, but only if it shows GPUs at all: in a container it may show none.
-        if answered or (on_bus and bus_id not in on_bus) or (said and found):
+        if answered or (on_bus and bus_id not in on_bus):
             section.add("fail", _gpu_label(index, bus_ids), "present", said or "missing", _GPU_REMEDY)
         else:
             unseen.append(index)

@@ -11,7 +11,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-NVIDIA, MELLANOX, AMAZON = "0x10de", "0x15b3", "0x1d0f"
+FIXTURES = Path(__file__).resolve().parent / "fixtures/nvidia_smi"
+NVIDIA, MELLANOX = "0x10de", "0x15b3"
 NDV4_GPUS = [f"{domain:04x}:00:00.0" for domain in (1, 2, 3, 4, 0xB, 0xC, 0xD, 0xE)]
 NDV4_NUMA = [1, 1, 0, 0, 3, 3, 2, 2]
 NDV5_GPUS = [f"{domain:04x}:00:00.0" for domain in (1, 2, 3, 8, 9, 0xA, 0xB, 0xC)]
@@ -181,3 +182,15 @@ def laptop(root: Path) -> FakeNode:
     node.memory(16000000, swap_kib=8388608)
     node.write("sys/devices/system/cpu/online", "0-7")
     return node
+
+
+def smi(tmp_path: Path, case: str) -> str:
+    """A program that answers what a fixture of nvidia-smi says."""
+    program = tmp_path / "bin/nvidia-smi"
+    program.parent.mkdir()
+    rc, err = FIXTURES / f"{case}.rc", FIXTURES / f"{case}.err"
+    code = rc.read_text(encoding="utf-8").strip() if rc.exists() else "0"
+    complaint = f"cat {err} >&2" if err.exists() else ""
+    program.write_text(f"#!/bin/sh\ncat {FIXTURES}/{case}.out\n{complaint}\nexit {code}\n", encoding="utf-8")
+    program.chmod(0o755)
+    return str(program)

@@ -14,25 +14,8 @@ import pytest
 from ansible.module_utils.testing import patch_module_args
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_facts import collect
 from ansible_collections.hpcai.gpu_cluster.plugins.modules import node_facts
-from unit.node_facts.fake_node import laptop, ndv4, ndv5, silent_vm
+from unit.node_facts.fake_node import laptop, ndv4, ndv5, silent_vm, smi
 from unit.node_facts.test_node_facts_imds import AZURE_PATH, metadata_service
-
-FIXTURES = Path(__file__).parent / "fixtures/nvidia_smi"
-
-
-def smi(tmp_path: Path, case: str) -> str:
-    """A program that answers what the fixture recorded."""
-    program = tmp_path / "bin/nvidia-smi"
-    program.parent.mkdir()
-    rc = FIXTURES / f"{case}.rc"
-    code = rc.read_text(encoding="utf-8").strip() if rc.exists() else "0"
-    err = FIXTURES / f"{case}.err"
-    program.write_text(
-        f"#!/bin/sh\ncat {FIXTURES}/{case}.out\n{f'cat {err} >&2' if err.exists() else ''}\nexit {code}\n",
-        encoding="utf-8",
-    )
-    program.chmod(0o755)
-    return str(program)
 
 
 def facts_of(tmp_path: Path, build: t.Callable[[Path], t.Any], case: str = "", **options: t.Any) -> dict[str, t.Any]:

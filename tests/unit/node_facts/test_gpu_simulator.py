@@ -1,0 +1,147 @@
+# Copyright (c) 2026 The hpcai.gpu_cluster developers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The simulator answers in the shape of the real program."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _nvidia_smi
+
+SIMULATOR = Path(__file__).resolve().parents[3] / "tests/lab/gpu_simulator"
+MACHINES = json.loads((SIMULATOR / "machines.json").read_text(encoding="utf-8"))
+
+
+def run(program: str, *arguments: str) -> str:
+    command = [sys.executable, str(SIMULATOR / program), *arguments]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+@pytest.fixture
+def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    run("install.py", "--root", str(tmp_path), "--machine-type", "Standard_ND40rs_v2", "--seed", "gpu-1")
+    monkeypatch.setenv("GPU_SIMULATOR_STATE", str(tmp_path / "var/lib/gpu-simulator/state.json"))
+    return tmp_path
+
+
+def smi(node: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([node / "usr/bin/nvidia-smi", *arguments], capture_output=True, text=True, check=False)
+
+
+def report(node: Path, timeout_s: float = 10) -> _nvidia_smi.SmiReport:
+    return _nvidia_smi.parse(_nvidia_smi.Query(str(node / "usr/bin/nvidia-smi"), timeout_s).result())
+
+
+def test_machine_types_follow_the_profiles() -> None:
+    spec = importlib.util.spec_from_file_location("make_machines", SIMULATOR / "make_machines.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    current = (SIMULATOR / "machines.json").read_text(encoding="utf-8")
+    assert current == module.text(), "run tests/lab/gpu_simulator/make_machines.py"
+
+
+@pytest.mark.parametrize("machine", sorted(MACHINES))
+def test_every_machine_type_is_understood(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, machine: str) -> None:
+    run("install.py", "--root", str(tmp_path), "--machine-type", machine)
+    monkeypatch.setenv("GPU_SIMULATOR_STATE", str(tmp_path / "var/lib/gpu-simulator/state.json"))
+    answer = report(tmp_path)
+    assert answer.unknown == []
+    assert [gpu["bus_id"] for gpu in answer.gpus] == MACHINES[machine]["bus_ids"]
+    assert {gpu["name"] for gpu in answer.gpus} == {MACHINES[machine]["name"]}
+    assert answer.gpus[0]["clocks"]["max_sm_mhz"] == MACHINES[machine]["max_sm_mhz"]
+    assert answer.gpus[0]["mig"]["enabled"] is (False if MACHINES[machine]["mig"] else None)
+    assert len({gpu["uuid"] for gpu in answer.gpus}) == len(answer.gpus)
+
+
+def test_installing_twice_changes_nothing(node: Path) -> None:
+    again = ("--root", str(node), "--machine-type", "Standard_ND40rs_v2", "--seed", "gpu-1")
+    assert run("install.py", *again) == "unchanged\n"
+    before = (node / "var/lib/gpu-simulator/state.json").read_text(encoding="utf-8")
+    assert run("install.py", "--root", str(node), "--machine-type", "dgx_a100") == "installed\n"
+    assert (node / "var/lib/gpu-simulator/state.json").read_text(encoding="utf-8") != before
+    assert run("install.py", "--root", str(node), "--remove") == "removed\n"
+    assert not [path for path in node.rglob("*") if path.is_file()]
+    assert run("install.py", "--root", str(node), "--remove") == "nothing to remove\n"
+
+
+def test_a_real_program_is_not_overwritten(tmp_path: Path) -> None:
+    real = tmp_path / "usr/bin/nvidia-smi"
+    real.parent.mkdir(parents=True)
+    real.write_bytes(b"\x7fELF")
+    with pytest.raises(subprocess.CalledProcessError):
+        run("install.py", "--root", str(tmp_path), "--machine-type", "dgx_a100")
+    run("install.py", "--root", str(tmp_path), "--remove")
+    assert real.read_bytes() == b"\x7fELF"
+
+
+def test_nodes_have_identifiers_of_their_own(node: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    run("install.py", "--root", str(other), "--machine-type", "Standard_ND40rs_v2", "--seed", "gpu-2")
+    states = [
+        json.loads((root / "var/lib/gpu-simulator/state.json").read_text(encoding="utf-8")) for root in (node, other)
+    ]
+    assert not {gpu["uuid"] for gpu in states[0]["gpus"]} & {gpu["uuid"] for gpu in states[1]["gpus"]}
+
+
+def test_formats(node: Path) -> None:
+    fields = "--query-gpu=index,pci.bus_id,memory.total,clocks.max.sm,mig.mode.current"
+    assert smi(node, fields, "--format=csv").stdout.splitlines()[:2] == [
+        "index, pci.bus_id, memory.total [MiB], clocks.max.sm [MHz], mig.mode.current",
+        "0, 00000001:00:00.0, 32768 MiB, 1530 MHz, [N/A]",
+    ]
+    bare = smi(node, fields, "--format=csv,noheader,nounits", "-i", "7").stdout
+    assert bare == "7, 00000008:00:00.0, 32768, 1530, [N/A]\n"
+    assert smi(node, "-L").stdout.splitlines()[0].startswith("GPU 0: Tesla V100-SXM2-32GB (UUID: GPU-")
+    refused = smi(node, "--query-gpu=nonsense", "--format=csv")
+    assert (refused.returncode, refused.stdout) == (2, 'Field "nonsense" is not a valid field to query.\n\n')
+    assert smi(node, "-i", "9", "-L").returncode == 6
+
+
+@pytest.mark.parametrize(
+    ("fault", "state", "number", "words"),
+    [
+        (["--missing", "2"], "answered", 7, ""),
+        (["--lost", "2"], "answered", 7, "GPU is lost"),
+        (["--requires-reset", "2", "4"], "answered", 6, "GPU requires reset"),
+        (["--no-handle", "2"], "answered", 7, "Unable to determine the device handle for GPU2: 0003:00:00.0"),
+        (["--no-handle", "2", "--exit", "15"], "answered", 7, "exited with 15"),
+        (["--exit", "9"], "failed", 0, "exited with 9: the NVIDIA driver is not loaded"),
+        (["--exit", "14", "--after-rows"], "answered", 8, "exited with 14"),
+        (
+            ["--exit", "4", "--message", "Failed to initialize NVML: Insufficient Permissions"],
+            "failed",
+            0,
+            "Insufficient",
+        ),
+        (["--hang", "30"], "timeout", 0, "did not answer in time"),
+        (["--missing", "0", "1", "2", "3", "4", "5", "6", "7"], "answered", 0, "no GPU was found"),
+    ],
+)
+def test_faults(node: Path, fault: list[str], state: str, number: int, words: str) -> None:
+    run("fault.py", "--root", str(node), *fault)
+    answer = report(node, timeout_s=0.5 if state == "timeout" else 10)
+    assert (answer.state, len(answer.gpus)) == (state, number)
+    assert words in "\n".join(item["reason"] for item in answer.unknown)
+    run("fault.py", "--root", str(node))
+    assert (len(report(node).gpus), report(node).unknown) == (8, [])
+
+
+def test_no_state_is_no_driver(node: Path) -> None:
+    (node / "var/lib/gpu-simulator/state.json").unlink()
+    assert smi(node).returncode == 9
+
+
+def test_nothing_outside_the_lab_knows_the_simulator() -> None:
+    root = SIMULATOR.parents[2]
+    for folder in ("roles", "plugins"):
+        for path in (root / folder).rglob("*"):
+            if path.suffix in (".py", ".yml", ".j2", ".md"):
+                assert "simulator" not in path.read_text(encoding="utf-8"), path

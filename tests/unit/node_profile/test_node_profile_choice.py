@@ -1,0 +1,294 @@
+# Copyright (c) 2026 The hpcai.gpu_cluster developers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Choosing, overriding and validating profiles, and the files that are shipped."""
+
+from __future__ import annotations
+
+import copy
+import typing as t
+from pathlib import Path
+
+import pytest
+import yaml
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_profile import (
+    Profile,
+    choose_profile,
+    deep_merge,
+    validate_profile,
+)
+from hypothesis import given
+from hypothesis import strategies as st
+
+PROFILES = Path(__file__).resolve().parents[3] / "roles/node_profile/files/profiles"
+SHIPPED = {path.stem: yaml.safe_load(path.read_text(encoding="utf-8")) for path in PROFILES.glob("*.yml")}
+NAMES = {
+    "Standard_ND96asr_v4",
+    "Standard_ND96amsr_A100_v4",
+    "Standard_ND96isr_H100_v5",
+    "Standard_ND96isr_H200_v5",
+    "Standard_ND40rs_v2",
+    "Standard_NC24rs_v3",
+    "Standard_NC96ads_A100_v4",
+    "dgx_a100",
+    "p4d.24xlarge",
+    "generic",
+}
+
+
+class Memory:
+    """A library in memory that counts what it is asked for."""
+
+    def __init__(self, profiles: dict[str, Profile]) -> None:
+        self.profiles = profiles
+        self.loaded: list[str] = []
+
+    def load(self, name: str) -> Profile | None:
+        self.loaded.append(name)
+        return next((item for key, item in self.profiles.items() if key.casefold() == name.casefold()), None)
+
+    def load_all(self) -> list[Profile]:
+        self.loaded.append("*")
+        return list(self.profiles.values())
+
+
+def facts(
+    sku: str | None = None,
+    product: str | None = None,
+    gpus: t.Sequence[tuple[str, str]] = (),
+    on_bus: t.Sequence[str] = (),
+) -> dict[str, t.Any]:
+    return {
+        "platform": {"sku": sku, "product": product},
+        "gpus": [{"index": index, "name": name, "bus_id": bus_id} for index, (name, bus_id) in enumerate(gpus)],
+        "pci_gpus": [{"bus_id": bus_id} for bus_id in on_bus],
+    }
+
+
+def gpus_of(name: str, model: int = 0) -> list[tuple[str, str]]:
+    section = SHIPPED[name]["gpus"]
+    return [(section["models"][model]["name"], bus_id) for bus_id in section["bus_ids"]]
+
+
+def chosen(node: dict[str, t.Any], requested: str = "") -> tuple[str, str]:
+    choice = choose_profile(node, requested, Memory(SHIPPED))
+    return choice.profile["name"], choice.by
+
+
+# Shipped files
+
+
+def test_every_machine_type_has_its_file() -> None:
+    assert set(SHIPPED) == NAMES
+    assert all(profile["name"] == stem for stem, profile in SHIPPED.items())
+
+
+@pytest.mark.parametrize("name", sorted(NAMES))
+def test_shipped_files_are_valid(name: str) -> None:
+    assert validate_profile(SHIPPED[name]) == []
+
+
+def test_traps_are_not_repeated() -> None:
+    for name in ("Standard_ND96isr_H100_v5", "Standard_ND96isr_H200_v5"):
+        # The topology file lowers results there, and NDv5 has two NUMA nodes, not the four of NDv4.
+        assert "NCCL_TOPO_FILE" not in SHIPPED[name]["nccl"]["env"]
+        assert SHIPPED[name]["nccl"]["unset"] == ["NCCL_TOPO_FILE"]
+        assert [node["cpus"] for node in SHIPPED[name]["numa"]["nodes"]] == ["0-47", "48-95"]
+    assert SHIPPED["Standard_ND96asr_v4"]["nccl"]["env"]["NCCL_TOPO_FILE"] == "/opt/microsoft/ndv4/topo.xml"
+    assert SHIPPED["Standard_NC96ads_A100_v4"]["expected"]["nccl_allreduce_busbw_gbytes_s"]["value"] == 25
+    assert [hca["rate_gbps"] for hca in SHIPPED["Standard_ND40rs_v2"]["fabric"]["hcas"]] == [100]
+    numa = {gpu: node["id"] for node in SHIPPED["Standard_ND96asr_v4"]["numa"]["nodes"] for gpu in node["gpus"]}
+    assert [numa[gpu] for gpu in range(8)] == [1, 1, 0, 0, 3, 3, 2, 2]
+
+
+def test_units_are_in_the_names() -> None:
+    suffixes = {"GB/s": "_gbytes_s", "Gb/s": "_gbps", "MHz": "_mhz", "TFLOPS": "_tflops", "errors": "_errors"}
+    for profile in SHIPPED.values():
+        for name, entry in profile["expected"].items():
+            assert name.endswith(suffixes[entry["unit"]]), name
+
+
+# Validation
+
+
+def broken(path: str, value: object) -> Profile:
+    profile: Profile = copy.deepcopy(SHIPPED["Standard_ND96asr_v4"])
+    target: t.Any = profile
+    *parents, last = path.split("/")
+    for key in parents:
+        target = target[int(key)] if isinstance(target, list) else target[key]
+    if value is None:
+        del target[last]
+    else:
+        target[int(last) if isinstance(target, list) else last] = value
+    return profile
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "words"),
+    [
+        ("schema", 2, "schema: must be 1"),
+        ("name", None, "name: is missing"),
+        ("gpu", {}, "gpu: unknown section"),
+        ("gpus/cuont", 8, "gpus.cuont: unknown key"),
+        ("gpus/count", 7, "count is 7 but bus_ids has 8"),
+        ("gpus/bus_ids/0", "10:20", "not a PCI address"),
+        ("gpus/bus_ids/0", "00000001:00:00.0", "write '00000001:00:00.0' as '0001:00:00.0'"),
+        ("gpus/bus_ids/0", "0002:00:00.0", "appears twice"),
+        ("gpus/models", "A100", "gpus.models: must be a list"),
+        ("gpus", [], "gpus: must be a mapping"),
+        ("cpu/source", None, "cpu: source is missing"),
+        ("cpu/date", "yesterday", "cpu: date is missing or not YYYY-MM-DD"),
+        ("cpu/threads", 97, "the nodes have 96 CPUs, cpu.threads says 97"),
+        ("numa/verified", "maybe", "numa: verified must be true or false"),
+        ("numa/nodes/0/cpus", "23-0", "not an ascending range"),
+        ("numa/nodes/1/cpus", "0-23", "a CPU is in two nodes"),
+        ("numa/nodes/1/gpus", [2, 3], "a device is in two nodes"),
+        ("numa/nodes/1/gpus", [8], "GPU 8 does not exist among 8"),
+        ("numa/nodes/1/hcas", ["mlx5_ib9"], "HCA 'mlx5_ib9' is not in fabric.hcas"),
+        ("expected/hpl_tflops/unit", None, "expected.hpl_tflops: lacks unit"),
+        ("expected/hpl_tflops/value", "95", "value must be a number"),
+        ("expected/hpl_tflops/direction", "up", "direction must be one of"),
+        ("expected/hpl_tflops/source", "", "source is missing"),
+        ("expected", [], "expected: must be a mapping"),
+    ],
+)
+def test_mistakes_in_a_file_are_named(path: str, value: object, words: str) -> None:
+    assert words in "\n".join(validate_profile(broken(path, value)))
+
+
+@pytest.mark.parametrize(
+    "text", ["null", "[]", "word", "{gpus: {models: [1]}}", "{expected: {a: 1}}", "{numa: {nodes: {}}}"]
+)
+def test_nonsense_is_refused_without_a_crash(text: str) -> None:
+    assert validate_profile(yaml.safe_load(text))
+
+
+# Overrides
+
+
+@pytest.mark.parametrize(
+    ("base", "override", "merged"),
+    [
+        ({}, {}, {}),
+        ({"a": 1}, {}, {"a": 1}),
+        ({"a": {"b": 1, "c": 2}}, {"a": {"b": 3}}, {"a": {"b": 3, "c": 2}}),
+        ({"a": [1, 2]}, {"a": [3]}, {"a": [3]}),
+        ({"a": {"b": 1}, "c": 2}, {"a": None}, {"c": 2}),
+        ({"a": 1}, {"a": {"b": 2}}, {"a": {"b": 2}}),
+        ({}, {"a": {"b": None}}, {"a": {}}),
+        ({"a": 1}, {"b": None}, {"a": 1}),
+    ],
+)
+def test_deep_merge(base: Profile, override: Profile, merged: Profile) -> None:
+    before = copy.deepcopy((base, override))
+    assert deep_merge(base, override) == merged
+    assert (base, override) == before
+
+
+TREES = st.recursive(
+    st.one_of(st.integers(), st.text(max_size=3), st.booleans(), st.lists(st.integers(), max_size=2)),
+    lambda inner: st.dictionaries(st.sampled_from("abcd"), inner, max_size=3),
+    max_leaves=10,
+)
+MAPPINGS = st.dictionaries(st.sampled_from("abcd"), TREES, max_size=4)
+
+
+@given(MAPPINGS)
+def test_merging_with_nothing_or_itself_changes_nothing(tree: Profile) -> None:
+    assert deep_merge(tree, {}) == tree
+    assert deep_merge({}, tree) == tree
+    assert deep_merge(tree, tree) == tree
+
+
+@given(MAPPINGS, MAPPINGS)
+def test_the_override_wins_everywhere(base: Profile, override: Profile) -> None:
+    def holds(merged: t.Any, wanted: t.Any) -> bool:
+        if isinstance(wanted, dict):
+            return isinstance(merged, dict) and all(key in merged and holds(merged[key], wanted[key]) for key in wanted)
+        return bool(merged == wanted)
+
+    merged = deep_merge(base, override)
+    assert holds(merged, override)
+    assert all(merged[key] == base[key] for key in base if key not in override)
+
+
+# Choice
+
+
+def test_the_inventory_wins() -> None:
+    node = facts(sku="p4d.24xlarge", gpus=gpus_of("dgx_a100"))
+    assert chosen(node, "Standard_ND40rs_v2") == ("Standard_ND40rs_v2", "node_profile_name")
+
+
+def test_an_unknown_name_lists_the_known_ones() -> None:
+    with pytest.raises(ClusterError, match="There is no profile 'NDv4'") as caught:
+        chosen(facts(), "NDv4")
+    assert caught.value.kind == "profile_unknown"
+    assert "Standard_ND96asr_v4" in caught.value.remedy
+
+
+@pytest.mark.parametrize("name", sorted(name for name in NAMES if SHIPPED[name]["match"].get("skus")))
+def test_the_machine_type_of_the_cloud(name: str) -> None:
+    # Azure is not consistent in its use of capitals.
+    for sku in (name, name.lower()):
+        assert chosen(facts(sku=sku)) == (name, f"instance metadata ({sku})")
+
+
+def test_a_known_machine_type_reads_one_file() -> None:
+    library = Memory(SHIPPED)
+    choose_profile(facts(sku="Standard_ND96asr_v4"), "", library)
+    assert library.loaded == ["Standard_ND96asr_v4"]
+
+
+def test_a_site_file_may_serve_several_machine_types() -> None:
+    site = {"fleet": {"name": "fleet", "match": {"skus": ["Standard_A", "Standard_B"]}}, "generic": SHIPPED["generic"]}
+    assert choose_profile(facts(sku="standard_b"), "", Memory(site)).profile["name"] == "fleet"
+
+
+@pytest.mark.parametrize("product", ["DGXA100 920-23687-2531-001", "dgxa100 920-23687-2530-000", "NVIDIA DGX A100"])
+def test_the_product_name(product: str) -> None:
+    assert chosen(facts(product=product)) == ("dgx_a100", f"product name ({product})")
+
+
+@pytest.mark.parametrize("name", sorted(name for name in NAMES if SHIPPED[name].get("gpus", {}).get("bus_ids")))
+def test_the_hardware(name: str) -> None:
+    for model in range(len(SHIPPED[name]["gpus"]["models"])):
+        gpus = gpus_of(name, model)
+        assert chosen(facts(gpus=gpus)) == (name, "hardware")
+        # Older drivers print the name without the maker.
+        assert chosen(facts(gpus=[(gpu.replace("NVIDIA ", ""), bus_id) for gpu, bus_id in gpus]))[0] == name
+        # A node that lost a GPU is still recognized, which is when it matters.
+        assert chosen(facts(gpus=gpus[:3] + gpus[4:]))[0] == name
+
+
+def test_hardware_without_published_addresses() -> None:
+    gpus = [("Tesla V100-PCIE-16GB", f"{number:04x}:00:00.0") for number in range(1, 5)]
+    assert chosen(facts(gpus=gpus)) == ("Standard_NC24rs_v3", "hardware")
+    assert chosen(facts(gpus=gpus[:3]))[0] == "generic"
+
+
+def test_addresses_alone_before_there_is_a_driver() -> None:
+    assert chosen(facts(on_bus=SHIPPED["dgx_a100"]["gpus"]["bus_ids"])) == ("dgx_a100", "hardware")
+    # Part of them proves nothing.
+    assert chosen(facts(on_bus=SHIPPED["dgx_a100"]["gpus"]["bus_ids"][:5]))[0] == "generic"
+
+
+def test_two_profiles_that_fit_are_not_guessed_between() -> None:
+    # 40 and 80 GB have the same addresses in Azure: without a driver they look alike.
+    choice = choose_profile(facts(on_bus=SHIPPED["Standard_ND96asr_v4"]["gpus"]["bus_ids"]), "", Memory(SHIPPED))
+    assert choice.profile["name"] == "generic"
+    assert "Standard_ND96amsr_A100_v4, Standard_ND96asr_v4" in choice.notes[0]
+
+
+def test_nothing_known_is_generic_and_says_so() -> None:
+    choice = choose_profile(facts(sku="Standard_D2s_v5"), "", Memory(SHIPPED))
+    assert choice.profile["name"] == "generic"
+    assert choice.notes == ("there is no profile for the machine type Standard_D2s_v5", "the hardware fits no profile")
+
+
+def test_an_unknown_machine_type_falls_back_to_hardware() -> None:
+    choice = choose_profile(facts(sku="Standard_NEW", gpus=gpus_of("Standard_ND96isr_H200_v5")), "", Memory(SHIPPED))
+    assert (choice.profile["name"], choice.by) == ("Standard_ND96isr_H200_v5", "hardware")
+    assert choice.notes == ("there is no profile for the machine type Standard_NEW",)
