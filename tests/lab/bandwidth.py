@@ -48,7 +48,9 @@ def host_device(container: str, command: Command = run) -> str:
     for link in json.loads(command(["ip", "-json", "link", "show"])):
         if link["ifindex"] == index:
             return str(link["ifname"])
-    raise LookupError(f"No device with index {index} on this host: is {container} on a bridge network of root's podman?")
+    raise LookupError(
+        f"No device with index {index} on this host: is {container} on a bridge network of root's podman?"
+    )
 
 
 def main(argv: list[str]) -> int:
@@ -63,7 +65,10 @@ def main(argv: list[str]) -> int:
     except subprocess.CalledProcessError as exc:
         print(f"{' '.join(exc.cmd)} failed: {exc.stderr.strip()}", file=sys.stderr)
         if "qdisc" in exc.stderr or "No such file" in exc.stderr:
-            print("The kernel may lack the token bucket filter: modprobe sch_tbf, or leave LAB_NODE_MBIT unset.", file=sys.stderr)
+            print(
+                "The kernel may lack the token bucket filter: modprobe sch_tbf, or leave LAB_NODE_MBIT unset.",
+                file=sys.stderr,
+            )
         return 1
     except LookupError as exc:
         print(exc, file=sys.stderr)

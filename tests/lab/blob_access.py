@@ -31,7 +31,11 @@ RENEW_S = 86400
 def sources(keys: dict[str, str], endpoint: str) -> list[dict[str, str]]:
     """``dataset_staging_sources`` for these accounts; the tokens may read and list, no more."""
     return [
-        {"url": f"{endpoint.format(account=account)}/{CONTAINER}", "prefix": PREFIX, "sas": account_sas(account, key, "rl", VALID_S)}
+        {
+            "url": f"{endpoint.format(account=account)}/{CONTAINER}",
+            "prefix": PREFIX,
+            "sas": account_sas(account, key, "rl", VALID_S),
+        }
         for account, key in keys.items()
     ]
 
