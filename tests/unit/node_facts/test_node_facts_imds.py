@@ -69,7 +69,11 @@ def metadata_service(answers: dict[str, Answer], delay_s: float = 0) -> t.Iterat
         def log_message(self, format: str, *args: object) -> None:
             """Tests are quiet."""
 
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    class Server(http.server.ThreadingHTTPServer):
+        def handle_error(self, request: t.Any, client_address: t.Any) -> None:
+            """A client that gave up is what one of the tests wants."""
+
+    server = Server(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
     server.block_on_close = False
     threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()

@@ -9,9 +9,12 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _sysfs
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from unit.node_facts.fake_node import FakeNode, laptop, ndv4, ndv5, silent_vm
+
+# A busy machine is no reason to fail.
+patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 @pytest.mark.parametrize(
@@ -35,6 +38,7 @@ def test_broken_ranges_are_refused(text: str) -> None:
         _sysfs.parse_ranges(text)
 
 
+@patient
 @given(st.sets(st.integers(min_value=0, max_value=2000)))
 def test_ranges_survive_a_round_trip(numbers: set[int]) -> None:
     text = _sysfs.format_ranges(numbers)
@@ -59,6 +63,7 @@ def test_bus_ids_become_what_sysfs_says(text: str, expected: str) -> None:
     assert _sysfs.normalize_bus_id(text) == expected
 
 
+@patient
 @given(st.integers(0, 0xFFFFFFFF), st.integers(0, 255), st.integers(0, 31), st.integers(0, 7), st.booleans())
 def test_every_spelling_of_an_address_is_the_same(
     domain: int, bus: int, device: int, function: int, caps: bool
