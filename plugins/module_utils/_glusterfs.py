@@ -1,0 +1,285 @@
+# Copyright (c) 2026 The hpcai.gpu_cluster developers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+# Private to the collection: it may change without notice.
+"""The pure half of the ``glusterfs_*`` modules: what gluster's XML says, and which commands lead to the wanted volume."""
+
+from __future__ import annotations
+
+import dataclasses
+import typing as t
+import xml.etree.ElementTree as ET
+
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+
+
+@dataclasses.dataclass(frozen=True)
+class Peer:
+    """A node of the trusted pool as another one sees it."""
+
+    uuid: str
+    names: tuple[str, ...]
+    connected: bool
+    in_cluster: bool
+
+
+@dataclasses.dataclass(frozen=True)
+class Brick:
+    """A directory of a node that is part of a volume."""
+
+    node: str
+    path: str
+
+    def __str__(self) -> str:
+        return f"{self.node}:{self.path}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Volume:
+    """What `volume info` says."""
+
+    name: str
+    started: bool
+    replica: int
+    bricks: tuple[Brick, ...]
+    options: t.Mapping[str, str]
+
+
+@dataclasses.dataclass(frozen=True)
+class Wanted:
+    """The volume as it should be. ``bricks`` is the directory in which each node makes its brick."""
+
+    name: str
+    nodes: tuple[str, ...]
+    bricks: str
+    replica: int = 1
+    options: t.Mapping[str, str] = dataclasses.field(default_factory=dict)
+    forget: tuple[str, ...] = ()
+    allow_data_loss: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Step:
+    """A gluster command, and what it does in words."""
+
+    argv: tuple[str, ...]
+    what: str
+
+
+def parse_reply(output: str) -> ET.Element:
+    """The reply of `gluster --xml`. Its exit status says nothing: a refused command ends with 0, too."""
+    try:
+        root = ET.fromstring(output)  # noqa: S314 - see the import
+    except ET.ParseError as exc:
+        raise ClusterError(
+            "gluster_failed",
+            f"gluster answered without XML: {output.strip()[:300] or 'nothing'}.",
+            "Check that glusterd runs: `systemctl status glusterd`.",
+        ) from exc
+    return root
+
+
+def refusal(root: ET.Element) -> str:
+    """Why gluster refused a command, or an empty string."""
+    if root.findtext("opRet") == "0":
+        return ""
+    return (root.findtext("opErrstr") or "").strip() or f"error {root.findtext('opErrno')}"
+
+
+def parse_peers(root: ET.Element) -> list[Peer]:
+    """The nodes of `pool list`; the node itself is called localhost there."""
+    peers = []
+    for peer in root.iter("peer"):
+        names = {name.text or "" for name in peer.iter("hostname")}
+        state = peer.findtext("state")
+        # The node itself has no state; 3 is "Peer in Cluster".
+        in_cluster = state is None or state == "3"
+        peers.append(
+            Peer(peer.findtext("uuid") or "", tuple(sorted(names)), peer.findtext("connected") == "1", in_cluster)
+        )
+    return peers
+
+
+def parse_volume(root: ET.Element) -> Volume | None:
+    """The volume of `volume info NAME`, or None where there is none."""
+    element = root.find(".//volume")
+    if element is None:
+        return None
+    bricks = []
+    for brick in element.iter("brick"):
+        node, _colon, path = (brick.findtext("name") or "").partition(":")
+        bricks.append(Brick(node, path))
+    options = {option.findtext("name") or "": option.findtext("value") or "" for option in element.iter("option")}
+    return Volume(
+        name=element.findtext("name") or "",
+        started=element.findtext("statusStr") == "Started",
+        replica=int(element.findtext("replicaCount") or 1),
+        bricks=tuple(bricks),
+        options=options,
+    )
+
+
+def parse_online(root: ET.Element) -> set[Brick]:
+    """The bricks whose process runs, by `volume status NAME`. Those of nodes that are down are not listed at all."""
+    return {
+        Brick(node.findtext("hostname") or "", node.findtext("path") or "")
+        for node in root.iter("node")
+        if node.findtext("status") == "1"
+    }
+
+
+def parse_names(root: ET.Element) -> list[str]:
+    """The names of `volume list`."""
+    return [element.text or "" for element in root.iter("volume")]
+
+
+def check_wanted(wanted: Wanted) -> None:
+    """What can be wrong in a request before any node is asked."""
+    count = len(wanted.nodes)
+    if len(set(wanted.nodes)) != count or not count:
+        raise ClusterError("bad_input", "A node is listed twice, or none is.", "Correct glusterfs_nodes.")
+    if wanted.replica < 1 or count % wanted.replica:
+        raise ClusterError(
+            "bad_input",
+            f"{count} nodes cannot hold {wanted.replica} copies of everything.",
+            "Set glusterfs_replica to a number that divides the number of nodes.",
+        )
+
+
+def nodes_to_probe(nodes: t.Iterable[str], peers: t.Sequence[Peer], me: str) -> list[str]:
+    """The nodes that are not in the pool yet."""
+    known = {name for peer in peers for name in peer.names}
+    return [node for node in nodes if node != me and node not in known]
+
+
+def unready(nodes: t.Iterable[str], peers: t.Sequence[Peer], me: str) -> list[str]:
+    """The nodes that the pool does not count on yet."""
+    ready = {name for peer in peers if peer.connected and peer.in_cluster for name in peer.names}
+    return [node for node in nodes if node != me and node not in ready]
+
+
+def plan_create(wanted: Wanted, tag: str) -> list[Step]:
+    """Make the volume. ``tag`` is new with every volume, so a brick is never made of a directory that was there before."""
+    replica = ("replica", str(wanted.replica)) if wanted.replica > 1 else ()
+    bricks = [f"{node}:{wanted.bricks}/{wanted.name}-{tag}" for node in wanted.nodes]
+    # Without force gluster refuses bricks that are not mount points of their own, and replica 2.
+    create = Step(
+        ("volume", "create", wanted.name, *replica, *bricks, "force"), f"create the volume on {', '.join(wanted.nodes)}"
+    )
+    return [create, *plan_options(wanted, {}), Step(("volume", "start", wanted.name), "start the volume")]
+
+
+def plan_options(wanted: Wanted, have: t.Mapping[str, str]) -> list[Step]:
+    """Options that differ. Options that are not wanted explicitly are left as they are."""
+    return [
+        Step(("volume", "set", wanted.name, key, value), f"set {key} to {value}")
+        for key, value in sorted(wanted.options.items())
+        if have.get(key) != value
+    ]
+
+
+def forgotten(wanted: Wanted, volume: Volume, offline: t.Collection[Brick]) -> list[Brick]:
+    """The bricks to give up: on nodes that are to be forgotten, and really gone. One that is online is never given up."""
+    gone = [brick for brick in volume.bricks if brick.node in wanted.forget and brick in offline]
+    if gone and volume.replica > 1:
+        raise ClusterError(
+            "bad_input",
+            f"{wanted.name} keeps {volume.replica} copies, so no brick has to be forgotten.",
+            "Bring the node back, or replace its brick with `gluster volume replace-brick`.",
+        )
+    if gone and not wanted.allow_data_loss:
+        names = ", ".join(brick.node for brick in gone)
+        raise ClusterError(
+            "consent_missing",
+            f"Forgetting {names} loses every file of {wanted.name} that lies there, for good.",
+            "Set glusterfs_allow_data_loss: true if that is what you want.",
+        )
+    if gone and len(gone) == len(volume.bricks):
+        raise ClusterError("bad_input", "All bricks are gone.", "Remove the volume and start again.")
+    return gone
+
+
+def plan_forget(name: str, gone: t.Sequence[Brick]) -> list[Step]:
+    """Give bricks up, and their nodes: a machine that was made anew under the same name is another peer."""
+    steps = [
+        Step(
+            ("volume", "remove-brick", name, *map(str, gone), "force"),
+            f"give up the brick of {', '.join(b.node for b in gone)}",
+        )
+    ]
+    return steps + [Step(("peer", "detach", brick.node, "force"), f"forget {brick.node}") for brick in gone]
+
+
+def unlisted(wanted: Wanted, bricks: t.Iterable[Brick]) -> list[str]:
+    """Nodes that hold a brick but are not to: refused, because shrinking needs the data to move first."""
+    return sorted({brick.node for brick in bricks} - set(wanted.nodes))
+
+
+def plan_grow(wanted: Wanted, bricks: t.Iterable[Brick], tag: str) -> list[Step]:
+    """Bricks for nodes that have none yet, and the layout that lets new files land on them."""
+    have = {brick.node for brick in bricks}
+    added = [f"{node}:{wanted.bricks}/{wanted.name}-{tag}" for node in wanted.nodes if node not in have]
+    if not added:
+        return []
+    nodes = ", ".join(brick.split(":", 1)[0] for brick in added)
+    return [
+        Step(("volume", "add-brick", wanted.name, *added, "force"), f"add a brick on {nodes}"),
+        Step(("volume", "rebalance", wanted.name, "fix-layout", "start"), "spread new files over the new bricks"),
+    ]
+
+
+def offline_error(name: str, offline: t.Iterable[Brick]) -> ClusterError:
+    """Bricks that do not come up, by name, with the two ways out."""
+    nodes = sorted({brick.node for brick in offline})
+    named = ", ".join(nodes)
+    return ClusterError(
+        "brick_offline",
+        f"The brick of {name} on {named} does not run; what lies there cannot be read.",
+        f"Bring {named} back. If it is lost, list it in glusterfs_forget_nodes and set glusterfs_allow_data_loss: true: "
+        "every file on it is gone then.",
+        nodes=nodes,
+    )
+
+
+def mounted_at(mountinfo: str, path: str) -> tuple[str, str] | None:
+    """Type and source of what is mounted at ``path``, by /proc/self/mountinfo; the last mount is the one on top."""
+    found = None
+    for line in mountinfo.splitlines():
+        left, _dash, right = line.partition(" - ")
+        fields, tail = left.split(" "), right.split(" ")
+        if len(fields) > 4 and len(tail) > 1 and fields[4].replace("\\040", " ") == path:
+            found = (tail[0], tail[1])
+    return found
+
+
+def is_ours(mount: tuple[str, str], volume: str) -> bool:
+    """Whether a mount is this volume."""
+    kind, source = mount
+    return kind == "fuse.glusterfs" and source.split(":", 1)[-1].strip("/") == volume
+
+
+__all__ = [
+    "Brick",
+    "Peer",
+    "Step",
+    "Volume",
+    "Wanted",
+    "check_wanted",
+    "forgotten",
+    "is_ours",
+    "mounted_at",
+    "nodes_to_probe",
+    "offline_error",
+    "parse_names",
+    "parse_online",
+    "parse_peers",
+    "parse_reply",
+    "parse_volume",
+    "plan_create",
+    "plan_forget",
+    "plan_grow",
+    "plan_options",
+    "refusal",
+    "unlisted",
+    "unready",
+]

@@ -1,0 +1,267 @@
+#!/usr/bin/python
+# Copyright (c) 2026 The hpcai.gpu_cluster developers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Start, mount, stop or remove an on-demand GlusterFS volume, on every node at the same time."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+---
+module: glusterfs_volume
+short_description: Start, mount, stop or remove an on-demand GlusterFS volume
+version_added: 0.1.0
+description:
+  - Runs on every node at once. The node that leads creates, repairs and starts the volume; the others wait until it
+    is there, and every
+    node mounts it through its own glusterd, so that no node is special afterwards.
+  - A brick is always a new directory. What was in the storage directory before is neither used nor touched.
+  - A volume without copies loses what lies on a node when that node is lost. This is refused without
+    O(allow_data_loss).
+author:
+  - The hpcai.gpu_cluster developers (@hpcai)
+options:
+  volume:
+    description: Name of the volume.
+    type: str
+    required: true
+  state:
+    description:
+      - V(started) creates what is missing, starts and mounts. V(unmounted) unmounts on this node. V(stopped) stops
+        the volume, V(deleted)
+        deletes it and dissolves the pool if it was the last one; both act only on the node that leads. V(cleaned)
+        removes this node's bricks.
+    type: str
+    choices: [started, unmounted, stopped, deleted, cleaned]
+    default: started
+  nodes:
+    description: All nodes of the volume, by the names with which they reach each other.
+    type: list
+    elements: str
+    default: []
+  node:
+    description: The name of this node among them.
+    type: str
+    required: true
+  lead:
+    description: Whether this node makes the changes that concern the whole volume. Exactly one node of a run may.
+    type: bool
+    default: false
+  brick_directory:
+    description: The directory on every node in which its brick is made.
+    type: path
+    required: true
+  mount_point:
+    description: Where to mount the volume. The directory is made if it is missing, and must be empty.
+    type: path
+    required: true
+  mount_options:
+    description: Options of the mount.
+    type: str
+    default: _netdev
+  mode:
+    description: Permissions of the volume's root directory, in octal, quoted.
+    type: str
+    default: "01777"
+  replica:
+    description: How many copies of every file are kept. V(1) spreads files over the nodes without copies.
+    type: int
+    default: 1
+  options:
+    description: Options of the volume. Others are left as they are.
+    type: dict
+    default: {}
+  forget_nodes:
+    description:
+      - Nodes whose bricks are given up if they are offline. Of these, those that are still among O(nodes) get a new,
+        empty brick.
+      - A node whose brick is online is never forgotten.
+    type: list
+    elements: str
+    default: []
+  allow_data_loss:
+    description: Whether bricks may be forgotten or deleted with the files on them.
+    type: bool
+    default: false
+  prove:
+    description: Whether to leave a small file on the mounted volume for M(hpcai.gpu_cluster.glusterfs_check) to find
+      and remove.
+    type: bool
+    default: false
+  timeout_s:
+    description: How long everything may take, in seconds.
+    type: int
+    default: 120
+attributes:
+  check_mode:
+    support: full
+    description: Reports what would be done, as far as it can be known before glusterd runs everywhere.
+  diff_mode:
+    support: full
+    description: Lists what is done.
+  idempotence:
+    support: full
+    description: A second run changes nothing.
+"""
+
+EXAMPLES = r"""
+- name: Configure | Start the volume and mount it
+  hpcai.gpu_cluster.glusterfs_volume:
+    volume: scratch
+    nodes: [gpu-1, gpu-2]
+    node: "{{ inventory_hostname }}"
+    lead: "{{ inventory_hostname == 'gpu-1' }}"
+    brick_directory: /mnt/resource_nvme/glusterfs
+    mount_point: /mnt/scratch
+"""
+
+RETURN = r"""
+done:
+  description: What was done, or would be, in words.
+  returned: success
+  type: list
+  elements: str
+  sample: [mount scratch at /mnt/scratch]
+nonce:
+  description: What was written to prove that the mount works.
+  returned: when O(prove) is true, outside check mode
+  type: str
+leftovers:
+  description: Directories of earlier volumes of this name, which take up space here.
+  returned: when O(state=started)
+  type: list
+  elements: str
+"""
+
+import typing as t
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._glusterfs import Wanted
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._glusterfs_node import (
+    Gluster,
+    VolumeKeeper,
+    brick_directories,
+    clean,
+    holds_data,
+    mount,
+    set_mode,
+    unmount,
+    write_nonce,
+)
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state import check_mode
+
+
+def wanted_volume(params: dict[str, t.Any]) -> Wanted:
+    """The request as plain data."""
+    return Wanted(
+        name=params["volume"],
+        nodes=tuple(params["nodes"]),
+        bricks=params["brick_directory"].rstrip("/"),
+        replica=params["replica"],
+        options={key: str(value) for key, value in params["options"].items()},
+        forget=tuple(params["forget_nodes"]),
+        allow_data_loss=params["allow_data_loss"],
+    )
+
+
+def wait_for_volume(gluster: Gluster, name: str, node: str) -> None:
+    """Wait until the node that leads has started the volume and this node has its brick."""
+    while True:
+        volume = gluster.volume(name)
+        if volume and volume.started and any(brick.node == node for brick in volume.bricks):
+            return
+        gluster.wait(f"The node that leads did not start {name} with a brick on {node}")
+
+
+def start(module: AnsibleModule, gluster: Gluster) -> dict[str, t.Any]:
+    """Bring the volume up and mount it here."""
+    params, check = module.params, module.check_mode
+    wanted = wanted_volume(params)
+    if params["node"] not in wanted.nodes:
+        raise ClusterError("bad_input", f"{params['node']} is not among the nodes.", "Add it to glusterfs_nodes.")
+    if check and not gluster.answers():
+        # The packages are not installed or not started yet: nothing can be asked, and everything is still to be done.
+        done = [f"create {wanted.name}"] if params["lead"] else []
+        return {"done": [*done, f"mount {wanted.name} at {params['mount_point']}"], "leftovers": []}
+    done = VolumeKeeper(gluster, wanted, params["node"], check=check).start() if params["lead"] else []
+    if not params["lead"] and not check:
+        wait_for_volume(gluster, wanted.name, params["node"])
+    done += mount(gluster, module, wanted.name, params["mount_point"], params["mount_options"], check=check)
+    if params["lead"]:
+        done += set_mode(params["mount_point"], check_mode(params["mode"], params["mount_point"]), check=check)
+    volume = None if check else gluster.volume(wanted.name)
+    used = {brick.path for brick in volume.bricks if brick.node == params["node"]} if volume else set()
+    made = [] if check else brick_directories(wanted.bricks, wanted.name)
+    result: dict[str, t.Any] = {"done": done, "leftovers": [path for path in made if path not in used]}
+    if params["prove"] and not check:
+        result["nonce"] = write_nonce(params["mount_point"], params["node"])
+    return result
+
+
+def remove_bricks(params: dict[str, t.Any], *, check: bool) -> list[str]:
+    """Remove this node's bricks; what lies on them only with consent."""
+    bricks = params["brick_directory"]
+    full = [path for path in brick_directories(bricks, params["volume"]) if holds_data(path)]
+    if full and not params["allow_data_loss"]:
+        raise ClusterError(
+            "consent_missing",
+            f"Files of {params['volume']} lie in {', '.join(full)}.",
+            "Set glusterfs_allow_data_loss: true to delete them.",
+        )
+    return clean(bricks, params["volume"], params["mount_point"], check=check)
+
+
+def apply_state(module: AnsibleModule) -> dict[str, t.Any]:
+    """Do what the state asks for."""
+    params, check, state = module.params, module.check_mode, module.params["state"]
+    gluster = Gluster(module, params["timeout_s"])
+    if state == "started":
+        return start(module, gluster)
+    if state == "unmounted":
+        return {"done": unmount(module, params["volume"], params["mount_point"], check=check)}
+    if state == "cleaned":
+        return {"done": remove_bricks(params, check=check)}
+    if not params["lead"] or not module.get_bin_path("gluster"):
+        return {"done": []}
+    keeper = VolumeKeeper(gluster, wanted_volume(params), params["node"], check=check)
+    return {"done": keeper.stop() if state == "stopped" else keeper.delete()}
+
+
+def main() -> None:
+    """Do what the state asks for."""
+    module = AnsibleModule(
+        argument_spec={
+            "volume": {"type": "str", "required": True},
+            "state": {
+                "type": "str",
+                "choices": ["started", "unmounted", "stopped", "deleted", "cleaned"],
+                "default": "started",
+            },
+            "nodes": {"type": "list", "elements": "str", "default": []},
+            "node": {"type": "str", "required": True},
+            "lead": {"type": "bool", "default": False},
+            "brick_directory": {"type": "path", "required": True},
+            "mount_point": {"type": "path", "required": True},
+            "mount_options": {"type": "str", "default": "_netdev"},
+            "mode": {"type": "str", "default": "01777"},
+            "replica": {"type": "int", "default": 1},
+            "options": {"type": "dict", "default": {}},
+            "forget_nodes": {"type": "list", "elements": "str", "default": []},
+            "allow_data_loss": {"type": "bool", "default": False},
+            "prove": {"type": "bool", "default": False},
+            "timeout_s": {"type": "int", "default": 120},
+        },
+        supports_check_mode=True,
+    )
+    module.run_command_environ_update = {"LC_ALL": "C"}
+    try:
+        result = apply_state(module)
+    except ClusterError as exc:
+        module.fail_json(**exc.as_result())
+    after = "".join(f"{line}\n" for line in result["done"])
+    module.exit_json(changed=bool(result["done"]), diff={"before": "", "after": after}, **result)
+
+
+if __name__ == "__main__":
+    main()
