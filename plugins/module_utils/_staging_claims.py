@@ -6,7 +6,7 @@
 
 The only primitive is the exclusive creation of a file, which every shared file system offers. One directory holds
 
-    ``<batch>.<attempt>``           claimed: the owner rewrites it as a heartbeat
+    ``<batch>.<attempt>``           claimed: the owner rewrites it as a heartbeat, ``owner beat seconds fraction-done``
     ``<batch>.<attempt>.released``  the attempt failed or its owner was given up; the next attempt may be claimed
     ``<batch>.done``                finished, with its result
 
@@ -62,7 +62,7 @@ class Claims:
         self._clock = clock
         self._beats = 0
         self._seen: dict[str, tuple[str, float]] = {}
-        self._held: dict[str, int] = {}
+        self._held: dict[str, tuple[int, float]] = {}
         os.makedirs(directory, exist_ok=True)
 
     def _path(self, batch: str, attempt: int) -> str:
@@ -75,20 +75,38 @@ class Claims:
         except FileExistsError:
             return False
         with os.fdopen(descriptor, "w") as stream:
-            stream.write(f"{self._owner} 0")
-        self._held[batch] = attempt
+            stream.write(f"{self._owner} 0 0 0")
+        self._held[batch] = (attempt, self._clock())
         return True
 
-    def heartbeat(self) -> None:
-        """Show that the owner of the held claims is alive."""
+    def heartbeat(self, done: t.Mapping[str, float]) -> None:
+        """Show that the owner of the held claims is alive, and which fraction of each batch is done."""
         self._beats += 1
-        for batch, attempt in list(self._held.items()):
+        for batch, (attempt, since) in list(self._held.items()):
+            line = f"{self._owner} {self._beats} {self._clock() - since:.3f} {done.get(batch, 0.0):.4f}"
             with open(self._path(batch, attempt), "w", encoding="utf-8") as stream:
-                stream.write(f"{self._owner} {self._beats}")
+                stream.write(line)
+
+    def remaining_s(self, batch: str, attempt: int) -> float:
+        """How much longer the owner will need, by its own account; 0 while that cannot be told."""
+        try:
+            with open(self._path(batch, attempt), encoding="utf-8") as stream:
+                _owner, _beat, seconds, fraction = stream.read().rsplit(" ", 3)
+        except (FileNotFoundError, ValueError):
+            return 0.0
+        # One that has finished nothing yet is taken to have half of its first file.
+        return float(seconds) * (1 - float(fraction)) / max(float(fraction), 0.01)
+
+    def is_done(self, batch: str) -> bool:
+        return os.path.exists(os.path.join(self._directory, f"{batch}.done"))
+
+    def forget(self, batch: str) -> None:
+        """Somebody else finished the batch that we hold."""
+        self._held.pop(batch, None)
 
     def release(self, batch: str, reason: str) -> None:
         """Give the batch back: somebody may try again."""
-        attempt = self._held.pop(batch)
+        attempt, _since = self._held.pop(batch)
         write_json(self._path(batch, attempt) + ".released", {"owner": self._owner, "reason": reason})
 
     def finish(self, batch: str, result: dict[str, t.Any]) -> None:
@@ -136,9 +154,9 @@ class Claims:
             return False
         return self._clock() - known[1] >= self._expiry_s
 
-    def take_over(self, batch: str, attempt: int) -> bool:
-        """Claim the next attempt of a batch whose owner went silent, unless attempts are used up."""
-        write_json(self._path(batch, attempt) + ".released", {"owner": self._owner, "reason": "no sign of life"})
+    def take_over(self, batch: str, attempt: int, reason: str) -> bool:
+        """Claim the next attempt of a batch whose owner is silent or slow, unless attempts are used up."""
+        write_json(self._path(batch, attempt) + ".released", {"owner": self._owner, "reason": reason})
         return attempt + 1 < self._max_attempts and self.claim(batch, attempt + 1)
 
     def result(self, batch: str) -> dict[str, t.Any] | None:

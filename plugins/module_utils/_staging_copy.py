@@ -10,6 +10,7 @@ import contextlib
 import os
 import shutil
 import threading
+import time
 import typing as t
 import urllib.parse
 from dataclasses import dataclass, field, replace
@@ -33,7 +34,8 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._storage import 
 
 #: What is wrong with a file itself: the next attempt would find the same bytes.
 _FILE_KINDS = frozenset({"changed_at_source", "corrupt", "not_gzip", "truncated"})
-_RECEIPTS_PER_WRITE = 64
+# Whoever takes this batch over copies again what has no receipt yet.
+_RECEIPTS_EVERY_S = 1.0
 # One AzCopy process looks up listed names one after the other; more than one pays off from about this many names on.
 _NAMES_PER_PROCESS = 50
 
@@ -176,6 +178,7 @@ class BatchCopier:
         """Write receipts; return the files that failed."""
         failed: list[tuple[str, ClusterError]] = []
         waiting: list[Receipt] = []
+        written = time.monotonic()
         try:
             for file in finished:
                 blob = blobs[file.name]
@@ -187,9 +190,9 @@ class BatchCopier:
                 result = file.result
                 waiting.append(Receipt(name, blob.etag, blob.md5, blob.size, result.bytes, result.crc32, mtime_ns))
                 on_file(blob.size, result.bytes)
-                if len(waiting) >= _RECEIPTS_PER_WRITE:
+                if time.monotonic() - written >= _RECEIPTS_EVERY_S:
                     self._receipts.append(waiting)
-                    waiting = []
+                    waiting, written = [], time.monotonic()
         finally:
             self._receipts.append(waiting)
         return failed

@@ -5,8 +5,8 @@
 """One rank of a staging run: claim a batch, copy it, claim the next, help the others when the own ones are done.
 
 How a batch is copied is the caller's business (``CopyBatch``); this file decides which batch is next and when to stop.
-The next batch starts as soon as the last one's bytes are here, so that the network is busy while files are inflated and
-while AzCopy takes the two seconds that it needs to end.
+The next batch starts shortly before the last one's bytes are all here, so that the network is busy while AzCopy starts and
+ends and while files are inflated.
 """
 
 from __future__ import annotations
@@ -33,7 +33,13 @@ FATAL_KINDS = frozenset(
 #: This rank cannot go on, another one may.
 RANK_KINDS = frozenset({"disk_full"})
 _BATCHES_IN_FLIGHT = 3
-_STALE_CHECKS = 8
+_CLAIMS_LOOKED_AT = 8
+#: An idle rank takes over a batch whose owner needs this many times longer for the rest than it would for the whole.
+_SLOWER = 1.5
+#: What AzCopy needs for the smallest job, whatever the network.
+_START_S = 2.0
+#: AzCopy starts, asks for every name and only then uses the network: begin the next batch so much before the end.
+_AZCOPY_START_S = 1.0
 #: A shared file system that loses a server blocks or fails for a while before it goes on without it.
 _TROUBLE_S = 60.0
 
@@ -92,6 +98,9 @@ class Worker:
         self._lock = threading.Lock()
         self._network = threading.Semaphore(1)
         self._in_flight: dict[Future[BatchOutcome], str] = {}
+        self._copied_bytes: dict[str, int] = {}
+        self._lost: set[str] = set()
+        self._bytes_per_s = 0.0
         self._began = time.monotonic()
         self._trouble_since = self._began
         self.progress = RankProgress(rank=rank, host=host)
@@ -168,19 +177,29 @@ class Worker:
                 if self._claims.claim(batch, attempt):
                     self._count_help(batch, attempt)
                     return batch, attempt
-        return self._pick_stale(states)
+        return self._pick_from_others(states)
 
-    def _pick_stale(self, states: dict[str, BatchState]) -> tuple[str, int] | None:
-        """Look at a few claims only, from a start of our own: many idle ranks must not read all claims all the time."""
+    def _pick_from_others(self, states: dict[str, BatchState]) -> tuple[str, int] | None:
+        """Take over from an owner that is silent, or so slow that we are quicker from the beginning.
+
+        Looks at a few claims only, from a start of our own: many idle ranks must not read all claims all the time.
+        """
         mine = set(self._in_flight.values())
         claimed = [batch for batch, state in states.items() if state.claimed and batch not in mine]
         start = self.progress.rank % len(claimed) if claimed else 0
-        for batch in (claimed[start:] + claimed[:start])[:_STALE_CHECKS]:
+        for batch in (claimed[start:] + claimed[:start])[:_CLAIMS_LOOKED_AT]:
             attempt = states[batch].attempt
-            if self._claims.is_stale(batch, attempt) and self._claims.take_over(batch, attempt):
+            reason = "no sign of life" if self._claims.is_stale(batch, attempt) else self._too_slow(batch, attempt)
+            if reason and self._claims.take_over(batch, attempt, reason):
                 self._count_help(batch, attempt + 1)
                 return batch, attempt + 1
         return None
+
+    def _too_slow(self, batch: str, attempt: int) -> str:
+        if not self._bytes_per_s or self._in_flight:
+            return ""
+        own_s = self._batches[batch].bytes / self._bytes_per_s + _START_S
+        return "slow" if self._claims.remaining_s(batch, attempt) > _SLOWER * own_s else ""
 
     def _count_help(self, batch: str, attempt: int) -> None:
         self.progress.stolen_batches += self._batches[batch].rank != self.progress.rank
@@ -192,20 +211,39 @@ class Worker:
     # -- copying ------------------------------------------------------------------------------------------------
 
     def _copy_one(self, batch: BatchInfo, attempt: int) -> BatchOutcome:
+        began = time.monotonic()
         released = threading.Event()
+        self._copied_bytes[batch.id] = 0
 
         def landed() -> None:
             if not released.is_set():
                 released.set()
                 self._network.release()
+                self._learn_rate(self._copied_bytes[batch.id], time.monotonic() - began)
+
+        def on_file(raw_bytes: int, final_bytes: int) -> None:
+            self._count_file(batch.id, raw_bytes, final_bytes)
+            copied = self._copied_bytes[batch.id]
+            rate = copied / (time.monotonic() - began)
+            if batch.bytes - copied <= rate * _AZCOPY_START_S:
+                landed()
+
+        def should_stop() -> bool:
+            return self._stop.is_set() or batch.id in self._lost
 
         try:
-            return self._copy(batch, attempt, on_file=self._count_file, landed=landed, should_stop=self._stop.is_set)
+            return self._copy(batch, attempt, on_file=on_file, landed=landed, should_stop=should_stop)
         finally:
             landed()
 
-    def _count_file(self, raw_bytes: int, final_bytes: int) -> None:
+    def _learn_rate(self, copied: int, seconds: float) -> None:
+        if copied and seconds > 0:
+            rate = copied / seconds
+            self._bytes_per_s = (self._bytes_per_s + rate) / 2 if self._bytes_per_s else rate
+
+    def _count_file(self, batch: str, raw_bytes: int, final_bytes: int) -> None:
         with self._lock:
+            self._copied_bytes[batch] += raw_bytes
             self.progress.files += 1
             self.progress.raw_bytes += raw_bytes
             self.progress.bytes += final_bytes
@@ -214,6 +252,9 @@ class Worker:
         """Take in the batches that ended."""
         for future in [future for future in self._in_flight if future.done()]:
             batch, outcome = self._in_flight.pop(future), future.result()
+            if batch in self._lost:
+                self._claims.forget(batch)
+                continue
             if outcome.error is None:
                 self._claims.finish(batch, {"failed": outcome.failed})
                 self.progress.batches += 1
@@ -238,7 +279,7 @@ class Worker:
 
     def _beat(self) -> None:
         while True:
-            self._tolerate(self._claims.heartbeat)
+            self._tolerate(self._sign)
             self._tolerate(self._report)
             if self._tolerate(self._superseded, False):
                 self._give_up(ClusterError("superseded", "A newer run took over.", "Nothing to do."))
@@ -250,6 +291,15 @@ class Worker:
                 )
             if self._stop.wait(self._heartbeat_s):
                 return
+
+    def _sign(self) -> None:
+        """Show that we are alive and how far each batch is; drop those that somebody else has finished."""
+        mine = list(self._in_flight.values())
+        self._claims.heartbeat({batch: self._fraction(batch) for batch in mine})
+        self._lost.update(batch for batch in mine if self._claims.is_done(batch))
+
+    def _fraction(self, batch: str) -> float:
+        return self._copied_bytes.get(batch, 0) / (self._batches[batch].bytes or 1)
 
     def _superseded(self) -> bool:
         return current_run_id(self._run.destination) not in (self._run.id, None)

@@ -28,6 +28,7 @@ ACCOUNT = "devstoreaccount1"
 CONTAINER = "data"
 _DATE = "Fri, 20 Nov 2026 00:00:00 GMT"
 _MAX_RESULTS = 5000
+_COUNTED = ("LIST", "HEAD", "GET")
 
 
 class Body(t.NamedTuple):
@@ -48,20 +49,37 @@ class _Stored(t.NamedTuple):
 class FastServer:
     """Serves ``blobs`` (name -> Body) as container ``data``; ``list_delay_s`` is added to each LIST page."""
 
-    def __init__(self, blobs: t.Mapping[str, Body], *, list_delay_s: float = 0.0, head_delay_s: float = 0.0) -> None:
+    def __init__(
+        self,
+        blobs: t.Mapping[str, Body],
+        *,
+        list_delay_s: float = 0.0,
+        head_delay_s: float = 0.0,
+        address: str = "127.0.0.1",
+    ) -> None:
+        self._address = address
+        self._counts = multiprocessing.Array("l", len(_COUNTED))
         self._blobs = blobs
         self._list_delay_s = list_delay_s
         self._head_delay_s = head_delay_s
         self._listener = socket.socket()
         self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        self._listener.bind(("127.0.0.1", 0))
+        self._listener.bind((address, 0))
         self._listener.listen(1024)
         self.port: int = self._listener.getsockname()[1]
         self._process: multiprocessing.process.BaseProcess | None = None
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}/{ACCOUNT}/{CONTAINER}"
+        return f"http://{self._address}:{self.port}/{ACCOUNT}/{CONTAINER}"
+
+    def counts(self) -> dict[str, int]:
+        """Requests served so far: ``LIST``, ``HEAD`` and ``GET``."""
+        return dict(zip(_COUNTED, self._counts))
+
+    def _count(self, what: str) -> None:
+        with self._counts.get_lock():
+            self._counts[_COUNTED.index(what)] += 1
 
     def __enter__(self) -> FastServer:
         self._process = multiprocessing.get_context("fork").Process(target=self._serve, daemon=True)
@@ -76,8 +94,8 @@ class FastServer:
 
     def _serve(self) -> None:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        stored: dict[int, _Stored] = {}
-        self._stored = {name: stored.setdefault(id(body), _store(body)) for name, body in self._blobs.items()}
+        stored = {id(body): _store(body) for body in {id(body): body for body in self._blobs.values()}.values()}
+        self._stored = {name: stored[id(body)] for name, body in self._blobs.items()}
         self._names = sorted(self._stored)
         while True:
             client, _address = self._listener.accept()
@@ -105,10 +123,13 @@ class FastServer:
         path, _question, query = target.partition("?")
         fields = dict(urllib.parse.parse_qsl(query))
         name = urllib.parse.unquote(path).removeprefix(f"/{ACCOUNT}/{CONTAINER}").strip("/")
+        self._count("LIST" if fields.get("comp") == "list" else method)
         if fields.get("comp") == "list":
             time.sleep(self._list_delay_s)
             page = self._list(fields).encode()
-            client.sendall(_head("200 OK", {"Content-Type": "application/xml", "Content-Length": str(len(page))}) + page)
+            client.sendall(
+                _head("200 OK", {"Content-Type": "application/xml", "Content-Length": str(len(page))}) + page
+            )
             return
         if method == "HEAD":
             time.sleep(self._head_delay_s)

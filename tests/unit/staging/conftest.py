@@ -13,7 +13,6 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import C
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_dataset import Dataset
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_prepare import prepare
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_rank import run_rank
-
 from lab.blob.service import Azurite, azcopy_path, azurite
 
 _FORK = multiprocessing.get_context("fork")

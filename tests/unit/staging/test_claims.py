@@ -50,13 +50,13 @@ def test_a_silent_owner_is_replaced_and_a_living_one_is_not(two, clock) -> None:
     assert dead.claim("b", 0)
     assert not idle.is_stale("b", 0), "the first look only starts the clock"
     clock.now = 9
-    dead.heartbeat()
+    dead.heartbeat({})
     assert not idle.is_stale("b", 0), "a new heartbeat starts it again"
     clock.now = 18
     assert not idle.is_stale("b", 0)
     clock.now = 19
     assert idle.is_stale("b", 0)
-    assert idle.take_over("b", 0)
+    assert idle.take_over("b", 0, "no sign of life")
     state = idle.survey(["b"])["b"]
     assert (state.attempt, state.claimed, state.done) == (1, True, False)
 
@@ -67,7 +67,7 @@ def test_only_one_idle_rank_takes_over(tmp_path, clock) -> None:
     for claims in idle:
         claims.is_stale("b", 0)
     clock.now = 11
-    assert [claims.is_stale("b", 0) and claims.take_over("b", 0) for claims in idle] == [
+    assert [claims.is_stale("b", 0) and claims.take_over("b", 0, "no sign of life") for claims in idle] == [
         True,
         False,
         False,
@@ -105,3 +105,13 @@ def test_a_batch_nobody_touched_is_claimable(two) -> None:
     assert two[0].claimable(state)
     assert not two[0].finished(state)
     assert two[0].result("c") is None
+
+
+def test_an_owner_tells_how_long_it_will_need(two, clock) -> None:
+    owner, idle = two
+    owner.claim("b", 0)
+    assert idle.remaining_s("b", 0) == 0
+    clock.now = 10
+    owner.heartbeat({"b": 0.25})
+    assert idle.remaining_s("b", 0) == pytest.approx(30)
+    assert idle.remaining_s("unknown", 0) == 0

@@ -7,6 +7,7 @@ import time
 import typing as t
 
 import pytest
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _staging_worker
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._manifest import Blob, Manifest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_claims import Claims
@@ -187,3 +188,37 @@ def test_the_network_is_used_while_the_last_files_are_inflated(tmp_path) -> None
     worker = Worker(fleet.run, 0, "gpu-0", Claims(fleet.run.claims, "x"), copy_batch, heartbeat_s=0.05, poll_s=0.02)
     worker.run()
     assert 2 <= most <= 3
+
+
+def test_the_last_batch_of_a_slow_rank_is_taken_over(tmp_path, monkeypatch) -> None:
+    """An idle rank that would be quicker copies the batch too, and the slow one stops when it is done."""
+    monkeypatch.setattr(_staging_worker, "_START_S", 0.0)
+    fleet = Fleet(tmp_path, 2, lambda _rank, _batch: BatchOutcome())
+    began = time.monotonic()
+
+    def copier(slow: bool):
+        return lambda *args, **hooks: copy_batch(slow, *args, **hooks)
+
+    def copy_batch(slow: bool, batch: BatchInfo, attempt: int, *, on_file, landed, should_stop) -> BatchOutcome:
+        blobs = fleet.run.batch_blobs(batch.id)
+        for number, blob in enumerate(blobs):
+            for _wait in range(100 if slow and number else 1):
+                time.sleep(0.01)
+                if should_stop():
+                    return BatchOutcome(error=ClusterError("cancelled", "Stopped.", "Again."))
+            on_file(blob.size, blob.size)
+        return BatchOutcome()
+
+    workers = []
+    for rank, slow in enumerate((True, False)):
+        claims = Claims(fleet.run.claims, f"rank{rank}", expiry_s=3600)
+        workers.append(Worker(fleet.run, rank, f"gpu-{rank}", claims, copier(slow), heartbeat_s=0.05, poll_s=0.02))
+    threads = [threading.Thread(target=worker.run) for worker in workers]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=20)
+    assert time.monotonic() - began < 3.5, "a batch of the slow rank takes four seconds"
+    assert workers[1].progress.retried_batches >= 1
+    reader = Claims(fleet.run.claims, "reader")
+    assert all(state.done for state in reader.survey(all_batches(fleet.run)).values())
