@@ -36,13 +36,15 @@ SIZES: dict[str, t.Callable[[random.Random], float]] = {
 def measure(shape: str, files: int, ranks: int) -> list[dict[str, t.Any]]:
     chance = random.Random(1)
     sizes = [int(SIZES[shape](chance)) for _file in range(files)]
-    start = time.perf_counter()
+    start, cpu = time.perf_counter(), time.process_time()
     seconds = file_seconds(sizes, DEFAULT_BYTES_PER_SECOND, DEFAULT_SECONDS_PER_FILE)
     plan = plan_shards(seconds, ranks)
-    wall = time.perf_counter() - start
+    wall, cpu = time.perf_counter() - start, time.process_time() - cpu
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     assert sum(map(len, plan.shares)) == files
-    rows = [{"sizes": shape, "method": "ours", "s": wall, "MiB": memory, "max/ideal": plan.imbalance}]
+    rows = [
+        {"sizes": shape, "method": "ours", "wall s": wall, "CPU s": cpu, "MiB": memory, "max/ideal": plan.imbalance}
+    ]
     for method, partition in (("round robin", round_robin), ("contiguous", contiguous)):
         loads = [sum(seconds[index] for index in part) for part in partition(files, ranks)]
         rows.append({"sizes": shape, "method": method, "max/ideal": imbalance(loads, max(seconds))})
@@ -64,7 +66,8 @@ def main() -> int:
         rows += json.loads(subprocess.run(argv, capture_output=True, text=True, check=True).stdout)
     ours = [row for row in rows if row["method"] == "ours"]
     goals = [
-        Goal("time, slowest", max(row["s"] for row in ours), 1.5, " s"),
+        # One thread, no I/O: on a machine with other work the CPU time says what the wall would be on a quiet one.
+        Goal("CPU time, slowest", max(row["CPU s"] for row in ours), 1.5, " s"),
         Goal("memory, largest (the sizes included)", max(row["MiB"] for row in ours), 600, " MiB"),
         Goal("max/ideal, worst", max(row["max/ideal"] for row in ours), 1.0002),
     ]

@@ -25,6 +25,10 @@ DEFAULT_BYTES_PER_SECOND = 750e6
 DEFAULT_BATCH_SECONDS = 60.0
 MAX_BATCHES_PER_RANK = 16
 
+# A plan this close to the ideal is not improved any further; its estimates of seconds are coarser by far.
+_GOOD_ENOUGH = 1.00005
+_EXCHANGES = 4
+
 _Weight = t.Union[int, float]
 
 
@@ -62,31 +66,99 @@ def plan_shards(weights: t.Sequence[_Weight], world_size: int) -> ShardPlan:
     if weights and min(weights) < 0:
         raise ClusterError("bad_input", "A file has a negative weight.", "Give sizes of zero bytes or more.")
     heaviest_first = sorted(range(len(weights)), key=weights.__getitem__, reverse=True)
-    shares: list[array[int]] = [array("l") for _rank in range(world_size)]
-    heap: list[tuple[_Weight, int]] = [(0, rank) for rank in range(world_size)]
-    replace = heapq.heapreplace
-    weighty = len(weights) - sum(1 for weight in weights if not weight)
-    for index in itertools.islice(heaviest_first, weighty):
-        load, rank = heap[0]
-        shares[rank].append(index)
-        replace(heap, (load + weights[index], rank))
-    loads = [0.0] * world_size
-    for load, rank in heap:
-        loads[rank] = float(load)
+    weighty = len(weights)
+    if weights and not weights[heaviest_first[-1]]:
+        weighty -= sum(1 for weight in weights if not weight)
+    shares: list[list[int]] = [[] for _rank in range(world_size)]
+    loads = _fill(shares, weights, heaviest_first[:weighty])
+    heaviest = float(max(weights, default=0))
+    ideal = max(sum(loads) / world_size, heaviest)
+    _even_out(shares, loads, weights, ideal)
     # What weighs nothing never raises a load and would pile up on one rank: that is shared out by count.
     counts = [(len(share), rank) for rank, share in enumerate(shares)]
     heapq.heapify(counts)
     for index in itertools.islice(heaviest_first, weighty, None):
         count, rank = counts[0]
         shares[rank].append(index)
-        replace(counts, (count + 1, rank))
-    heaviest = float(max(weights, default=0))
-    return ShardPlan(
-        [array("l", sorted(share)) for share in shares],
-        loads,
-        max(sum(loads) / world_size, heaviest),
-        imbalance(loads, heaviest),
-    )
+        heapq.heapreplace(counts, (count + 1, rank))
+    return ShardPlan([array("l", sorted(share)) for share in shares], loads, ideal, imbalance(loads, heaviest))
+
+
+def _fill(shares: list[list[int]], weights: t.Sequence[_Weight], heaviest_first: list[int]) -> list[float]:
+    """Give each file to the rank with the least work so far; returns the loads."""
+    ranks = len(shares)
+    state: list[tuple[_Weight, int]] = [(0, rank) for rank in range(ranks)]
+    replace = heapq.heapreplace
+    for start in range(0, len(heaviest_first), ranks):
+        block = heaviest_first[start : start + ranks]
+        if len(block) == ranks and state[-1][0] - state[0][0] <= weights[block[-1]]:
+            # Whoever gets a file now has at least as much as all others had: each rank gets exactly one of this block,
+            # and a sort does what a heap would do file by file, twice as fast.
+            for (_load, rank), index in zip(state, block):
+                shares[rank].append(index)
+            state = [(load + weights[index], rank) for (load, rank), index in zip(state, block)]
+        else:
+            for index in block:
+                load, rank = state[0]
+                shares[rank].append(index)
+                replace(state, (load + weights[index], rank))
+        state.sort()
+    loads = [0.0] * ranks
+    for load, rank in state:
+        loads[rank] = float(load)
+    return loads
+
+
+def _even_out(shares: list[list[int]], loads: list[float], weights: t.Sequence[_Weight], ideal: float) -> None:
+    """Exchange files between the fullest and the emptiest ranks until none is above the ideal by more than 0.005 %.
+
+    Files of nearly one size leave some ranks with a file more than others; exchanging heavier files for lighter ones
+    makes up for it. The shares are sorted by weight, the heaviest file first, and stay so only until they are exchanged.
+    """
+    for _round in range(_EXCHANGES):
+        order = sorted(range(len(loads)), key=lambda rank: (loads[rank], rank))
+        changed = False
+        for low, high in zip(order[: len(order) // 2], reversed(order)):
+            if loads[high] <= ideal * _GOOD_ENOUGH:
+                break
+            changed |= _exchange(shares, loads, weights, high, low)
+        if not changed:
+            return
+
+
+def _exchange(shares: list[list[int]], loads: list[float], weights: t.Sequence[_Weight], high: int, low: int) -> bool:
+    """Move half of the difference from rank ``high`` to rank ``low``, heaviest against lightest, then the best fit."""
+    excess = (loads[high] - loads[low]) / 2
+    givers, takers = shares[high], shares[low]
+    givers.sort(key=weights.__getitem__, reverse=True)
+    takers.sort(key=weights.__getitem__)
+    moved: float = 0
+    place = 0
+    while place < min(len(givers), len(takers)):
+        step = weights[givers[place]] - weights[takers[place]]
+        if step <= 0 or moved + step > excess:
+            break
+        givers[place], takers[place] = takers[place], givers[place]
+        moved += step
+        place += 1
+    giver, taker = place, len(takers) - 1
+    best: float = 0
+    chosen = (0, 0)
+    while giver < len(givers) and taker >= place:
+        step = weights[givers[giver]] - weights[takers[taker]]
+        if moved + step > excess:
+            giver += 1
+            continue
+        if step > best:
+            best, chosen = step, (giver, taker)
+        taker -= 1
+    if best:
+        giver, taker = chosen
+        givers[giver], takers[taker] = takers[taker], givers[giver]
+        moved += best
+    loads[high] -= moved
+    loads[low] += moved
+    return moved > 0
 
 
 def contiguous(count: int, world_size: int) -> list[range]:
