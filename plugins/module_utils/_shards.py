@@ -14,6 +14,7 @@ import heapq
 import itertools
 import typing as t
 from array import array
+from bisect import bisect_left
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 
@@ -26,8 +27,9 @@ DEFAULT_BATCH_SECONDS = 60.0
 MAX_BATCHES_PER_RANK = 16
 
 # A plan this close to the ideal is not improved any further; its estimates of seconds are coarser by far.
-_GOOD_ENOUGH = 1.00005
+_GOOD_ENOUGH = 1.0001
 _EXCHANGES = 4
+_TRIES = 32
 
 _Weight = t.Union[int, float]
 
@@ -110,10 +112,10 @@ def _fill(shares: list[list[int]], weights: t.Sequence[_Weight], heaviest_first:
 
 
 def _even_out(shares: list[list[int]], loads: list[float], weights: t.Sequence[_Weight], ideal: float) -> None:
-    """Exchange files between the fullest and the emptiest ranks until none is above the ideal by more than 0.005 %.
+    """Exchange files between the fullest and the emptiest ranks until none is above the ideal by more than 0.01 %.
 
     Files of nearly one size leave some ranks with a file more than others; exchanging heavier files for lighter ones
-    makes up for it. The shares are sorted by weight, the heaviest file first, and stay so only until they are exchanged.
+    makes up for it. The shares are sorted by weight, the heaviest file first, and stay so until files are exchanged.
     """
     for _round in range(_EXCHANGES):
         order = sorted(range(len(loads)), key=lambda rank: (loads[rank], rank))
@@ -141,17 +143,14 @@ def _exchange(shares: list[list[int]], loads: list[float], weights: t.Sequence[_
         givers[place], takers[place] = takers[place], givers[place]
         moved += step
         place += 1
-    giver, taker = place, len(takers) - 1
+    lightest_first = [weights[index] for index in takers]
     best: float = 0
     chosen = (0, 0)
-    while giver < len(givers) and taker >= place:
-        step = weights[givers[giver]] - weights[takers[taker]]
-        if moved + step > excess:
-            giver += 1
-            continue
-        if step > best:
-            best, chosen = step, (giver, taker)
-        taker -= 1
+    for giver in range(place, min(place + _TRIES, len(givers))):
+        weight = weights[givers[giver]]
+        taker = bisect_left(lightest_first, weight - (excess - moved), place)
+        if taker < len(takers) and best < weight - lightest_first[taker] <= excess - moved:
+            best, chosen = weight - lightest_first[taker], (giver, taker)
     if best:
         giver, taker = chosen
         givers[giver], takers[taker] = takers[taker], givers[giver]
