@@ -64,7 +64,7 @@ def parse_page(body: bytes, cut: int = 0, source: int = 0) -> Page:
         text = body.decode("utf-8-sig")
     except UnicodeDecodeError as exc:
         raise PageError("a page is not UTF-8") from exc
-    count = text.count("<Blob><Name")
+    count = text.count("<Blob>")
     blobs = _read_alike(text, count, cut, source)
     if blobs is None:
         blobs = _read_each(text, count, cut, source)
@@ -79,10 +79,11 @@ def _read_alike(text: str, count: int, cut: int, source: int) -> list[Blob] | No
     """
     if not count:
         return []
-    if "hdi_isfolder" in text or "<ResourceType>directory" in text:
+    if "di_isfolder" in text or "<ResourceType>directory" in text:
         return None
     start = text.index("<Blob>")
-    first = text[start : text.index("</Blob>", start)]
+    stop = text.find("</Blob>", start)
+    first = text[start : max(stop, start)]
     tags = tuple(match.group(1) for match in _ELEMENT.finditer(first[first.find("<Properties>") :]))
     if not first.startswith("<Blob><Name>") or not all(tags.count(tag) == 1 for tag in _WANTED):
         return None

@@ -1,0 +1,92 @@
+# Copyright (c) 2026 The hpcai.gpu_cluster developers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Pages in every order of properties that a service may choose, and pages that are not whole."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob_page import PageError, parse_page
+
+PROPERTIES = {
+    "Etag": "<Etag>0x8D</Etag>",
+    "Content-Length": "<Content-Length>{size}</Content-Length>",
+    "Content-MD5": "<Content-MD5>bWQ1</Content-MD5>",
+    "Content-Encoding": "<Content-Encoding>gzip</Content-Encoding>",
+}
+
+
+def page(*blobs: str, tail: str = "<NextMarker /></EnumerationResults>") -> bytes:
+    return f'<?xml version="1.0"?><EnumerationResults><Blobs>{"".join(blobs)}</Blobs>{tail}'.encode()
+
+
+def blob(name: str, properties: str, after: str = "") -> str:
+    return f"<Blob><Name>{name}</Name><Properties>{properties}</Properties>{after}</Blob>"
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(PROPERTIES)))
+def test_any_order_of_properties(order: tuple[str, ...]) -> None:
+    text = "<X>1</X>".join(PROPERTIES[key] for key in order)
+    blobs = parse_page(page(*(blob(f"n{size}", text.format(size=size)) for size in range(3)))).blobs
+    assert [tuple(one) for one in blobs] == [(f"n{size}", size, "bWQ1", "0x8D", "gzip", 0) for size in range(3)]
+
+
+def test_blobs_of_different_layouts_on_one_page() -> None:
+    blobs = parse_page(
+        page(
+            blob("a", "".join(PROPERTIES.values()).format(size=1)),
+            blob("b", "<Content-Length>2</Content-Length>"),
+            blob("c", "<Content-Encoding/><Content-MD5 /><Content-Length>3</Content-Length><Etag>e</Etag>"),
+            blob("d", "".join(PROPERTIES.values()).format(size=4), "<Metadata><Etag>mine</Etag></Metadata>"),
+        )
+    ).blobs
+    assert [(one.name, one.size, one.md5, one.etag, one.encoding) for one in blobs] == [
+        ("a", 1, "bWQ1", "0x8D", "gzip"),
+        ("b", 2, "", "", ""),
+        ("c", 3, "", "e", ""),
+        ("d", 4, "bWQ1", "0x8D", "gzip"),
+    ]
+
+
+def test_snapshots_are_left_out() -> None:
+    one = blob("a", "<Content-Length>1</Content-Length>")
+    old = one.replace("<Properties>", "<Snapshot>2026-01-01</Snapshot><Properties>")
+    assert len(parse_page(page(old, one)).blobs) == 1
+
+
+def test_names_are_cut_and_sources_numbered() -> None:
+    blobs = parse_page(page(blob("train/a", "<Content-Length>1</Content-Length>")), cut=6, source=3).blobs
+    assert [(one.name, one.source) for one in blobs] == [("a", 3)]
+
+
+def test_prefixes_and_marker() -> None:
+    text = page(
+        "<BlobPrefix><Name>a&amp;b/</Name></BlobPrefix>",
+        blob("c", "<Content-Length>1</Content-Length>"),
+        '<BlobPrefix><Name Encoded="true">d%01/</Name></BlobPrefix>',
+        tail="<NextMarker>2!x&amp;y</NextMarker></EnumerationResults>\r\n",
+    )
+    result = parse_page(text)
+    assert (result.prefixes, result.next_marker, len(result.blobs)) == (["a&b/", "d\x01/"], "2!x&y", 1)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"<html>proxy</html>",
+        page()[:-1],
+        page(tail="</EnumerationResults>"),
+        page(tail="<NextMarker>x</EnumerationResults>"),
+        page("<Blob><Name>a</Name><Properties><Etag>x</Etag></Properties></Blob>"),
+        page("<Blob><Name>a</Name><Properties><Content-Length>x</Content-Length></Properties></Blob>"),
+        page("<Blob><Name>a<Name></Blob>"),
+        page("<Blob><Name>a</Name><Properties><Content-Length>1</Content-Length></Properties>"),
+        page(blob("a", "<Content-Length>1</Content-Length>")).replace(b"<Name>a", b"<Name>\xff"),
+    ],
+)
+def test_what_is_not_whole_is_refused(body: bytes) -> None:
+    with pytest.raises(PageError):
+        parse_page(body)
