@@ -10,6 +10,7 @@ fetched again and finally refused. No message holds the query part of a URL, whi
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import http.client
 import json
@@ -19,6 +20,7 @@ import threading
 import time
 import typing as t
 import urllib.parse
+import urllib.request
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob_page import (
@@ -236,8 +238,7 @@ class _Listing:
         self._headers = {"x-ms-version": API_VERSION, "Accept": "application/xml"}
         if token:
             self._headers["Authorization"] = f"Bearer {token}"
-        kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-        self._connection = kind(parts.netloc, timeout=limits.timeout_s)
+        self._connection = _connection(parts, limits.timeout_s)
         self._asked = ""  # the request that was sent ahead and whose answer is still to be read
         self._stop = stop or threading.Event()
 
@@ -357,6 +358,24 @@ class _Listing:
         )
 
 
+def _connection(parts: urllib.parse.SplitResult, timeout_s: float) -> http.client.HTTPConnection:
+    """Direct, or for https through the proxy that the environment names, as AzCopy goes."""
+    if parts.scheme == "http":
+        return http.client.HTTPConnection(parts.netloc, timeout=timeout_s)
+    host = parts.hostname or ""
+    proxy = "" if urllib.request.proxy_bypass(host) else urllib.request.getproxies().get("https", "")
+    if not proxy:
+        return http.client.HTTPSConnection(parts.netloc, timeout=timeout_s)
+    through = urllib.parse.urlsplit(proxy if "//" in proxy else f"//{proxy}")
+    connection = http.client.HTTPSConnection(through.hostname or "", through.port or 80, timeout=timeout_s)
+    headers = {}
+    if through.username is not None:
+        login = f"{urllib.parse.unquote(through.username)}:{urllib.parse.unquote(through.password or '')}"
+        headers["Proxy-Authorization"] = f"Basic {base64.b64encode(login.encode()).decode()}"
+    connection.set_tunnel(host, parts.port or 443, headers)
+    return connection
+
+
 def _nothing_there(url: str, prefix: str) -> ClusterError:
     if prefix:
         return ClusterError(
@@ -376,6 +395,8 @@ def _why(exc: Exception) -> str:
         return f"TLS: {exc.reason or 'handshake failed'}"
     if isinstance(exc, OSError) and exc.strerror:
         return exc.strerror
+    if isinstance(exc, OSError) and str(exc).startswith("Tunnel connection failed"):
+        return f"through the proxy: {exc}"
     return type(exc).__name__
 
 

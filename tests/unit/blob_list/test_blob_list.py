@@ -331,6 +331,27 @@ def test_the_metadata_service_gives_the_token() -> None:
     assert caught.value.kind == "auth_failed"
 
 
+def test_https_goes_through_the_proxy_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[str, str | None]] = []
+
+    class Proxy(http.server.BaseHTTPRequestHandler):
+        def do_CONNECT(self) -> None:
+            asked.append((self.path, self.headers["Proxy-Authorization"]))
+            self.send_error(502)
+
+        def log_message(self, *_arguments: object) -> None:
+            pass
+
+    with serving(Proxy) as address:
+        monkeypatch.setenv("https_proxy", address.replace("http://", "http://me:p%40ss@"))
+        monkeypatch.setenv("no_proxy", "direct.invalid")
+        for host, fragment in (("example.invalid", "Tunnel connection failed: 502"), ("direct.invalid", "resolved")):
+            with pytest.raises(ClusterError, match=fragment) as caught:
+                list(list_blobs(f"https://{host}/c", sas=SAS, retries=0, deadline_s=5))
+            assert_clean(caught.value)
+    assert asked == [("example.invalid:443", "Basic bWU6cEBzcw==")]
+
+
 def assert_clean(error: ClusterError) -> None:
     assert SECRET not in f"{error} {error.as_result()} {error.__cause__!r}"
     assert error.remedy
@@ -340,6 +361,7 @@ class serving:  # noqa: N801 - reads as the statement it is
     def __init__(self, handler: type[http.server.BaseHTTPRequestHandler]) -> None:
         self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
         self._server.daemon_threads = True
+        self._server.handle_error = lambda *_arguments: None  # type: ignore[method-assign]  # clients may hang up
 
     def __enter__(self) -> str:
         threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
