@@ -1,0 +1,173 @@
+#!/usr/bin/python
+# Copyright (c) 2026 The hpcai.gpu_cluster developers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: dataset_upload
+short_description: Upload a directory to Blob storage, compressed or within a share of the account's ingress
+description:
+  - With O(compress=true) every file is stored as C(NAME.gz) with Content-Encoding gzip, so that a later staging can inflate it.
+  - With O(ingress_mbps) several AzCopy processes share the upload, and their caps together stay below 92 % of the account's limit.
+    8 processes and 20,000 Mbit/s give 2,300 Mbit/s each.
+  - Every blob gets the MD5 of its bytes. Files that the container holds already are not uploaded again.
+version_added: 0.1.0
+author: The hpcai.gpu_cluster developers (@hpcai)
+options:
+  source:
+    description: Directory to upload.
+    type: path
+    required: true
+  url:
+    description: URL of the container.
+    type: str
+    required: true
+  prefix:
+    description: Directory in the container.
+    type: str
+    default: ""
+  sas:
+    description: Shared access signature with write and list permission. Leave it out to use the managed identity.
+    type: str
+    default: ""
+  compress:
+    description: Compress every file with gzip first.
+    type: bool
+    default: false
+  work_path:
+    description: Directory for the compressed files. They stay there, so that a second run need not compress again.
+    type: path
+  processes:
+    description: AzCopy processes at the same time, such as one per checkpoint file.
+    type: int
+    default: 8
+  ingress_mbps:
+    description: What the storage account accepts, in Mbit/s. V(0) for no cap.
+    type: float
+    default: 0
+  azcopy:
+    description: Path of AzCopy.
+    type: path
+    default: azcopy
+  log_path:
+    description: Directory for AzCopy's logs and plans, on a local disk.
+    type: path
+    default: /var/log/azcopy
+  identity:
+    description: How AzCopy logs in without a SAS.
+    type: str
+    choices: [msi, workload, azcli, spn]
+    default: msi
+  identity_client_id:
+    description: Client id of a user-assigned managed identity.
+    type: str
+    default: ""
+  timeout_s:
+    description: Seconds after which the upload is stopped. V(0) for no limit.
+    type: float
+    default: 0
+  stall_timeout_s:
+    description: Seconds without progress after which the upload is stopped.
+    type: float
+    default: 60
+attributes:
+  check_mode:
+    support: full
+    description: Says what would be uploaded. Files that are not compressed yet count as changed.
+  diff_mode:
+    support: full
+  idempotent:
+    support: full
+"""
+
+EXAMPLES = r"""
+- name: Store a dataset for later staging
+  hpcai.gpu_cluster.dataset_upload:
+    source: /data/cosmo
+    url: https://account.blob.core.windows.net/cosmoflow
+    compress: true
+    work_path: /data/cosmo.gz
+
+- name: Save a checkpoint without using up the account
+  hpcai.gpu_cluster.dataset_upload:
+    source: /mnt/scratch/checkpoint-1200
+    url: https://account.blob.core.windows.net/checkpoints
+    prefix: run-7/1200
+    processes: 8
+    ingress_mbps: 20000
+"""
+
+RETURN = r"""
+files:
+  description: Files in O(source).
+  type: int
+  returned: success
+bytes:
+  description: Their bytes, before compression.
+  type: int
+  returned: success
+files_copied:
+  description: Files that were (or would be) uploaded.
+  type: int
+  returned: success
+bytes_copied:
+  description: Bytes that were uploaded.
+  type: int
+  returned: success
+gbps:
+  description: Rate of the upload, in Gbit/s.
+  type: float
+  returned: success
+cap_mbps:
+  description: Cap of each AzCopy process, in Mbit/s. V(0) for none.
+  type: float
+  returned: success
+bandwidth:
+  description: Sentences that explain the cap.
+  type: list
+  elements: str
+  returned: success
+"""
+
+import typing as t
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_upload import Upload, upload
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._storage import redact
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec={
+            "source": {"type": "path", "required": True},
+            "url": {"type": "str", "required": True},
+            "prefix": {"type": "str", "default": ""},
+            "sas": {"type": "str", "default": "", "no_log": True},
+            "compress": {"type": "bool", "default": False},
+            "work_path": {"type": "path"},
+            "processes": {"type": "int", "default": 8},
+            "ingress_mbps": {"type": "float", "default": 0},
+            "azcopy": {"type": "path", "default": "azcopy"},
+            "log_path": {"type": "path", "default": "/var/log/azcopy"},
+            "identity": {"type": "str", "choices": ["msi", "workload", "azcli", "spn"], "default": "msi"},
+            "identity_client_id": {"type": "str", "default": ""},
+            "timeout_s": {"type": "float", "default": 0},
+            "stall_timeout_s": {"type": "float", "default": 60},
+        },
+        required_if=[("compress", True, ["work_path"])],
+        supports_check_mode=True,
+    )
+    params: dict[str, t.Any] = dict(module.params)
+    url, prefix = params.pop("url").rstrip("/"), params.pop("prefix").strip("/")
+    wanted = Upload(**{**params, "work_path": params["work_path"] or ""}, destination=f"{url}/{prefix}".rstrip("/"))
+    try:
+        module.exit_json(**upload(wanted, write=not module.check_mode))
+    except ClusterError as error:
+        module.fail_json(**{**error.as_result(), "msg": redact(str(error), wanted.sas)})
+
+
+if __name__ == "__main__":
+    main()
