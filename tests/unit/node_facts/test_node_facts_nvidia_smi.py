@@ -148,7 +148,17 @@ def test_a_program_that_works(tmp_path: Path) -> None:
 def test_it_speaks_c_and_reads_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LC_ALL", "de_DE.UTF-8")
     program = script(tmp_path, f'echo "$LC_ALL" > {tmp_path}/locale; cat > {tmp_path}/input; cat {FIXTURES}/ndv4.out')
-    assert len(ask(program).gpus) == 8
+    reader, writer = os.pipe()
+    os.write(writer, b"input of the play\n")
+    os.close(writer)
+    own = os.dup(0)
+    os.dup2(reader, 0)
+    try:
+        assert len(ask(program).gpus) == 8
+    finally:
+        os.dup2(own, 0)
+        for descriptor in (own, reader):
+            os.close(descriptor)
     assert (tmp_path / "locale").read_text(encoding="utf-8") == "C\n"
     assert (tmp_path / "input").read_text(encoding="utf-8") == ""
 
