@@ -316,21 +316,31 @@ def unmount(runner: Runner, volume: str, path: str, *, check: bool) -> list[str]
     return [f"unmount {path}"]
 
 
-def write_nonce(path: str, node: str) -> str:
-    """Write a number of our own onto the volume, for another node to find; returns it."""
+def write_nonce(path: str, node: str, patience_s: float = 0.0) -> str:
+    """Write a number of our own onto the volume, for another node to find; returns it.
+
+    ``patience_s``: the node that leads may be repairing the volume at this very moment.
+    """
     nonce = secrets.token_hex(8)
     directory = os.path.join(path, _PROOF)
-    try:
-        os.makedirs(directory, mode=0o700, exist_ok=True)
-        with open(os.path.join(directory, node), "w", encoding="utf-8") as handle:
-            handle.write(nonce)
-            handle.flush()
-            os.fsync(handle.fileno())
-    except OSError as exc:
-        raise ClusterError(
-            "not_writable", f"Nothing can be written to {path}: {exc.strerror}.", "Check its free space and its bricks."
-        ) from exc
-    return nonce
+    until = time.monotonic() + patience_s
+    while True:
+        try:
+            os.makedirs(directory, mode=0o700, exist_ok=True)
+            with open(os.path.join(directory, node), "w", encoding="utf-8") as handle:
+                handle.write(nonce)
+                handle.flush()
+                os.fsync(handle.fileno())
+        except OSError as exc:
+            if time.monotonic() >= until:
+                raise ClusterError(
+                    "not_writable",
+                    f"Nothing can be written to {path}: {exc.strerror}.",
+                    "Check its free space and its bricks.",
+                ) from exc
+            time.sleep(_POLL_S)
+        else:
+            return nonce
 
 
 def collect_nonces(path: str, nonces: t.Mapping[str, str]) -> list[str]:

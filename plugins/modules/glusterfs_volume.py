@@ -151,6 +151,9 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._glusterfs_node 
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state import check_mode
 
+# How long a node waits for the one that leads to repair what keeps it from writing.
+_REPAIR_S = 30.0
+
 
 def wanted_volume(params: dict[str, t.Any]) -> Wanted:
     """The request as plain data."""
@@ -195,7 +198,7 @@ def start(module: AnsibleModule, gluster: Gluster) -> dict[str, t.Any]:
     made = [] if check else brick_directories(wanted.bricks, wanted.name)
     result: dict[str, t.Any] = {"done": done, "leftovers": [path for path in made if path not in used]}
     if params["prove"] and not check:
-        result["nonce"] = write_nonce(params["mount_point"], params["node"])
+        result["nonce"] = write_nonce(params["mount_point"], params["node"], _REPAIR_S)
     return result
 
 
