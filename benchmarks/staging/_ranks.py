@@ -98,9 +98,9 @@ def plan(params: dict[str, t.Any]) -> dict[str, t.Any]:
     return prepare({**params, "threads": params["threads"] or 16}, write=True)
 
 
-def shared(params: dict[str, t.Any]) -> list[dict[str, t.Any]]:
-    """The ranks of one run at one destination, which help each other."""
-    run = plan(params)["run"]
+def shared(params: dict[str, t.Any], run: str = "") -> list[dict[str, t.Any]]:
+    """The ranks of one run at one destination, which help each other; without a run it is planned here."""
+    run = run or plan(params)["run"]
     return [{**params, "run": run, "rank": rank, "host": host} for rank, host in enumerate(params["hosts"])]
 
 

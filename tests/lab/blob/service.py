@@ -63,16 +63,19 @@ def free_port() -> int:
 
 
 class BlobService:
-    """A Blob endpoint on loopback and the few calls that tests need to fill it."""
+    """A Blob endpoint with path-style URLs and the few calls that tests need to fill it."""
 
-    def __init__(self, port: int, account: str = EMULATOR_ACCOUNT, key: str = EMULATOR_KEY) -> None:
+    def __init__(
+        self, port: int, account: str = EMULATOR_ACCOUNT, key: str = EMULATOR_KEY, address: str = "127.0.0.1"
+    ) -> None:
+        self.address = address
         self.port = port
         self.account = account
         self.key = key
 
     @property
     def endpoint(self) -> str:
-        return f"http://127.0.0.1:{self.port}/{self.account}"
+        return f"http://{self.address}:{self.port}/{self.account}"
 
     def url(self, container: str, path: str = "") -> str:
         """URL of a container or of something in it, without a SAS."""
@@ -84,7 +87,7 @@ class BlobService:
     def _call(
         self, method: str, path: str, query: str = "", headers: dict[str, str] | None = None, body: bytes = b""
     ) -> bytes:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        connection = http.client.HTTPConnection(self.address, self.port, timeout=60)
         try:
             target = f"/{self.account}/{path}?" + "&".join(part for part in (query, self.sas()) if part)
             connection.request(method, target, body=body, headers={"x-ms-version": "2021-12-02", **(headers or {})})
@@ -115,7 +118,7 @@ class BlobService:
 
     def headers(self, container: str, name: str) -> dict[str, str]:
         """Response headers of a HEAD on a blob, names in lower case."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        connection = http.client.HTTPConnection(self.address, self.port, timeout=60)
         try:
             path = f"/{self.account}/{container}/{urllib.parse.quote(name)}?{self.sas()}"
             connection.request("HEAD", path, headers={"x-ms-version": "2021-12-02"})

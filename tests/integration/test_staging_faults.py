@@ -1,0 +1,206 @@
+"""Faults while a dataset is staged on the lab: each ends whole or with a clear error, never with wrong data."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import time
+import typing as t
+
+import pytest
+
+if t.TYPE_CHECKING:
+    from conftest import Dataset, Lab
+
+
+def md5s(content: dict[str, bytes]) -> dict[str, str]:
+    return {name: hashlib.md5(data).hexdigest() for name, data in content.items()}
+
+
+def assert_whole(dataset: Dataset, node: str = "gpu-1") -> None:
+    report = dataset.report(node)
+    assert (report["verdict"], report["verified_files"]) == ("ok", len(dataset.content)), report
+    assert dataset.checksums(node) == md5s(dataset.content)
+
+
+def slow(lab: Lab, node: str, rate_kbit: int | None) -> None:
+    """Limit what a node receives, or lift the limit."""
+    lab.run(node, "tc", "qdisc", "del", "dev", "eth0", "ingress", check=False)
+    if rate_kbit:
+        lab.run(node, "tc", "qdisc", "add", "dev", "eth0", "ingress")
+        police = ("police", "rate", f"{rate_kbit}kbit", "burst", "64k", "drop", "flowid", ":1")
+        match = ("protocol", "ip", "parent", "ffff:", "prio", "1", "u32", "match", "ip", "sport", "10000", "0xffff")
+        lab.run(node, "tc", "filter", "add", "dev", "eth0", *match, *police)
+
+
+@pytest.fixture
+def slow_network(lab: Lab) -> t.Iterator[None]:
+    """So slow that there is time to break something."""
+    for node in lab.nodes:
+        slow(lab, node, 2000)
+    yield
+    for node in lab.nodes:
+        slow(lab, node, None)
+
+
+def test_azcopy_killed_everywhere(lab: Lab, dataset: Dataset, slow_network: None) -> None:
+    dataset.fill(200)
+    play = lab.start_playbook("staging", dataset.variables())
+    dataset.wait_for_files(20, play)
+    for node in lab.nodes:
+        lab.run(node, "pkill", "-KILL", "azcopy", check=False)
+    output, _none = play.communicate(timeout=300)
+    assert play.returncode == 0, output[-3000:]
+    assert_whole(dataset)
+
+
+def test_blob_service_restarted(lab: Lab, dataset: Dataset, slow_network: None) -> None:
+    dataset.fill(200)
+    play = lab.start_playbook("staging", dataset.variables())
+    dataset.wait_for_files(20, play)
+    lab.run("blob", "systemctl", "kill", "--signal=KILL", "azurite")
+    time.sleep(3)
+    lab.run("blob", "systemctl", "restart", "azurite")
+    output, _none = play.communicate(timeout=300)
+    assert play.returncode == 0, output[-3000:]
+    assert_whole(dataset)
+
+
+def test_interrupted_with_ctrl_c_and_run_again(lab: Lab, dataset: Dataset, slow_network: None) -> None:
+    dataset.fill(200)
+    play = lab.start_playbook("staging", dataset.variables())
+    dataset.wait_for_files(20, play)
+    lab.interrupt(play)
+    for node in lab.nodes:
+        slow(lab, node, None)
+    again = dataset.stage()
+    assert again.rc == 0, again.output[-3000:]
+    assert_whole(dataset)
+    third = dataset.stage()
+    assert all(third.recap(node)["changed"] == 0 for node in lab.nodes)
+
+
+def test_workers_killed_everywhere_and_run_again(lab: Lab, dataset: Dataset, slow_network: None) -> None:
+    """As after a power cut of all nodes: no worker ends in order, AzCopy dies with it."""
+    dataset.fill(200)
+    play = lab.start_playbook("staging", dataset.variables())
+    dataset.wait_for_files(20, play)
+    lab.interrupt(play)
+    for node in lab.nodes:
+        lab.run(node, "pkill", "-KILL", "-f", "dataset_stage", check=False)
+    for node in lab.nodes:
+        slow(lab, node, None)
+        assert not lab.run(node, "pgrep", "-x", "azcopy", check=False), "AzCopy outlived its supervisor"
+    again = dataset.stage()
+    assert again.rc == 0, again.output[-3000:]
+    assert_whole(dataset)
+    left = "find /mnt/scratch /mnt/resource_nvme -name .azDownload-* -o -name *.part"
+    assert not any(lab.run(node, *left.split()) for node in lab.nodes)
+
+
+@pytest.mark.parametrize(
+    ("kind", "expires_in_s", "break_signature"), [("sas_expired", -3600, False), ("auth_failed", 3600, True)]
+)
+def test_bad_sas(dataset: Dataset, kind: str, expires_in_s: int, break_signature: bool) -> None:
+    dataset.fill(4)
+    sas = dataset.blobs.sas("rl", expires_in_s)
+    if break_signature:
+        sas = sas.replace("sig=", "sig=AAAA")
+    source = {**dataset.variables()["dataset_staging_sources"][0], "sas": sas}
+    result = dataset.stage(dataset_staging_sources=[source])
+    assert result.rc == 2
+    assert f"error_kind: {kind}" in result.output
+    assert sas.split("sig=")[1].split("&")[0] not in result.output
+    assert dataset.done_files() == 0
+
+
+def test_missing_container(dataset: Dataset) -> None:
+    source = {**dataset.variables()["dataset_staging_sources"][0], "url": "http://labtrain.blob.lab:10000/nothing-here"}
+    result = dataset.stage(dataset_staging_sources=[source])
+    assert result.rc == 2
+    assert "error_kind: container_missing" in result.output
+
+
+def test_unreachable_endpoint_is_given_up_in_time(dataset: Dataset) -> None:
+    source = {**dataset.variables()["dataset_staging_sources"][0], "url": "http://labtrain.blob.lab:10999/c"}
+    began = time.monotonic()
+    result = dataset.stage(dataset_staging_sources=[source])
+    assert result.rc == 2
+    assert "error_kind: unreachable" in result.output
+    assert time.monotonic() - began < 80
+
+
+def test_truncated_gzip_is_named_and_the_rest_is_whole(dataset: Dataset) -> None:
+    dataset.fill(20)
+    dataset.blobs.put(dataset.name, "bad.tfrecord.gz", gzip.compress(b"x" * 10_000)[:-6], encoding="gzip")
+    result = dataset.stage()
+    assert result.rc == 2
+    assert "bad.tfrecord" in result.output
+    assert dataset.checksums() == md5s(dataset.content)
+
+
+def test_odd_names(dataset: Dataset) -> None:
+    for name in ("semi;colon.gz", "bracket[0-9].gz", "two words.gz", "ünïcode/名前.gz", "quote'\".gz", "star*?.gz"):
+        dataset.put(name, name.encode() * 500)
+    result = dataset.stage()
+    assert result.rc == 0, result.output[-3000:]
+    assert_whole(dataset)
+
+
+def test_full_destination(lab: Lab, dataset: Dataset) -> None:
+    """A node-local share on a file system that is too small for it."""
+    dataset.fill(40, bytes_each=1_000_000)
+    small = "/mnt/small"
+    for node in lab.nodes:
+        lab.run(node, "mkdir", "-p", small)
+        lab.run(node, "mount", "-t", "tmpfs", "-o", "size=16m", "none", small)
+    try:
+        options = {
+            "dataset_staging_scope": "local",
+            "dataset_staging_mount_point": small,
+            "dataset_staging_destination": f"{small}/data",
+        }
+        result = dataset.stage(**options)
+        assert result.rc == 2
+        assert "error_kind: disk_full" in result.output
+        assert "Free space" in result.output
+        names = lab.run("gpu-1", "find", f"{small}/data", "-name", "*.tfrecord").split()
+        for path in names:
+            digest = lab.run("gpu-1", "md5sum", path).split()[0]
+            assert digest == md5s(dataset.content)[path.rpartition("/")[2]], "wrong data at a final name"
+    finally:
+        for node in lab.nodes:
+            lab.run(node, "umount", small)
+            lab.run(node, "rmdir", small)
+
+
+def test_check_mode_says_what_it_would_do_and_does_nothing(dataset: Dataset) -> None:
+    dataset.fill(5)
+    result = dataset.stage("--check", "--diff")
+    assert result.rc == 0, result.output[-3000:]
+    assert "5 of 5 files verified" in result.output
+    assert dataset.done_files() == 0
+
+
+def test_limit_stages_with_fewer_ranks(lab: Lab, dataset: Dataset) -> None:
+    dataset.fill(10)
+    result = dataset.stage("--limit", "gpu-1,gpu-2")
+    assert result.rc == 0, result.output[-3000:]
+    assert_whole(dataset)
+    assert {rank["host"] for rank in dataset.report()["rounds"][0]["ranks"]} == {"gpu-1", "gpu-2"}
+
+
+def test_remove_needs_consent_and_takes_only_what_was_staged(lab: Lab, dataset: Dataset) -> None:
+    dataset.fill(5)
+    assert dataset.stage().rc == 0
+    lab.run("gpu-1", "sh", "-c", f"echo mine >{dataset.destination}/notes.txt")
+    options = {**dataset.variables(), "gpu_cluster_scratch": "none", "gpu_cluster_mpi": False}
+    refused = lab.playbook("teardown", options, "--tags", "dataset_staging_remove")
+    assert refused.rc == 2
+    assert "dataset_staging_allow_data_loss" in refused.output
+    assert len(dataset.checksums()) == 6
+    options["dataset_staging_allow_data_loss"] = True
+    # AzCopy stays: other tests need it.
+    options["dataset_staging_azcopy_source"] = "preinstalled"
+    assert lab.playbook("teardown", options, "--tags", "dataset_staging_remove").rc == 0
+    assert list(dataset.checksums()) == ["notes.txt"]
