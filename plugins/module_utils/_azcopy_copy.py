@@ -395,12 +395,23 @@ def copy(request: CopyRequest, settings: Settings, plan: Plan) -> Report:
             should_stop=settings.should_stop,
         )
         if outcome.error is not None:
+            if settings.decompress:
+                _remove_empty(request.destination, names)
             outcome.error.details.setdefault("log_tail", outcome.log_tail[-10:])
             raise outcome.error
     if request.is_download:
         _check_arrived(request, settings, plan.needed)
         _write_record(request, settings, plan.files)
     return Report(len(names), plan.needed_bytes, outcome.seconds, outcome.gbps, outcome.job_ids, outcome.warnings)
+
+
+def _remove_empty(destination: str, names: list[str]) -> None:
+    """Remove empty files that AzCopy has left at final names while it hung on unpacking empty blobs."""
+    for name in names:
+        path = os.path.join(destination, name)
+        status = _status(path)
+        if status is not None and status.st_size == 0:
+            os.unlink(path)
 
 
 def _check_space(destination: str, needed: int) -> None:

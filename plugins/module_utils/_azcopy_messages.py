@@ -81,6 +81,7 @@ class JobState:
     log_file: str = ""
     status: str = ""
     ended: bool = False
+    scanning: bool = True  # until AzCopy has ordered every transfer; it prints nothing of it
     total: int = 0
     completed: int = 0
     failed: int = 0
@@ -135,6 +136,7 @@ class JobState:
     def _totals(self, content: dict[str, t.Any]) -> None:
         self.job_id = str(content.get("JobID") or self.job_id)
         self.status = str(content.get("JobStatus") or self.status)
+        self.scanning = not content.get("CompleteJobOrdered", True)
         self.total = number(content.get("TotalTransfers"))
         self.completed = number(content.get("TransfersCompleted"))
         self.failed = number(content.get("TransfersFailed"))
