@@ -87,15 +87,14 @@ class Claims:
             with open(self._path(batch, attempt), "w", encoding="utf-8") as stream:
                 stream.write(line)
 
-    def remaining_s(self, batch: str, attempt: int) -> float:
-        """How much longer the owner will need, by its own account; 0 while that cannot be told."""
+    def pace(self, batch: str, attempt: int) -> tuple[float, float]:
+        """(seconds since the claim, fraction done) by the owner's own account; (0, 0) while that cannot be told."""
         try:
             with open(self._path(batch, attempt), encoding="utf-8") as stream:
                 _owner, _beat, seconds, fraction = stream.read().rsplit(" ", 3)
+            return float(seconds), float(fraction)
         except (FileNotFoundError, ValueError):
-            return 0.0
-        # One that has finished nothing yet is taken to have half of its first file.
-        return float(seconds) * (1 - float(fraction)) / max(float(fraction), 0.01)
+            return 0.0, 0.0
 
     def is_done(self, batch: str) -> bool:
         return os.path.exists(os.path.join(self._directory, f"{batch}.done"))

@@ -196,10 +196,13 @@ class Worker:
         return None
 
     def _too_slow(self, batch: str, attempt: int) -> str:
+        """An owner that has spent more time than we would need for all of it, and needs even more for the rest."""
         if not self._bytes_per_s or self._in_flight:
             return ""
         own_s = self._batches[batch].bytes / self._bytes_per_s + _START_S
-        return "slow" if self._claims.remaining_s(batch, attempt) > _SLOWER * own_s else ""
+        spent_s, fraction = self._claims.pace(batch, attempt)
+        left_s = spent_s * (1 - fraction) / max(fraction, 0.01)
+        return "slow" if spent_s > own_s and left_s > _SLOWER * own_s else ""
 
     def _count_help(self, batch: str, attempt: int) -> None:
         self.progress.stolen_batches += self._batches[batch].rank != self.progress.rank

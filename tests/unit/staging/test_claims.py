@@ -107,11 +107,11 @@ def test_a_batch_nobody_touched_is_claimable(two) -> None:
     assert two[0].result("c") is None
 
 
-def test_an_owner_tells_how_long_it_will_need(two, clock) -> None:
+def test_an_owner_tells_how_far_it_is(two, clock) -> None:
     owner, idle = two
     owner.claim("b", 0)
-    assert idle.remaining_s("b", 0) == 0
+    assert idle.pace("b", 0) == (0, 0)
     clock.now = 10
     owner.heartbeat({"b": 0.25})
-    assert idle.remaining_s("b", 0) == pytest.approx(30)
-    assert idle.remaining_s("unknown", 0) == 0
+    assert idle.pace("b", 0) == (10, 0.25)
+    assert idle.pace("unknown", 0) == (0, 0)
