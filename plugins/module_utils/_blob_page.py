@@ -79,8 +79,6 @@ def _read_alike(text: str, count: int, cut: int, source: int) -> list[Blob] | No
     """
     if not count:
         return []
-    if "di_isfolder" in text or "<ResourceType>directory" in text:
-        return None
     start = text.index("<Blob>")
     stop = text.find("</Blob>", start)
     first = text[start : max(stop, start)]
@@ -92,6 +90,9 @@ def _read_alike(text: str, count: int, cut: int, source: int) -> list[Blob] | No
     if len(found) != count:
         return None
     length, md5, etag, encoding = (order.index(tag) + 1 for tag in _WANTED)
+    # Directories are entries of no bytes: pages without such an entry need not be searched for their marks.
+    if "0" in [row[length] for row in found] and ("di_isfolder" in text or "<ResourceType>directory" in text):
+        return None
     make = Blob._make
     if "&" in text:
         unescape = html.unescape
@@ -132,14 +133,16 @@ def _read_each(text: str, count: int, cut: int, source: int) -> list[Blob]:
             raise PageError("an entry of a page cannot be read")
         # Metadata are the user's own words: they must not be taken for properties.
         properties = dict(_ELEMENT.findall(_METADATA.sub("", entry)))
-        if "Snapshot" in properties or properties.get("ResourceType") == "directory" or _FOLDER_STUB.search(entry):
-            count -= 1
-            continue
         if not properties.get("Content-Length", "").isdigit():
             raise PageError("an entry of a page has no size")
+        size = int(properties["Content-Length"])
+        is_directory = properties.get("ResourceType") == "directory" or _FOLDER_STUB.search(entry)
+        if "Snapshot" in properties or (is_directory and not size):
+            count -= 1
+            continue
         md5, etag, encoding = (html.unescape(properties.get(tag, "")) for tag in _WANTED[1:])
         full = _decode(name.group(2), name.group(1) or "")
-        blobs.append(Blob(full[cut:], int(properties["Content-Length"]), md5, etag, encoding, source))
+        blobs.append(Blob(full[cut:], size, md5, etag, encoding, source))
     if len(blobs) != count:
         raise PageError("not every entry of a page could be read")
     return blobs
