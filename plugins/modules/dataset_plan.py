@@ -95,6 +95,7 @@ attributes:
     description: Lists and compares, stores nothing.
   diff_mode:
     support: full
+    description: Shows how many files are verified before and after.
   idempotent:
     support: full
     description: A complete destination is not touched.

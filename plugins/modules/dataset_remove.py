@@ -25,10 +25,13 @@ options:
 attributes:
   check_mode:
     support: full
+    description: Counts what would be deleted. Consent is asked for all the same.
   diff_mode:
     support: full
+    description: Shows how many staged files there are before and after.
   idempotent:
     support: full
+    description: A destination without state is left alone.
 """
 
 EXAMPLES = r"""

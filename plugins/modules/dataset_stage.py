@@ -111,6 +111,7 @@ attributes:
     description: M(hpcai.gpu_cluster.dataset_plan) tells in check mode what would be copied.
   diff_mode:
     support: none
+    description: M(hpcai.gpu_cluster.dataset_plan) shows the difference.
   idempotent:
     support: full
     description: A run whose batches are all done copies nothing.

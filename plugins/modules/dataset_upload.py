@@ -78,8 +78,10 @@ attributes:
     description: Says what would be uploaded. Files that are not compressed yet count as changed.
   diff_mode:
     support: full
+    description: Shows the names of the first thousand files.
   idempotent:
     support: full
+    description: Blobs of the same size and MD5 are not uploaded again.
 """
 
 EXAMPLES = r"""

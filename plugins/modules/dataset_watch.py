@@ -48,12 +48,16 @@ options:
 attributes:
   check_mode:
     support: full
+    description: Nothing runs in check mode, so it returns at once.
   diff_mode:
     support: none
+    description: It only looks.
   action:
     support: full
+    description: Runs on the controller and reads the progress through connections to the nodes.
   bypass_host_loop:
     support: full
+    description: Runs once for all hosts of the play.
 """
 
 EXAMPLES = r"""
