@@ -302,7 +302,9 @@ def _umount(runner: Runner, path: str, *flags: str) -> None:
     rc, _out, err = runner.run_command(["timeout", "-k", "5", "60", "umount", *flags, path])
     if rc != 0:
         raise ClusterError(
-            "in_use", f"{path} cannot be unmounted: {err.strip()[:300]}.", f"End what uses it: `fuser -vm {path}`."
+            "in_use",
+            f"{path} cannot be unmounted: {err.strip()[:300].rstrip('.')}.",
+            f"End what uses it: `fuser -vm {path}`.",
         )
 
 

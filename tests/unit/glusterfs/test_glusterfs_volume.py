@@ -1,0 +1,283 @@
+# Copyright (c) 2026 The hpcai.gpu_cluster developers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Starting, repairing and removing a volume, against a pool of nodes that lives in memory and answers like gluster."""
+
+from __future__ import annotations
+
+import pathlib
+import typing as t
+
+import pytest
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _glusterfs_node as node
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._glusterfs import Wanted
+
+
+class Pool:
+    """gluster, as far as the keeper of a volume uses it."""
+
+    def __init__(self, *alive: str) -> None:
+        self.alive = set(alive)
+        self.peers: dict[str, bool] = {}
+        self.bricks: list[str] = []
+        self.options: dict[str, str] = {}
+        self.exists = self.started = False
+        self.stubborn: set[str] = set()
+        self.crashed: set[str] = set()
+        self.busy = 0
+        self.commands: list[str] = []
+
+    def run_command(self, args: list[str], **_kwargs: t.Any) -> tuple[int, str, str]:
+        words = args[args.index("--xml") + 1 :]
+        if (words[0] == "volume" and words[1] in ("info", "status", "list")) or words[:2] == ["pool", "list"]:
+            return 0, self._tell(words), ""
+        if self.busy:
+            self.busy -= 1
+            return 0, self._xml("", "Another transaction is in progress for scratch."), ""
+        self.commands.append(" ".join(words))
+        return 0, self._xml("", self._change(words)), ""
+
+    @staticmethod
+    def _xml(body: str, error: str = "") -> str:
+        code = "-1" if error else "0"
+        return f"<cliOutput><opRet>{code}</opRet><opErrstr>{error}</opErrstr>{body}</cliOutput>"
+
+    def _tell(self, words: list[str]) -> str:
+        if words[0] == "pool":
+            rows = "".join(
+                f"<peer><uuid>{p}</uuid><hostname>{p}</hostname><connected>{int(p in self.alive)}</connected>"
+                "<state>3</state></peer>"
+                for p in self.peers
+            )
+            return self._xml(
+                f"{rows}<peer><uuid>me</uuid><hostname>localhost</hostname><connected>1</connected></peer>"
+            )
+        if words[1] == "list":
+            return self._xml("<volume>scratch</volume>" if self.exists else "")
+        if not self.exists:
+            return self._xml("", "Volume does not exist")
+        if words[1] == "info":
+            bricks = "".join(f"<brick><name>{b}</name></brick>" for b in self.bricks)
+            options = "".join(f"<option><name>{k}</name><value>{v}</value></option>" for k, v in self.options.items())
+            state = "Started" if self.started else "Created"
+            return self._xml(
+                f"<volume><name>scratch</name><statusStr>{state}</statusStr><replicaCount>1</replicaCount>"
+                f"{bricks}{options}</volume>"
+            )
+        rows = ""
+        for brick in self.bricks:
+            host, path = brick.split(":")
+            if host in self.alive:
+                rows += f"<node><hostname>{host}</hostname><path>{path}</path><status>{int(brick not in self.crashed)}</status></node>"
+        return self._xml(rows)
+
+    def _change(self, words: list[str]) -> str:
+        verb = words[:2]
+        if verb == ["peer", "probe"]:
+            if words[2] not in self.alive:
+                return "Probe returned with Transport endpoint is not connected"
+            self.peers[words[2]] = True
+        elif verb == ["peer", "detach"]:
+            self.peers.pop(words[2], None)
+        elif words[1] == "create":
+            self.exists, self.bricks = True, [w for w in words[3:] if ":" in w]
+        elif words[1] == "start":
+            if words[-1] != "force" and self.started:
+                return "already started"
+            self.started, self.crashed = True, set(self.stubborn)
+        elif words[1] == "set":
+            self.options[words[3]] = words[4]
+        elif words[1] == "add-brick":
+            self.bricks += [w for w in words[3:] if ":" in w]
+        elif words[1] == "remove-brick":
+            self.bricks = [b for b in self.bricks if b not in words]
+        elif words[1] == "stop":
+            self.started = False
+        elif words[1] == "delete":
+            if self.started:
+                return "needs to be stopped"
+            self.exists = False
+        return ""
+
+
+def keeper(pool: Pool, *nodes: str, check: bool = False, timeout_s: float = 5, **parts: t.Any) -> node.VolumeKeeper:
+    wanted = Wanted("scratch", nodes, "/b", options={"network.ping-timeout": "10"}, **parts)
+    return node.VolumeKeeper(node.Gluster(pool, timeout_s), wanted, nodes[0], check=check)
+
+
+@pytest.fixture(autouse=True)
+def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(node, "_POLL_S", 0.01)
+    monkeypatch.setattr(node, "_BRICK_WAIT_S", 0.1)
+
+
+def started(*nodes: str) -> Pool:
+    pool = Pool(*nodes)
+    keeper(pool, *nodes).start()
+    pool.commands.clear()
+    return pool
+
+
+def test_a_volume_is_made_once() -> None:
+    pool = Pool("a", "b", "c")
+    planned = keeper(pool, "a", "b", "c", check=True).start()
+    assert pool.commands == []
+    assert keeper(pool, "a", "b", "c").start() == planned
+    assert pool.started
+    assert sorted(pool.peers) == ["b", "c"]
+    pool.commands.clear()
+    assert keeper(pool, "a", "b", "c").start() == []
+    assert pool.commands == []
+
+
+def test_every_volume_has_bricks_of_its_own() -> None:
+    first, second = started("a"), started("a")
+    assert first.bricks != second.bricks
+
+
+def test_a_node_that_does_not_answer_is_not_taken_in() -> None:
+    pool = Pool("a")
+    with pytest.raises(ClusterError, match="peer probe b"):
+        keeper(pool, "a", "b").start()
+    assert not pool.exists
+
+
+def test_a_busy_glusterd_is_asked_again() -> None:
+    pool = Pool("a", "b")
+    pool.busy = 3
+    keeper(pool, "a", "b").start()
+    assert pool.started
+
+
+def test_a_glusterd_that_stays_busy_is_given_up_on() -> None:
+    pool = Pool("a", "b")
+    pool.busy = 10**9
+    with pytest.raises(ClusterError) as caught:
+        keeper(pool, "a", "b", timeout_s=0.05).start()
+    assert caught.value.kind == "timeout"
+
+
+def test_a_crashed_brick_is_started_again() -> None:
+    pool = started("a", "b")
+    pool.crashed = {pool.bricks[1]}
+    assert keeper(pool, "a", "b", check=True).start() == ["restart the brick of b"]
+    assert keeper(pool, "a", "b").start() == ["restart the brick of b"]
+    assert pool.commands == ["volume start scratch force"]
+    assert keeper(pool, "a", "b").start() == []
+
+
+def test_a_dead_node_stops_the_run_by_name() -> None:
+    pool = started("a", "b", "c")
+    pool.alive.remove("c")
+    with pytest.raises(ClusterError, match="on c does not run") as caught:
+        keeper(pool, "a", "b", "c").start()
+    assert caught.value.kind == "brick_offline"
+    assert not any("remove-brick" in command for command in pool.commands)
+
+
+def test_forgetting_needs_consent() -> None:
+    pool = started("a", "b", "c")
+    pool.alive.remove("c")
+    with pytest.raises(ClusterError) as caught:
+        keeper(pool, "a", "b", forget=("c",)).start()
+    assert caught.value.kind == "consent_missing"
+    assert len(pool.bricks) == 3
+
+
+def test_a_lost_node_is_forgotten_once() -> None:
+    pool = started("a", "b", "c")
+    pool.alive.remove("c")
+    consent: dict[str, t.Any] = {"forget": ("c",), "allow_data_loss": True}
+    assert keeper(pool, "a", "b", **consent).start() == ["give up the brick of c", "forget c"]
+    assert len(pool.bricks) == 2
+    assert sorted(pool.peers) == ["b"]
+    assert keeper(pool, "a", "b", **consent).start() == []
+
+
+def test_a_node_made_anew_gets_an_empty_brick_and_is_not_forgotten_again() -> None:
+    pool = started("a", "b")
+    old = pool.bricks[1]
+    pool.stubborn = pool.crashed = {old}
+    consent: dict[str, t.Any] = {"forget": ("b",), "allow_data_loss": True}
+    done = keeper(pool, "a", "b", **consent).start()
+    assert done[:2] == ["give up the brick of b", "forget b"]
+    assert old not in pool.bricks
+    assert pool.bricks[1].startswith("b:/b/scratch-")
+    assert sorted(pool.peers) == ["b"]
+    pool.commands.clear()
+    assert keeper(pool, "a", "b", **consent).start() == []
+    assert pool.commands == []
+
+
+def test_a_new_node_joins() -> None:
+    pool = started("a", "b")
+    pool.alive.add("c")
+    done = keeper(pool, "a", "b", "c").start()
+    assert done == ["take c into the pool", "add a brick on c", "spread new files over the new bricks"]
+    assert keeper(pool, "a", "b", "c").start() == []
+
+
+def test_shrinking_is_left_to_a_person() -> None:
+    pool = started("a", "b")
+    with pytest.raises(ClusterError, match="not in glusterfs_nodes"):
+        keeper(pool, "a").start()
+    assert len(pool.bricks) == 2
+
+
+def test_stop_and_delete_happen_once() -> None:
+    pool = started("a", "b")
+    assert keeper(pool, "a", "b", check=True).delete()[-1] == "forget b"
+    assert pool.exists
+    assert keeper(pool, "a", "b").stop() == ["stop the volume"]
+    assert keeper(pool, "a", "b").stop() == []
+    assert keeper(pool, "a", "b").delete() == ["delete the volume", "forget b"]
+    assert keeper(pool, "a", "b").delete() == []
+    assert not pool.exists
+
+
+def brick(root: pathlib.Path, name: str, *files: str) -> pathlib.Path:
+    path = root / "bricks" / name
+    (path / ".glusterfs").mkdir(parents=True)
+    for file in files:
+        (path / file).write_text("x")
+    return path
+
+
+def test_only_bricks_of_the_volume_are_cleaned(tmp_path: pathlib.Path) -> None:
+    brick(tmp_path, "scratch-0a1b2c3d", "data")
+    for name in ("scratch-notatag", "other-0a1b2c3d", "my-scratch-0a1b2c3d", "scratch"):
+        brick(tmp_path, name)
+    bricks = str(tmp_path / "bricks")
+    assert node.brick_directories(bricks, "scratch") == [f"{bricks}/scratch-0a1b2c3d"]
+    mount_point = tmp_path / "mnt"
+    mount_point.mkdir()
+    planned = node.clean(bricks, "scratch", str(mount_point), check=True)
+    assert (tmp_path / "bricks" / "scratch-0a1b2c3d").exists()
+    assert node.clean(bricks, "scratch", str(mount_point), check=False) == planned
+    assert sorted(path.name for path in (tmp_path / "bricks").iterdir()) == [
+        "my-scratch-0a1b2c3d", "other-0a1b2c3d", "scratch", "scratch-notatag",
+    ]  # fmt: skip
+    assert not mount_point.exists()
+    assert node.clean(bricks, "scratch", str(mount_point), check=False) == []
+
+
+def test_gluster_s_own_files_are_no_data(tmp_path: pathlib.Path) -> None:
+    path = brick(tmp_path, "scratch-0a1b2c3d")
+    assert not node.holds_data(str(path))
+    (path / "directory").mkdir()
+    assert node.holds_data(str(path))
+
+
+def test_every_node_s_number_is_found_and_removed(tmp_path: pathlib.Path) -> None:
+    numbers = {name: node.write_nonce(str(tmp_path), name) for name in ("a", "b")}
+    assert node.collect_nonces(str(tmp_path), {**numbers, "c": "1"}) == ["c"]
+    assert list(tmp_path.iterdir()) == []
+    node.write_nonce(str(tmp_path), "a")
+    assert node.collect_nonces(str(tmp_path), numbers) == ["a", "b"]
+
+
+def test_a_volume_that_cannot_be_written_is_reported(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ClusterError, match="Nothing can be written"):
+        node.write_nonce(str(tmp_path / "file"), "a")
