@@ -2,7 +2,10 @@
 # Copyright (c) 2026 The hpcai.gpu_cluster developers
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Ansible inventory of the container lab: the machines that molecule/cluster/create.yml left in .cache/lab."""
+"""Ansible inventory of the container lab: the machines that molecule/cluster/create.yml left in .cache/lab.
+
+How to reach them is spelled out here and not in group_vars, because testinfra does not template what it reads.
+"""
 
 from __future__ import annotations
 
@@ -16,10 +19,18 @@ STATE = pathlib.Path(__file__).resolve().parents[2] / ".cache" / "lab" / "machin
 def inventory(lab: dict[str, dict[str, str]]) -> dict[str, object]:
     """The inventory of a lab that is up."""
     machines = lab["machines"]
+    connection = {
+        "ansible_user": "root",
+        "ansible_ssh_private_key_file": str(STATE.parent / "id_ed25519"),
+        "ansible_ssh_common_args": (
+            f'-o UserKnownHostsFile="{STATE.parent / "known_hosts"}" -o GlobalKnownHostsFile=/dev/null '
+            "-o StrictHostKeyChecking=yes -o IdentitiesOnly=yes"
+        ),
+    }
     return {
         "gpu_nodes": {"hosts": [name for name in machines if name != "blob"]},
         "blob_servers": {"hosts": [name for name in machines if name == "blob"]},
-        "_meta": {"hostvars": {name: {"ansible_host": address} for name, address in machines.items()}},
+        "_meta": {"hostvars": {name: {"ansible_host": address, **connection} for name, address in machines.items()}},
     }
 
 

@@ -191,7 +191,8 @@ def test_inventory_groups_the_machines() -> None:
     found = machines.inventory({"machines": {"blob": "10.0.0.10", "gpu-1": "10.0.0.11", "gpu-2": "10.0.0.12"}})
     assert found["gpu_nodes"] == {"hosts": ["gpu-1", "gpu-2"]}
     assert found["blob_servers"] == {"hosts": ["blob"]}
-    assert found["_meta"]["hostvars"]["gpu-2"] == {"ansible_host": "10.0.0.12"}
+    assert found["_meta"]["hostvars"]["gpu-2"]["ansible_host"] == "10.0.0.12"
+    assert "StrictHostKeyChecking=yes" in found["_meta"]["hostvars"]["gpu-2"]["ansible_ssh_common_args"]
 
 
 # summary.py
