@@ -1,0 +1,342 @@
+# Copyright (c) 2026 The hpcai.gpu_cluster developers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Finishing landed files: every way a gzip file can be wrong ends right, and nothing unproven gets a final name."""
+
+from __future__ import annotations
+
+import base64
+import errno
+import gzip
+import hashlib
+import os
+import pathlib
+import stat
+import threading
+import time
+import zlib
+
+import pytest
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _inflate
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._inflate import Finished, LandingItem
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+ENGINES = ("stdlib", "isal")
+NOISE = os.urandom(1 << 20)
+DATA = {
+    "empty": b"",
+    "byte": b"x",
+    "noise over several reads": NOISE * 3,
+    "zeros (a bomb in small)": bytes(40 << 20),
+    "exactly one output block": b"y" * (1 << 20),
+    "repeating": NOISE[:1000] * 9000,
+}
+
+
+def md5(data: bytes) -> str:
+    return base64.b64encode(hashlib.md5(data).digest()).decode()
+
+
+def members(data: bytes, count: int) -> bytes:
+    size = len(data) // count + 1
+    return b"".join(gzip.compress(data[part * size : (part + 1) * size], mtime=0) for part in range(count))
+
+
+def files_in(folder: pathlib.Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir()) if folder.exists() else []
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("padding", [0, 512, 3 << 20], ids=["bare", "padded", "padded much"])
+@pytest.mark.parametrize("count", [1, 2, 7])
+@pytest.mark.parametrize("name", DATA)
+def test_good_files(tmp_path: pathlib.Path, name: str, count: int, padding: int, engine: str) -> None:
+    data = DATA[name]
+    raw = members(data, count) + bytes(padding)
+    (tmp_path / "raw").write_bytes(raw)
+    result = _inflate.inflate_file(
+        str(tmp_path / "raw"), str(tmp_path / "out/x"), raw_size=len(raw), raw_md5=md5(raw), engine=engine
+    )
+    assert (tmp_path / "out/x").read_bytes() == data
+    assert (result.bytes, result.crc32, result.members) == (len(data), zlib.crc32(data), count)
+    assert result.raw_bytes == len(raw)
+    assert stat.S_IMODE((tmp_path / "out/x").stat().st_mode) == 0o644
+    assert files_in(tmp_path / "out") == ["x"]
+
+
+RAW = gzip.compress(NOISE[:5000] * 3, mtime=0)
+BAD = {
+    "empty": (b"", "not_gzip"),
+    "text": (b"hello, I am not compressed", "not_gzip"),
+    "half a magic": (b"\x1f", "not_gzip"),
+    "only zeros": (bytes(100), "not_gzip"),
+    "garbage after": (RAW + b"garbage", "corrupt"),
+    "garbage after padding": (RAW + bytes(20) + b"garbage", "corrupt"),
+    "second member cut": (RAW + RAW[:-1], "truncated"),
+    "second member one byte": (RAW + RAW[:1], "truncated"),
+    "no length": (RAW[:-4], "truncated"),
+    "wrong crc": (RAW[:-8] + bytes(4) + RAW[-4:], "corrupt"),
+    "wrong length": (RAW[:-4] + bytes(4), "corrupt"),
+    "unknown method": (RAW[:2] + b"\x07" + RAW[3:], "corrupt"),
+}
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("name", BAD)
+def test_bad_files(tmp_path: pathlib.Path, name: str, engine: str) -> None:
+    raw, kind = BAD[name]
+    (tmp_path / "raw").write_bytes(raw)
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out/x").write_bytes(b"what was there")
+    with pytest.raises(ClusterError) as caught:
+        _inflate.inflate_file(
+            str(tmp_path / "raw"), str(tmp_path / "out/x"), raw_size=len(raw), raw_md5=md5(raw), engine=engine
+        )
+    assert caught.value.kind == kind
+    assert (tmp_path / "out/x").read_bytes() == b"what was there"
+    assert files_in(tmp_path / "out") == ["x"]
+
+
+def verdict(folder: pathlib.Path, engine: str) -> str:
+    """Kind of the error, or '' for a good file."""
+    try:
+        _inflate.inflate_file(str(folder / "raw"), str(folder / "out/x"), engine=engine)
+    except ClusterError as exc:
+        return exc.kind
+    return ""
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_no_cut_and_no_flip_passes_as_something_else(tmp_path: pathlib.Path, engine: str) -> None:
+    data = NOISE[:3000]
+    raw = gzip.compress(data, mtime=0)
+    variants = [raw[:size] for size in range(0, len(raw), 31)]
+    variants += [
+        raw[: bit // 8] + bytes([raw[bit // 8] ^ 1 << bit % 8]) + raw[bit // 8 + 1 :]
+        for bit in range(0, len(raw) * 8, 37)
+    ]
+    harmless = 0
+    for variant in variants:
+        (tmp_path / "raw").write_bytes(variant)
+        kind = verdict(tmp_path, engine)
+        assert kind in ("", "not_gzip", "truncated", "corrupt")
+        if kind:
+            assert files_in(tmp_path / "out") == []
+        else:  # time stamp, flags and system in the header are not data
+            assert (tmp_path / "out/x").read_bytes() == data
+            (tmp_path / "out/x").unlink()
+            harmless += 1
+    assert harmless < 5
+
+
+@pytest.mark.parametrize("kind_of", ["md5", "size", "md5 of a damaged file"])
+def test_a_blob_that_was_replaced(tmp_path: pathlib.Path, kind_of: str) -> None:
+    raw = RAW if kind_of != "md5 of a damaged file" else RAW[:-20]
+    (tmp_path / "raw").write_bytes(raw)
+    with pytest.raises(ClusterError) as caught:
+        _inflate.inflate_file(
+            str(tmp_path / "raw"),
+            str(tmp_path / "out/x"),
+            raw_size=len(raw) + (kind_of == "size"),
+            raw_md5=md5(b"something else"),
+        )
+    assert caught.value.kind == "changed_at_source"
+    assert files_in(tmp_path / "out") == []
+
+
+def test_a_full_disk_leaves_nothing(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = os.write
+    written = []
+
+    def fill_up(handle: int, data: bytes) -> int:
+        written.append(len(data))
+        if len(written) > 1:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return real(handle, data)
+
+    (tmp_path / "raw").write_bytes(gzip.compress(NOISE * 3))
+    monkeypatch.setattr(os, "write", fill_up)
+    with pytest.raises(ClusterError) as caught:
+        _inflate.inflate_file(str(tmp_path / "raw"), str(tmp_path / "out/x"))
+    assert caught.value.kind == "disk_full"
+    assert files_in(tmp_path / "out") == []
+
+
+def test_short_writes_are_continued(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = os.write
+    monkeypatch.setattr(os, "write", lambda handle, data: real(handle, bytes(data[:70_001])))
+    (tmp_path / "raw").write_bytes(gzip.compress(NOISE))
+    _inflate.inflate_file(str(tmp_path / "raw"), str(tmp_path / "out/x"))
+    assert (tmp_path / "out/x").read_bytes() == NOISE
+
+
+def test_links_are_not_followed(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "secret").write_bytes(RAW)
+    (tmp_path / "raw").symlink_to(tmp_path / "secret")
+    with pytest.raises(ClusterError):
+        _inflate.inflate_file(str(tmp_path / "raw"), str(tmp_path / "x"))
+    (tmp_path / "raw").unlink()
+    (tmp_path / "raw").write_bytes(RAW)
+    (tmp_path / "x").symlink_to(tmp_path / "secret")
+    _inflate.inflate_file(str(tmp_path / "raw"), str(tmp_path / "x"))
+    assert not (tmp_path / "x").is_symlink()
+    assert (tmp_path / "secret").read_bytes() == RAW
+
+
+def test_memory_stays_bounded_whatever_a_file_expands_to(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes = []
+    real = os.write
+    monkeypatch.setattr(os, "write", lambda handle, data: sizes.append(len(data)) or real(handle, data))
+    (tmp_path / "raw").write_bytes(gzip.compress(bytes(50 << 20)))
+    for engine in ENGINES:
+        _inflate.inflate_file(str(tmp_path / "raw"), str(tmp_path / "x"), engine=engine)
+    assert max(sizes) <= 1 << 20
+
+
+def test_an_engine_without_trailer_checks_is_not_used() -> None:
+    class Trusting:
+        def __init__(self, wbits: int) -> None:
+            self._real = zlib.decompressobj(-15)
+
+        def decompress(self, data: bytes) -> bytes:
+            return self._real.decompress(data[10:])
+
+    assert not _inflate._checks_trailers(_inflate.Engine("trusting", Trusting, zlib.error))
+    for name in ENGINES:
+        engine = _inflate.find_engine(name)
+        assert engine.name == name
+        assert _inflate._checks_trailers(engine)
+
+
+def test_unknown_and_missing_engines(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ClusterError, match="engine `lz4` is unknown"):
+        _inflate.find_engine("lz4")
+
+    def fail(name: str) -> None:
+        raise ImportError(f"No module named {name!r}")
+
+    monkeypatch.setattr(_inflate.importlib, "import_module", fail)
+    _inflate._find_engine.cache_clear()
+    try:
+        assert _inflate.find_engine("auto").name == "stdlib"
+        with pytest.raises(ClusterError, match="isal cannot be used"):
+            _inflate.find_engine("isal")
+    finally:
+        _inflate._find_engine.cache_clear()
+
+
+@given(st.binary(max_size=200), st.binary(max_size=200))
+@settings(max_examples=200)
+def test_crc32_combine(first: bytes, second: bytes) -> None:
+    assert _inflate.crc32_combine(zlib.crc32(first), zlib.crc32(second), len(second)) == zlib.crc32(first + second)
+
+
+@pytest.mark.parametrize("other_filesystem", [False, True])
+def test_place_file(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, other_filesystem: bool) -> None:
+    if other_filesystem:
+        destination = pathlib.Path("/dev/shm") / f"place-{os.getpid()}-{tmp_path.name}"
+        assert tmp_path.stat().st_dev != pathlib.Path("/dev/shm").stat().st_dev, "needs two filesystems"
+    else:
+        destination = tmp_path / "out"
+    try:
+        (tmp_path / "raw").write_bytes(NOISE)
+        (tmp_path / "raw").chmod(0o600)
+        with pytest.raises(ClusterError) as caught:
+            _inflate.place_file(str(tmp_path / "raw"), str(destination / "x"), raw_md5=md5(b"other"))
+        assert caught.value.kind == "changed_at_source"
+        assert files_in(destination) == []
+        result = _inflate.place_file(
+            str(tmp_path / "raw"), str(destination / "x"), raw_size=len(NOISE), raw_md5=md5(NOISE)
+        )
+        assert (result.bytes, result.crc32, result.members) == (len(NOISE), zlib.crc32(NOISE), 0)
+        assert (destination / "x").read_bytes() == NOISE
+        assert stat.S_IMODE((destination / "x").stat().st_mode) == 0o644
+        assert not (tmp_path / "raw").exists()
+        assert files_in(destination) == ["x"]
+    finally:
+        if other_filesystem:
+            for path in destination.glob("*"):
+                path.unlink()
+            destination.rmdir()
+
+
+def landing_items(root: pathlib.Path, names: list[str]) -> list[LandingItem]:
+    return [
+        LandingItem(name, str(root / "landing" / name), str(root / "out" / name.removesuffix(".gz")), decompress=None)
+        for name in names
+    ]
+
+
+def test_drain_finishes_files_while_others_are_still_landing(tmp_path: pathlib.Path) -> None:
+    names = [f"d{number % 3}/f{number}.gz" for number in range(30)] + ["plain.txt"]
+    arrived = threading.Event()
+    done = threading.Event()
+    seen: list[str] = []
+
+    def deliver() -> None:
+        for number, name in enumerate(names):
+            path = tmp_path / "landing" / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            temporary = path.parent / f".azDownload-job-{path.name}"
+            temporary.write_bytes(gzip.compress(name.encode()) if name.endswith(".gz") else b"plain")
+            if number == 10:  # only goes on once something has been finished
+                assert arrived.wait(10)
+            temporary.rename(path)
+        done.set()
+
+    thread = threading.Thread(target=deliver)
+    thread.start()
+    for finished in _inflate.drain(landing_items(tmp_path, names), copier_done=done.is_set, poll_s=0.01):
+        assert finished.error is None
+        seen.append(finished.name)
+        arrived.set()
+    thread.join()
+    assert sorted(seen) == sorted(names)
+    assert (tmp_path / "out/d1/f1").read_bytes() == b"d1/f1.gz"
+    assert (tmp_path / "out/plain.txt").read_bytes() == b"plain"
+    assert [path for path in (tmp_path / "landing").rglob("*") if path.is_file()] == []
+
+
+def test_drain_reports_what_failed_and_what_never_came(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "landing").mkdir()
+    (tmp_path / "landing/good.gz").write_bytes(gzip.compress(b"good"))
+    (tmp_path / "landing/bad.gz").write_bytes(b"bad")
+    (tmp_path / "landing/.azDownload-1-late.gz").write_bytes(gzip.compress(b"half"))
+    items = landing_items(tmp_path, ["good.gz", "bad.gz", "late.gz", "sub/never.gz"])
+    items[1] = LandingItem("bad.gz", items[1].raw_path, items[1].final_path, decompress=True)
+    results = {finished.name: finished for finished in _inflate.drain(items, copier_done=lambda: True)}
+    kinds = {name: finished.error.kind if finished.error else None for name, finished in results.items()}
+    assert kinds == {"good.gz": None, "bad.gz": "not_gzip", "late.gz": "partial", "sub/never.gz": "partial"}
+    assert files_in(tmp_path / "out") == ["good"]
+
+
+def test_drain_can_be_stopped(tmp_path: pathlib.Path) -> None:
+    started = time.monotonic()
+    results: list[Finished] = list(
+        _inflate.drain(landing_items(tmp_path, ["a.gz"]), copier_done=lambda: False, should_stop=lambda: True)
+    )
+    assert results == []
+    assert time.monotonic() - started < 5
+
+
+def test_drain_looks_at_directories_not_at_files(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = [f"f{number:05d}" for number in range(5000)]
+    (tmp_path / "landing").mkdir()
+    looks = []
+    real = os.listdir
+    monkeypatch.setattr(os, "listdir", lambda path: looks.append(path) or real(path))
+    results = _inflate.drain(landing_items(tmp_path, names), copier_done=lambda: len(looks) >= 3, poll_s=0)
+    assert len([finished for finished in results if finished.error]) == 5000
+    assert len(looks) <= 5
+
+
+def test_sweep_parts_takes_old_parts_only(tmp_path: pathlib.Path) -> None:
+    for name in ("keep.part", ".old.n1-1-0.part", ".new.n1-1-0.part"):
+        (tmp_path / name).write_bytes(b"")
+    os.utime(tmp_path / ".old.n1-1-0.part", (1, 1))
+    assert _inflate.sweep_parts(str(tmp_path), older_than_s=60) == 1
+    assert files_in(tmp_path) == [".new.n1-1-0.part", "keep.part"]
