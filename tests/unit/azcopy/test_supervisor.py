@@ -1,0 +1,210 @@
+# Copyright (c) 2026 The hpcai.gpu_cluster developers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The supervisor with small stand-in programs: what it does when AzCopy misbehaves in ways a server cannot cause."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import socket
+import subprocess
+import sys
+import textwrap
+import time
+
+import pytest
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _azcopy, _azcopy_probe
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy import CopyRequest, run_copy, sweep_leftovers
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._storage import parse_blob_url
+
+SECRET = "s3cretSignature"
+
+
+def stand_in(folder: pathlib.Path, body: str) -> str:
+    """An executable that answers --version like AzCopy and then runs ``body``."""
+    path = folder / "azcopy"
+    head = f"#!{sys.executable}\nimport json, os, signal, sys, time\n"
+    version = "if sys.argv[1:] == ['--version']:\n    print('azcopy version 10.32.2')\n    sys.exit()\n"
+    say = (
+        "def say(kind, content):\n"
+        "    print(json.dumps({'MessageType': kind, 'MessageContent': content}), flush=True)\n"
+        "def end(**more):\n"
+        "    say('EndOfJob', json.dumps({'JobStatus': 'Completed', 'TotalTransfers': '1', 'TransfersCompleted': '1', **more}))\n"
+    )
+    path.write_text(head + version + say + textwrap.dedent(body), encoding="utf-8")
+    path.chmod(0o755)
+    return str(path)
+
+
+def request(azcopy: str, folder: pathlib.Path) -> CopyRequest:
+    return CopyRequest(azcopy, "http://127.0.0.1:9/acc/data", str(folder / "out"), sas=f"sv=1&sig={SECRET}")
+
+
+def test_stdin_stays_open_and_is_no_terminal(tmp_path: pathlib.Path) -> None:
+    azcopy = stand_in(
+        tmp_path,
+        """
+        import select
+        readable = select.select([0], [], [], 1.0)[0]
+        say('Info', 'at end of file' if readable else 'open')
+        end(TransfersCompleted='0' if readable else '1')
+        """,
+    )
+    outcome = run_copy(request(azcopy, tmp_path), preflight=False)
+    assert outcome.error is None
+    assert outcome.completed == 1
+
+
+@pytest.mark.parametrize("how", ["stall", "timeout", "stop"])
+def test_a_program_that_ignores_sigterm_is_killed_with_its_children(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    monkeypatch.setattr(_azcopy, "TERM_GRACE_S", 0.5)
+    azcopy = stand_in(
+        tmp_path,
+        f"""
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        child = os.fork()
+        if child:
+            open({str(tmp_path / "pids")!r}, 'w').write(f'{{os.getpid()}} {{child}}')
+        while True:
+            time.sleep(0.2)
+        """,
+    )
+    started = time.monotonic()
+    outcome = run_copy(
+        request(azcopy, tmp_path),
+        preflight=False,
+        stall_timeout_s=2 if how == "stall" else 0,
+        timeout_s=2 if how == "timeout" else 0,
+        should_stop=(lambda: time.monotonic() - started > 2) if how == "stop" else None,
+    )
+    assert time.monotonic() - started < 10
+    assert outcome.error is not None
+    # The endpoint of this test is dead, which is the better explanation of a stall.
+    assert outcome.error.kind == {"stall": "unreachable", "timeout": "unreachable", "stop": "cancelled"}[how]
+    for pid in map(int, (tmp_path / "pids").read_text().split()):
+        assert (
+            not pathlib.Path(f"/proc/{pid}/cmdline").exists() or not pathlib.Path(f"/proc/{pid}/cmdline").read_bytes()
+        )
+
+
+def test_leftovers_of_a_killed_job_are_swept_and_those_of_others_stay(tmp_path: pathlib.Path) -> None:
+    out = tmp_path / "out" / "sub"
+    out.mkdir(parents=True)
+    (out / ".azDownload-other-x").write_bytes(b"")
+    azcopy = stand_in(
+        tmp_path,
+        f"""
+        say('Init', json.dumps({{'JobID': 'mine', 'LogFileLocation': ''}}))
+        open({str(out / ".azDownload-mine-x")!r}, 'w').close()
+        os.kill(os.getpid(), signal.SIGKILL)
+        """,
+    )
+    outcome = run_copy(request(azcopy, tmp_path), preflight=False)
+    assert outcome.error is not None
+    assert outcome.error.kind == "partial"
+    assert "signal 9" in outcome.error.message
+    assert [path.name for path in out.iterdir()] == [".azDownload-other-x"]
+    assert sweep_leftovers(str(tmp_path / "out")) == 1
+
+
+def test_a_plan_left_by_a_killed_run_of_ours_betrays_its_leftovers(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "plan").mkdir()
+    (tmp_path / "plan" / "dead--00000.steV20").write_bytes(b"")
+    (tmp_path / "out" / ".azDownload-dead-x").write_bytes(b"")
+    azcopy = stand_in(tmp_path, "end()")
+    copying = request(azcopy, tmp_path)
+    outcome = run_copy(
+        CopyRequest(copying.azcopy, copying.source, copying.destination, copying.sas, plan_dir=str(tmp_path / "plan")),
+        preflight=False,
+    )
+    assert outcome.error is None
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+def test_azcopy_dies_with_its_supervisor(tmp_path: pathlib.Path) -> None:
+    azcopy = stand_in(tmp_path, f"open({str(tmp_path / 'pid')!r}, 'w').write(str(os.getpid()))\ntime.sleep(60)")
+    script = (
+        "from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy import *\n"
+        f"run_copy(CopyRequest({azcopy!r}, 'http://127.0.0.1:9/acc/data', {str(tmp_path / 'out')!r}), preflight=False)"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    supervisor = subprocess.Popen([sys.executable, "-c", script], env=environment)
+    deadline = time.monotonic() + 20
+    while not ((tmp_path / "pid").exists() and (tmp_path / "pid").read_text()) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    supervisor.kill()
+    supervisor.wait()
+    stat = pathlib.Path("/proc") / (tmp_path / "pid").read_text() / "stat"
+    while stat.exists() and ") Z " not in stat.read_text() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not stat.exists() or ") Z " in stat.read_text()
+
+
+def test_no_secret_in_anything_that_comes_back(tmp_path: pathlib.Path) -> None:
+    azcopy = stand_in(tmp_path, "say('Error', 'RESPONSE 403 ' + ' '.join(sys.argv))\nprint(sys.argv)\nsys.exit(1)")
+    outcome = run_copy(request(azcopy, tmp_path), preflight=False)
+    assert outcome.error is not None
+    assert outcome.log_tail
+    assert SECRET not in repr(outcome) + str(outcome.error) + str(outcome.error.as_result()) + str(outcome.log_tail)
+
+
+@pytest.mark.parametrize(
+    ("content", "mode", "kind", "words"),
+    [
+        (None, 0, "azcopy_missing", "is not at"),
+        ("#!/bin/sh\necho azcopy version 10.32.2\n", 0o644, "azcopy_unsuitable", "not executable"),
+        ("\x7fELF\x02\x01\x01 not a program", 0o755, "azcopy_unsuitable", "not a program for this machine"),
+        ("#!/no/such/loader\n", 0o755, "azcopy_unsuitable", "loader"),
+        (
+            "#!/bin/sh\necho 'azcopy: error while loading shared libraries: libsecret-1.so.0: cannot open' >&2\nexit 127\n",
+            0o755,
+            "azcopy_unsuitable",
+            "libsecret-1-0",
+        ),
+        ("#!/bin/sh\necho azcopy version 10.10.0\n", 0o755, "azcopy_unsuitable", "too old"),
+        ("#!/bin/sh\necho hello\n", 0o755, "azcopy_unsuitable", "hello"),
+    ],
+)
+def test_probe_names_what_is_wrong(
+    tmp_path: pathlib.Path, content: str | None, mode: int, kind: str, words: str
+) -> None:
+    if content is not None:
+        (tmp_path / "azcopy").write_bytes(content.encode("latin-1"))
+        (tmp_path / "azcopy").chmod(mode)
+    with pytest.raises(ClusterError, match=words) as caught:
+        _azcopy_probe.probe(str(tmp_path / "azcopy"))
+    assert caught.value.kind == kind
+
+
+def test_probe_warns_of_untested_versions_and_runs_once(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "azcopy").write_text(f"#!/bin/sh\necho x >> {tmp_path}/runs\necho azcopy version 10.33.1-beta\n")
+    (tmp_path / "azcopy").chmod(0o755)
+    for _ in range(3):
+        probed = _azcopy_probe.probe(str(tmp_path / "azcopy"))
+    assert (probed.version, len(probed.warnings)) == ("10.33.1-beta", 1)
+    assert (tmp_path / "runs").read_text() == "x\n"
+
+
+def test_a_silent_or_dead_endpoint_is_found_in_seconds() -> None:
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        port = silent.getsockname()[1]
+        started = time.monotonic()
+        with pytest.raises(ClusterError, match="timeout") as caught:
+            _azcopy_probe.check_reachable(parse_blob_url(f"http://127.0.0.1:{port}/acc/data"), timeout_s=1)
+        assert caught.value.kind == "unreachable"
+    with pytest.raises(ClusterError, match="refused"):
+        _azcopy_probe.check_reachable(parse_blob_url(f"http://127.0.0.1:{port}/acc/data"), timeout_s=1)
+    assert time.monotonic() - started < 5
+
+
+def test_behind_a_proxy_nothing_is_guessed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("http_proxy", "http://proxy.invalid:3128")
+    monkeypatch.delenv("no_proxy", raising=False)
+    _azcopy_probe.check_reachable(parse_blob_url("http://203.0.113.1:10000/acc/data"), timeout_s=1)
