@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import errno
+import glob
 import os
 import secrets
 import shutil
@@ -318,31 +319,56 @@ def unmount(runner: Runner, volume: str, path: str, *, check: bool) -> list[str]
     return [f"unmount {path}"]
 
 
-def write_nonce(path: str, node: str, patience_s: float = 0.0) -> str:
-    """Write a number of our own onto the volume, for another node to find; returns it.
+def disconnected(path: str, volume: str) -> list[str]:
+    """The nodes whose bricks this mount is not connected to, as the client itself says.
 
-    ``patience_s``: the node that leads may be repairing the volume at this very moment.
+    A brick that is online again is not yet one that every client talks to: until then its files are missing here.
     """
+    nodes = []
+    for client in glob.glob(f"{glob.escape(path)}/.meta/graphs/active/{volume}-client-*"):
+        try:
+            with open(f"{client}/private", encoding="utf-8") as handle:
+                connected = "connected = 1" in handle.read().splitlines()
+            with open(f"{client}/options/remote-host", encoding="utf-8") as handle:
+                node = handle.read().strip()
+        except OSError:
+            # The client took up another set of bricks while we looked.
+            connected, node = False, os.path.basename(client)
+        if not connected:
+            nodes.append(node)
+    return sorted(nodes)
+
+
+def wait_connected(path: str, volume: str, patience_s: float) -> None:
+    """Wait until this mount talks to every brick: the node that leads may be repairing the volume at this very moment."""
+    until = time.monotonic() + patience_s
+    missing = disconnected(path, volume)
+    while missing and time.monotonic() < until:
+        time.sleep(_POLL_S)
+        missing = disconnected(path, volume)
+    if missing:
+        raise ClusterError(
+            "not_connected",
+            f"The mount at {path} on {os.uname().nodename} is not connected to the brick of {', '.join(missing)}.",
+            "Check that the brick runs (entry point status) and that this node reaches that one.",
+        )
+
+
+def write_nonce(path: str, node: str) -> str:
+    """Write a number of our own onto the volume, for another node to find; returns it."""
     nonce = secrets.token_hex(8)
     directory = os.path.join(path, _PROOF)
-    until = time.monotonic() + patience_s
-    while True:
-        try:
-            os.makedirs(directory, mode=0o700, exist_ok=True)
-            with open(os.path.join(directory, node), "w", encoding="utf-8") as handle:
-                handle.write(nonce)
-                handle.flush()
-                os.fsync(handle.fileno())
-        except OSError as exc:
-            if time.monotonic() >= until:
-                raise ClusterError(
-                    "not_writable",
-                    f"Nothing can be written to {path}: {exc.strerror}.",
-                    "Check its free space and its bricks.",
-                ) from exc
-            time.sleep(_POLL_S)
-        else:
-            return nonce
+    try:
+        os.makedirs(directory, mode=0o700, exist_ok=True)
+        with open(os.path.join(directory, node), "w", encoding="utf-8") as handle:
+            handle.write(nonce)
+            handle.flush()
+            os.fsync(handle.fileno())
+    except OSError as exc:
+        raise ClusterError(
+            "not_writable", f"Nothing can be written to {path}: {exc.strerror}.", "Check its free space and its bricks."
+        ) from exc
+    return nonce
 
 
 def collect_nonces(path: str, nonces: t.Mapping[str, str]) -> list[str]:
@@ -398,10 +424,12 @@ __all__ = [
     "clean",
     "collect_nonces",
     "current_mount",
+    "disconnected",
     "holds_data",
     "is_stale",
     "mount",
     "set_mode",
     "unmount",
+    "wait_connected",
     "write_nonce",
 ]

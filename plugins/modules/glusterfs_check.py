@@ -121,9 +121,12 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._glusterfs_node 
     current_mount,
     holds_data,
     is_stale,
+    wait_connected,
     write_nonce,
 )
 
+# A client that lost a brick for a moment takes about two seconds to find it again.
+_PATIENCE_S = 5.0
 _START = "Run the role glusterfs (entry point main) on all nodes."
 
 
@@ -182,6 +185,7 @@ def check_volume(module: AnsibleModule) -> dict[str, t.Any]:
         return collect(gluster, params, check=check)
     if step == "write":
         check_mount(params["volume"], params["mount_point"])
+        wait_connected(params["mount_point"], params["volume"], _PATIENCE_S)
         return {} if check else {"nonce": write_nonce(params["mount_point"], params["node"])}
     full = [path for path in brick_directories(params["brick_directory"], params["volume"]) if holds_data(path)]
     if full and not params["allow_data_loss"]:

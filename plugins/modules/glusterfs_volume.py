@@ -147,11 +147,12 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._glusterfs_node 
     mount,
     set_mode,
     unmount,
+    wait_connected,
     write_nonce,
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state import check_mode
 
-# How long a node waits for the one that leads to repair what keeps it from writing.
+# How long a node waits for bricks that are being started.
 _REPAIR_S = 30.0
 
 
@@ -198,7 +199,8 @@ def start(module: AnsibleModule, gluster: Gluster) -> dict[str, t.Any]:
     made = [] if check else brick_directories(wanted.bricks, wanted.name)
     result: dict[str, t.Any] = {"done": done, "leftovers": [path for path in made if path not in used]}
     if params["prove"] and not check:
-        result["nonce"] = write_nonce(params["mount_point"], params["node"], _REPAIR_S)
+        wait_connected(params["mount_point"], wanted.name, _REPAIR_S)
+        result["nonce"] = write_nonce(params["mount_point"], params["node"])
     return result
 
 

@@ -277,6 +277,28 @@ def test_every_node_s_number_is_found_and_removed(tmp_path: pathlib.Path) -> Non
     assert node.collect_nonces(str(tmp_path), numbers) == ["a", "b"]
 
 
+def client(root: pathlib.Path, number: int, host: str, connected: int) -> pathlib.Path:
+    path = root / ".meta" / "graphs" / "active" / f"scratch-client-{number}"
+    (path / "options").mkdir(parents=True, exist_ok=True)
+    # As GlusterFS 10.3 writes it.
+    text = f"[xlator.protocol.client.scratch-client-{number}.priv]\nconnected = {connected}\ntotal_bytes_read = 4036\n"
+    (path / "private").write_text(text)
+    (path / "options" / "remote-host").write_text(f"{host}\n")
+    return path
+
+
+def test_bricks_that_a_mount_does_not_talk_to_are_named(tmp_path: pathlib.Path) -> None:
+    client(tmp_path, 0, "a", 1)
+    node.wait_connected(str(tmp_path), "scratch", 0)
+    client(tmp_path, 1, "b", 0)
+    assert node.disconnected(str(tmp_path), "scratch") == ["b"]
+    assert node.disconnected(str(tmp_path), "other") == []
+    with pytest.raises(ClusterError, match="brick of b"):
+        node.wait_connected(str(tmp_path), "scratch", 0)
+    (client(tmp_path, 1, "b", 1) / "private").unlink()
+    assert node.disconnected(str(tmp_path), "scratch") == ["scratch-client-1"]
+
+
 def test_a_volume_that_cannot_be_written_is_reported(tmp_path: pathlib.Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ClusterError, match="Nothing can be written"):
