@@ -52,7 +52,10 @@ def main() -> int:
                 continue
             pair = []
             for side in ("raw", "ours"):
-                with tempfile.TemporaryDirectory(prefix="s9-") as root, Stage(fault, server, pathlib.Path(root)) as stage:
+                with (
+                    tempfile.TemporaryDirectory(prefix="s9-") as root,
+                    Stage(fault, server, pathlib.Path(root)) as stage,
+                ):
                     pair.append(play_raw(stage, options.raw_cap) if side == "raw" else play_ours(stage))
             raw, ours = pair
             endings.append((raw, ours))
