@@ -264,6 +264,8 @@ def main() -> None:
         result = apply_state(module)
     except ClusterError as exc:
         module.fail_json(**exc.as_result())
+    if result.get("leftovers"):
+        module.warn(f"Left over from earlier volumes, and taking up space: {', '.join(result['leftovers'])}.")
     after = "".join(f"{line}\n" for line in result["done"])
     module.exit_json(changed=bool(result["done"]), diff={"before": "", "after": after}, **result)
 
