@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import calendar
 import dataclasses
+import functools
 import ipaddress
 import json
 import re
@@ -168,12 +169,15 @@ def with_address(url: BlobUrl) -> BlobUrl:
 
 def redact(text: str, *secrets: str | None) -> str:
     """Remove every spelling of the secrets, and the signature of any SAS at all, from ``text``."""
-    forms: set[str] = set()
-    for secret in secrets:
-        forms.update(spellings(secret or ""))
-    for form in sorted(forms, key=len, reverse=True):
+    for form in _forms(secrets):
         text = text.replace(form, HIDDEN)
     return _SIGNATURE.sub(rf"\1{HIDDEN}", text)
+
+
+@functools.lru_cache(maxsize=16)  # every line that AzCopy prints is cleaned of the same few secrets
+def _forms(secrets: tuple[str | None, ...]) -> tuple[str, ...]:
+    """Every spelling of the secrets, longest first."""
+    return tuple(sorted({form for secret in secrets for form in spellings(secret or "")}, key=len, reverse=True))
 
 
 def spellings(secret: str) -> t.Iterator[str]:
