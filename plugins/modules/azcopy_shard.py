@@ -30,7 +30,7 @@ attributes:
     support: full
     description: The same options give the same shares.
 author:
-  - The hpcai.gpu_cluster developers
+  - The hpcai.gpu_cluster developers (@hpcai)
 options:
   world_size:
     description: Number of ranks that share the files. It may be larger than the number of files.
