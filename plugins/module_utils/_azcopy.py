@@ -167,10 +167,10 @@ def _check_local(request: CopyRequest) -> None:
 def _prepare(request: CopyRequest, scratch: str) -> CopyRequest:
     """Give the request its directories and an address that AzCopy understands."""
     resolved = str(with_address(request.remote))
-    side = {"source" if request.is_download else "destination": resolved}
     prepared = dataclasses.replace(
         request,
-        **side,
+        source=resolved if request.is_download else request.source,
+        destination=request.destination if request.is_download else resolved,
         sas=request.token,
         log_dir=request.log_dir or os.path.join(scratch, "log"),
         plan_dir=request.plan_dir or os.path.join(scratch, "plan"),
