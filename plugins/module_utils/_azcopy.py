@@ -227,16 +227,16 @@ class _Job:
             start_new_session=True,
             preexec_fn=_die_with_parent,  # one prctl call on a library that is already loaded
         )
-        assert self.process.stdout is not None
-        os.set_blocking(self.process.stdout.fileno(), False)
+        self._output = t.cast("t.IO[bytes]", self.process.stdout)
+        self._input = t.cast("t.IO[bytes]", self.process.stdin)
+        os.set_blocking(self._output.fileno(), False)
         self.last_signature: tuple[t.Any, ...] = ()
         self.last_progress = time.monotonic()
 
     def read(self) -> bool:
         """Take what the process has written; False at its end."""
-        assert self.process.stdout is not None
         try:
-            data = os.read(self.process.stdout.fileno(), 1 << 18)
+            data = os.read(self._output.fileno(), 1 << 18)
         except BlockingIOError:
             return True
         if not data:
@@ -255,10 +255,9 @@ class _Job:
     def _answer_yes(self) -> None:
         """AzCopy asks whether it may really stop while it scans."""
         self.state.asked = False
-        assert self.process.stdin is not None
         with contextlib.suppress(OSError):
-            self.process.stdin.write(b"y\n")
-            self.process.stdin.flush()
+            self._input.write(b"y\n")
+            self._input.flush()
 
     def signal(self, number: int) -> None:
         with contextlib.suppress(ProcessLookupError):

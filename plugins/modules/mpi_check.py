@@ -90,11 +90,6 @@ problems:
   elements: str
 """
 
-import contextlib
-import os
-import pwd
-import signal
-import subprocess
 import time
 import typing as t
 
@@ -106,35 +101,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._mpi_check impor
     launch_failure,
     parse_ranks,
 )
-
-# mpirun ends a job that takes too long by itself, on all nodes; this is how much longer it is waited for.
-_GRACE_S = 10
-
-
-def run_job(argv: list[str], user: str, timeout_s: int) -> tuple[int, str, str]:
-    """Run the launcher in a process group of its own, and leave nothing of it behind."""
-    me = pwd.getpwuid(os.geteuid()).pw_name
-    environment = {**os.environ, "LC_ALL": "C.UTF-8"}
-    if (user or me) == "root":
-        environment |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
-    command = argv if user in ("", me) else ["runuser", "-u", user, "--", *argv]
-    process = subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace",
-        cwd="/", env=environment, start_new_session=True,
-    )  # fmt: skip
-    try:
-        stdout, stderr = process.communicate(timeout=timeout_s + _GRACE_S)
-    except subprocess.TimeoutExpired:
-        for number in (signal.SIGTERM, signal.SIGKILL):
-            with contextlib.suppress(ProcessLookupError, subprocess.TimeoutExpired):
-                os.killpg(process.pid, number)
-                process.wait(_GRACE_S)
-        raise ClusterError(
-            "timeout",
-            f"The job did not end within {timeout_s} s and was killed.",
-            "Check that the nodes reach each other on the network that MPI uses, or raise the time limit.",
-        ) from None
-    return process.returncode, stdout, stderr
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._mpi_launch import run_job
 
 
 def check(params: dict[str, t.Any]) -> dict[str, t.Any]:
