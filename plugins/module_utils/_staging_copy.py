@@ -16,10 +16,15 @@ import urllib.parse
 from dataclasses import dataclass, field, replace
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy import CopyOutcome, run_copies
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy_argv import CopyRequest
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy_argv import CopyRequest, suggest_processes
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob_probe import explain_absence
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._inflate import Finished, LandingItem, drain
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._inflate import (
+    Finished,
+    LandingItem,
+    available_cpus,
+    drain,
+)
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._manifest import Blob, final_name, is_gzip
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_run import BatchInfo, Run
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_state import (
@@ -36,8 +41,6 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._storage import 
 _FILE_KINDS = frozenset({"changed_at_source", "corrupt", "not_gzip", "truncated"})
 # Whoever takes this batch over copies again what has no receipt yet.
 _RECEIPTS_EVERY_S = 1.0
-# One AzCopy process looks up listed names one after the other; more than one pays off from about this many names on.
-_NAMES_PER_PROCESS = 50
 
 
 @dataclass(frozen=True)
@@ -52,7 +55,7 @@ class CopySettings:
     processes: int = 8
     threads: int = 0
     decompress_engine: str = "collection"
-    stall_timeout_s: float = 60.0
+    stall_timeout_s: float = 45.0
     log_dir: str = ""
     identity: str = "none"
     identity_client_id: str = ""
@@ -151,7 +154,7 @@ class BatchCopier:
                 # Sources of one batch share the node's bandwidth by their bytes.
                 cap_mbps=settings.cap_mbps * size_of[source] / total,
                 concurrency=settings.concurrency,
-                processes=max(1, min(settings.processes, len(names) // _NAMES_PER_PROCESS)),
+                processes=min(settings.processes, suggest_processes(len(names), available_cpus())),
                 log_dir=settings.log_dir,
                 plan_dir=os.path.join(settings.log_dir, "plans"),
                 identity="none" if settings.sas[source] else settings.identity,

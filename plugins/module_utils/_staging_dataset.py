@@ -20,7 +20,11 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_report 
     verdict,
     worth_trying_again,
 )
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_run import current_run_id, read_run
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_run import (
+    current_run_id,
+    planned_names,
+    read_run,
+)
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_state import (
     Inventory,
     Receipt,
@@ -99,6 +103,12 @@ class Dataset:
         inventory = inspect_destination(
             blobs, self.destination, self.receipts(), decompress=self.decompress, content=content, threads=threads
         )
+        if inventory.foreign:
+            # A worker that was killed may have renamed files whose receipts it could not write any more.
+            ours = planned_names(self.destination)
+            names = {index: final_name(blobs[index], self.decompress) for index in inventory.foreign}
+            inventory.altered += [index for index in inventory.foreign if names[index] in ours]
+            inventory.foreign = [index for index in inventory.foreign if names[index] not in ours]
         return blobs, inventory
 
     def verify(self, *, content: bool, part: tuple[int, int], threads: int) -> dict[str, t.Any]:
@@ -118,6 +128,14 @@ class Dataset:
     def _explained(result: dict[str, t.Any], report: t.Mapping[str, t.Any] | None) -> dict[str, t.Any]:
         why = causes(report) if result["verdict"] != "ok" else []
         return {**result, "causes": why, "again": worth_trying_again(result, why)}
+
+    def unreported(self) -> bool:
+        """Whether staging.json is missing, or is about another manifest or an earlier run than the last one."""
+        report = read_report(self.destination)
+        if report is None or report["manifest_digest"] != self.manifest.digest or report["verdict"] != "ok":
+            return True
+        run_id = current_run_id(self.destination)
+        return run_id is not None and all(known["run"] != run_id for known in report["rounds"])
 
     def write_report(self, result: dict[str, t.Any]) -> dict[str, t.Any]:
         """Write staging.json and pack the receipts into one file. Returns the result with what the report knows."""

@@ -82,10 +82,15 @@ def prepare(params: t.Mapping[str, t.Any], *, write: bool) -> dict[str, t.Any]:
     if write and inventory.adopted:
         dataset.save()
         dataset.adopt(inventory.adopted)
+    # Workers of a run that was interrupted may have finished it, with nobody left to say so.
+    unreported = not to_copy and dataset.unreported()
+    if write and unreported:
+        dataset.save()
+        dataset.write_report(dataset.verify(content=False, part=(0, 1), threads=params["threads"]))
     total = len(blobs)
     return {
         **_facts(manifest, indexes, inventory),
-        "changed": bool(to_copy),
+        "changed": bool(to_copy) or unreported,
         "run": run.id if to_copy else "",
         "missing_files": len(to_copy),
         "missing_bytes": missing_bytes,

@@ -12,6 +12,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -21,7 +22,7 @@ import uuid
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._manifest import Blob
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._manifest import Blob, final_name
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_state import StatePaths, read_json, write_json
 
 PROGRESS_DIR = "progress"
@@ -112,6 +113,18 @@ def read_run(destination: str, run_id: str) -> Run | None:
     return Run(**document)
 
 
+def planned_names(destination: str) -> set[str]:
+    """Final names that the kept runs were to write. A plan takes in a foreign file only with consent."""
+    names: set[str] = set()
+    with contextlib.suppress(FileNotFoundError):
+        for entry in os.scandir(StatePaths(destination).runs):
+            run = read_run(destination, entry.name)
+            if run is not None:
+                for batch in run.batches:
+                    names.update(final_name(blob, run.decompress) for blob in run.batch_blobs(batch.id))
+    return names
+
+
 def current_run_id(destination: str) -> str | None:
     document = read_json(StatePaths(destination).current)
     return document["run"] if isinstance(document, dict) else None
@@ -158,6 +171,7 @@ __all__ = [
     "Run",
     "current_run_id",
     "new_run_id",
+    "planned_names",
     "read_progress",
     "read_run",
     "write_run",

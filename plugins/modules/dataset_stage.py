@@ -91,7 +91,7 @@ options:
   stall_timeout_s:
     description: Seconds without progress after which a copy is stopped and its batch given back.
     type: float
-    default: 60
+    default: 45
   timeout_s:
     description: Seconds after which this rank stops, whatever is left.
     type: float
@@ -202,7 +202,7 @@ def argument_spec() -> dict[str, t.Any]:
         "landing_path": {"type": "path"},
         "log_path": {"type": "path", "default": "/var/log/azcopy"},
         "claim_expiry_s": {"type": "float", "default": 60},
-        "stall_timeout_s": {"type": "float", "default": 60},
+        "stall_timeout_s": {"type": "float", "default": 45},
         "timeout_s": {"type": "float", "default": 86400},
         "identity": {"type": "str", "choices": ["msi", "workload", "azcli", "spn"], "default": "msi"},
         "identity_client_id": {"type": "str", "default": ""},

@@ -71,7 +71,7 @@ options:
   stall_timeout_s:
     description: Seconds without progress after which the upload is stopped.
     type: float
-    default: 60
+    default: 45
 attributes:
   check_mode:
     support: full
@@ -157,7 +157,7 @@ def main() -> None:
             "identity": {"type": "str", "choices": ["msi", "workload", "azcli", "spn"], "default": "msi"},
             "identity_client_id": {"type": "str", "default": ""},
             "timeout_s": {"type": "float", "default": 0},
-            "stall_timeout_s": {"type": "float", "default": 60},
+            "stall_timeout_s": {"type": "float", "default": 45},
         },
         required_if=[("compress", True, ["work_path"])],
         supports_check_mode=True,

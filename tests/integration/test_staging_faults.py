@@ -8,6 +8,7 @@ import time
 import typing as t
 
 import pytest
+from lab.bandwidth import host_device, shape
 
 if t.TYPE_CHECKING:
     from conftest import Dataset, Lab
@@ -23,28 +24,22 @@ def assert_whole(dataset: Dataset, node: str = "gpu-1") -> None:
     assert dataset.checksums(node) == md5s(dataset.content)
 
 
-def slow(lab: Lab, node: str, rate_kbit: int | None) -> None:
-    """Limit what a node receives, or lift the limit."""
-    lab.run(node, "tc", "qdisc", "del", "dev", "eth0", "ingress", check=False)
-    if rate_kbit:
-        lab.run(node, "tc", "qdisc", "add", "dev", "eth0", "ingress")
-        police = ("police", "rate", f"{rate_kbit}kbit", "burst", "64k", "drop", "flowid", ":1")
-        match = ("protocol", "ip", "parent", "ffff:", "prio", "1", "u32", "match", "ip", "sport", "10000", "0xffff")
-        lab.run(node, "tc", "filter", "add", "dev", "eth0", *match, *police)
+def limit(lab: Lab, mbit: int) -> None:
+    """Limit what every node receives, or lift the limit with 0."""
+    for node in lab.nodes:
+        shape(["tc"], host_device(lab.container(node)), mbit)
 
 
 @pytest.fixture
 def slow_network(lab: Lab) -> t.Iterator[None]:
     """So slow that there is time to break something."""
-    for node in lab.nodes:
-        slow(lab, node, 2000)
+    limit(lab, 10)
     yield
-    for node in lab.nodes:
-        slow(lab, node, None)
+    limit(lab, 0)
 
 
 def test_azcopy_killed_everywhere(lab: Lab, dataset: Dataset, slow_network: None) -> None:
-    dataset.fill(200)
+    dataset.fill(200, bytes_each=60_000)
     play = lab.start_playbook("staging", dataset.variables())
     dataset.wait_for_files(20, play)
     for node in lab.nodes:
@@ -55,7 +50,7 @@ def test_azcopy_killed_everywhere(lab: Lab, dataset: Dataset, slow_network: None
 
 
 def test_blob_service_restarted(lab: Lab, dataset: Dataset, slow_network: None) -> None:
-    dataset.fill(200)
+    dataset.fill(200, bytes_each=60_000)
     play = lab.start_playbook("staging", dataset.variables())
     dataset.wait_for_files(20, play)
     lab.run("blob", "systemctl", "kill", "--signal=KILL", "azurite")
@@ -67,12 +62,11 @@ def test_blob_service_restarted(lab: Lab, dataset: Dataset, slow_network: None) 
 
 
 def test_interrupted_with_ctrl_c_and_run_again(lab: Lab, dataset: Dataset, slow_network: None) -> None:
-    dataset.fill(200)
+    dataset.fill(200, bytes_each=60_000)
     play = lab.start_playbook("staging", dataset.variables())
     dataset.wait_for_files(20, play)
     lab.interrupt(play)
-    for node in lab.nodes:
-        slow(lab, node, None)
+    limit(lab, 0)
     again = dataset.stage()
     assert again.rc == 0, again.output[-3000:]
     assert_whole(dataset)
@@ -82,14 +76,14 @@ def test_interrupted_with_ctrl_c_and_run_again(lab: Lab, dataset: Dataset, slow_
 
 def test_workers_killed_everywhere_and_run_again(lab: Lab, dataset: Dataset, slow_network: None) -> None:
     """As after a power cut of all nodes: no worker ends in order, AzCopy dies with it."""
-    dataset.fill(200)
+    dataset.fill(200, bytes_each=60_000)
     play = lab.start_playbook("staging", dataset.variables())
     dataset.wait_for_files(20, play)
     lab.interrupt(play)
     for node in lab.nodes:
         lab.run(node, "pkill", "-KILL", "-f", "dataset_stage", check=False)
+    limit(lab, 0)
     for node in lab.nodes:
-        slow(lab, node, None)
         assert not lab.run(node, "pgrep", "-x", "azcopy", check=False), "AzCopy outlived its supervisor"
     again = dataset.stage()
     assert again.rc == 0, again.output[-3000:]
@@ -149,11 +143,12 @@ def test_odd_names(dataset: Dataset) -> None:
 
 def test_full_destination(lab: Lab, dataset: Dataset) -> None:
     """A node-local share on a file system that is too small for it."""
-    dataset.fill(40, bytes_each=1_000_000)
+    for number in range(40):
+        dataset.put(f"f_{number:04d}.tfrecord.gz", hashlib.sha256(bytes([number])).digest() * 50_000)
     small = "/mnt/small"
     for node in lab.nodes:
         lab.run(node, "mkdir", "-p", small)
-        lab.run(node, "mount", "-t", "tmpfs", "-o", "size=16m", "none", small)
+        lab.run(node, "mount", "-t", "tmpfs", "-o", "size=8m", "none", small)
     try:
         options = {
             "dataset_staging_scope": "local",

@@ -80,14 +80,15 @@ class Staging:
     def plan(self, **options: t.Any) -> dict[str, t.Any]:
         return prepare(self.params(**options), write=True)
 
-    def start_rank(self, run: str, rank: int, results: t.Any, **options: t.Any) -> t.Any:
-        params = {**self.params(**options), "run": run, "rank": rank, "host": f"gpu-{rank + 1}"}
+    def start_rank(self, run: str, number: int, results: t.Any, options: dict[str, t.Any]) -> t.Any:
+        # The plan's rank is another matter: alone in its run, a rank is number 0.
+        params = {**self.params(**options), "run": run, "rank": number, "host": f"gpu-{number + 1}"}
 
         def work() -> None:
             try:
-                results.put((rank, run_rank(params)))
+                results.put((number, run_rank(params)))
             except ClusterError as error:
-                results.put((rank, error.as_result()))
+                results.put((number, error.as_result()))
 
         process = _FORK.Process(target=work)
         process.start()
@@ -95,7 +96,7 @@ class Staging:
 
     def copy(self, run: str, ranks: int = 3, **options: t.Any) -> dict[int, dict[str, t.Any]]:
         results = _FORK.Queue()
-        processes = [self.start_rank(run, rank, results, **options) for rank in range(ranks)]
+        processes = [self.start_rank(run, rank, results, options) for rank in range(ranks)]
         found = dict(results.get(timeout=60) for _process in processes)
         for process in processes:
             process.join(timeout=30)

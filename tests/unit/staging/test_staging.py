@@ -28,6 +28,19 @@ def test_a_dataset_is_staged_and_a_second_run_copies_nothing(staging) -> None:
     assert not list((staging.destination / "data").rglob("*.part"))
 
 
+def test_a_run_that_nobody_reported_is_reported_by_the_next(staging) -> None:
+    """Its workers went on after Ctrl-C and finished."""
+    staging.fill(5)
+    plan = staging.plan()
+    staging.copy(plan["run"])
+    report = staging.destination / "data/.staging/staging.json"
+    assert not report.exists()
+    again = staging.plan()
+    assert (again["missing_files"], again["changed"]) == (0, True)
+    assert json.loads(report.read_text())["verified_files"] == 5
+    assert staging.plan()["changed"] is False
+
+
 def test_only_what_is_damaged_is_copied_again(staging) -> None:
     staging.fill()
     staging.stage()
@@ -121,6 +134,18 @@ def test_foreign_files_are_refused_unless_allowed(staging) -> None:
     assert caught.value.kind == "foreign_files"
     assert foreign.read_text() == "my own results"
     staging.stage(allow_overwrite=True)
+    assert staging.files() == staging.content
+
+
+def test_a_file_that_was_renamed_but_lost_its_receipt_is_copied_again(staging) -> None:
+    """The worker was killed between the two."""
+    staging.fill(5)
+    staging.stage()
+    for receipts in (staging.destination / "data/.staging/receipts").iterdir():
+        receipts.unlink()
+    plan = staging.stage()
+    assert plan["missing_files"] == 5
+    assert plan["verified"]["verdict"] == "ok"
     assert staging.files() == staging.content
 
 
