@@ -26,6 +26,7 @@ import importlib
 import itertools
 import os
 import queue
+import re
 import shutil
 import socket
 import time
@@ -313,6 +314,10 @@ def _open_raw(src: str, raw_size: int | None) -> t.Iterator[t.BinaryIO]:
 _COUNTER = itertools.count()
 
 
+# What ``_part_name`` makes: other people's hidden .part files are not ours to sweep.
+_OUR_PART = re.compile(r"\.[0-9a-f]{12}\..*-\d+-\d+\.part")
+
+
 def _part_name(dst: str) -> str:
     """A name beside ``dst`` that no other node, process or thread uses; short, so that long names stay possible."""
     host = socket.gethostname().split(".")[0][:32]
@@ -558,7 +563,7 @@ def sweep_parts(directory: str, *, older_than_s: float = 0.0) -> int:
     for folder, _folders, names in os.walk(directory):
         for name in names:
             path = os.path.join(folder, name)
-            if name.startswith(".") and name.endswith(PART_SUFFIX) and os.lstat(path).st_mtime <= limit:
+            if _OUR_PART.fullmatch(name) and os.lstat(path).st_mtime <= limit:
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(path)
                     removed += 1

@@ -11,6 +11,7 @@ import typing as t
 from dataclasses import dataclass
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._inflate import sweep_parts
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._manifest import Blob, Manifest, final_name
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_plan import own_share
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_report import (
@@ -145,6 +146,8 @@ class Dataset:
         report = build_report(run, read_report(self.destination), self.manifest, result)
         write_json(paths.report, report)
         receipts = self.receipts()
+        if result["verdict"] == "ok":
+            sweep_parts(self.destination)  # of workers that were killed: nobody needs to finish them any more
         wanted = self._all_names()
         consolidate_receipts(paths.receipts, receipts, [name for name in receipts if name in wanted])
         return self._explained(result, report)

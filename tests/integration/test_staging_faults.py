@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import pathlib
 import time
 import typing as t
+import urllib.parse
 
 import pytest
 from lab.bandwidth import host_device, shape
@@ -199,3 +201,23 @@ def test_remove_needs_consent_and_takes_only_what_was_staged(lab: Lab, dataset: 
     options["dataset_staging_azcopy_source"] = "preinstalled"
     assert lab.playbook("teardown", options, "--tags", "dataset_staging_remove").rc == 0
     assert list(dataset.checksums()) == ["notes.txt"]
+
+
+def test_no_sas_is_left_anywhere(lab: Lab, dataset: Dataset, tmp_path: pathlib.Path) -> None:
+    """A run at the highest verbosity, with a fact cache, whose every trace is searched for the signature."""
+    dataset.fill(20)
+    variables = dataset.variables()
+    signature = variables["dataset_staging_sources"][0]["sas"].split("sig=")[1].split("&")[0]
+    output = lab.playbook("staging", variables, "-vvvv", "--diff").output
+    spellings = {signature, urllib.parse.unquote(signature)}
+    assert not [word for word in spellings if word in output]
+    places = "/var/log /mnt /root/.ansible /root/.ansible_async /tmp /var/tmp /run /etc /opt"
+    for node in lab.nodes:
+        for word in spellings:
+            found = lab.run(
+                node,
+                "sh",
+                "-c",
+                f"grep -rlsF -- '{word}' {places} 2>/dev/null; journalctl | grep -cF -- '{word}' || true",
+            )
+            assert found.split() == ["0"], f"{node}: {found}"

@@ -334,9 +334,12 @@ def test_drain_looks_at_directories_not_at_files(tmp_path: pathlib.Path, monkeyp
     assert len(looks) <= 5
 
 
-def test_sweep_parts_takes_old_parts_only(tmp_path: pathlib.Path) -> None:
-    for name in ("keep.part", ".old.n1-1-0.part", ".new.n1-1-0.part"):
-        (tmp_path / name).write_bytes(b"")
-    os.utime(tmp_path / ".old.n1-1-0.part", (1, 1))
+def test_sweep_parts_takes_old_parts_of_ours_only(tmp_path: pathlib.Path) -> None:
+    old, new = _inflate._part_name(str(tmp_path / "old")), _inflate._part_name(str(tmp_path / "new"))
+    others = [str(tmp_path / "keep.part"), str(tmp_path / ".download.part")]
+    for path in (old, new, *others):
+        pathlib.Path(path).write_bytes(b"")
+    for path in (old, *others):
+        os.utime(path, (1, 1))
     assert _inflate.sweep_parts(str(tmp_path), older_than_s=60) == 1
-    assert files_in(tmp_path) == [".new.n1-1-0.part", "keep.part"]
+    assert sorted(str(path) for path in tmp_path.iterdir()) == sorted([new, *others])
