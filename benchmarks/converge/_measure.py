@@ -1,0 +1,146 @@
+# Copyright (c) 2026 The hpcai.gpu_cluster developers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The four measurements, each printing both sides and returning its goals."""
+
+from __future__ import annotations
+
+import collections
+import typing as t
+
+from _report import Goal, report
+from _runs import HERE, LAB_INVENTORY, ROOT, Bench, Result, Run, stop
+
+SITE = ROOT / "playbooks/site.yml"
+# Goals C1, C2, C4 of the collection.
+RESULTS_PER_NODE, RESULTS_PER_ROLE, CPU_PER_NODE_S = 45, 3, 1.6
+PEERS_RATIO = 6
+OFF_MS = 20
+_VERIFY_PLAYS = ("Verify",)
+
+
+def _converged(bench: Bench) -> Run:
+    """A run of site.yml on the lab's nodes that changed nothing: the second one if the first had something to do."""
+    if bench.converged is None:
+        for _attempt in range(2):
+            run = bench.play(SITE, LAB_INVENTORY)
+            if not run.changed:
+                bench.converged = run
+                return run
+        stop("site.yml still changes something in its second run: " + _names(run.changed))
+    return bench.converged
+
+
+def _names(results: t.Iterable[Result]) -> str:
+    return ", ".join(sorted({f"{one.role}: {one.task}" if one.role else one.task for one in results}))
+
+
+def _phase(result: Result) -> str:
+    """Roles are run once in their own play and proven once more in those of verify.yml."""
+    name = result.role.rpartition(".")[2] or "(no role)"
+    return f"{name}, verify.yml" if result.play.startswith(_VERIFY_PLAYS) else name
+
+
+def task_results(bench: Bench) -> list[Goal]:
+    """C1, first half: task results per node, and per role and node."""
+    run = _converged(bench)
+    nodes = bench.nodes
+    per_node = run.per_host()
+    table: dict[str, collections.Counter[str]] = {}
+    for result in run.results:
+        table.setdefault(_phase(result), collections.Counter())[result.host] += 1
+    rows = [
+        {"part": part, **{node: counts[node] for node in nodes}, "per node": sum(counts.values()) / len(nodes)}
+        for part, counts in table.items()
+    ]
+    rows.append({"part": "all", **{n: per_node[n] for n in nodes}, "per node": sum(per_node.values()) / len(nodes)})
+    roles = {part: counts for part, counts in table.items() if not part.startswith("(no role)")}
+    first, *others = nodes
+    goals = [
+        Goal("task results of a node", max(per_node.values()), RESULTS_PER_NODE),
+        Goal("task results per role and node", max(c[n] for c in roles.values() for n in others), RESULTS_PER_ROLE),
+    ]
+    report(f"C1 site.yml with nothing to change, task results ({len(nodes)} nodes)", rows, goal=goals)
+    print(f"{first} also carries the tasks that run once for all nodes (run_once).")
+    return goals
+
+
+def many_hosts(bench: Bench) -> list[Goal]:
+    """C1, second half: CPU of the controller per node at many hosts."""
+    _converged(bench)
+    inventory = bench.alias_inventory(bench.hosts)
+    run = bench.play(SITE, LAB_INVENTORY, inventory, extra=bench.alias_variables())
+    if run.changed:
+        stop("Aliases of the lab's nodes changed something: " + _names(run.changed))
+    per_node = run.cpu_s / bench.hosts
+    rows = [
+        {
+            "hosts": bench.hosts,
+            "wall s": run.wall_s,
+            "controller CPU s": run.cpu_s,
+            "CPU per node s": per_node,
+            "ssh masters s per node": run.masters_cpu_s / bench.hosts,
+            "results per node": len(run.results) / bench.hosts,
+            "memory of the main process MiB": run.main_rss_mib,
+        }
+    ]
+    goal = Goal(f"controller CPU per node at {bench.hosts} hosts", per_node, CPU_PER_NODE_S, " s")
+    report("C1 site.yml with nothing to change, many hosts", rows, goal=goal)
+    return [goal]
+
+
+def beside_peers(bench: Bench) -> list[Goal]:
+    """C2: the same work written one task per step."""
+    _converged(bench)
+    count, nodes = bench.peer_hosts, bench.alias_inventory(bench.peer_hosts)
+    inventories = [bench.defaults_inventory(), LAB_INVENTORY, nodes]
+    runs = {}
+    for name, playbook in (("this collection", SITE), ("one task per step", HERE / "peers.yml")):
+        run = bench.play(playbook, *inventories, extra=bench.alias_variables())
+        if run.changed:
+            stop(
+                f"{playbook.name} changed something, so that this is not the work of a second run: {_names(run.changed)}"
+            )
+        runs[name] = run
+    ours, theirs = runs.values()
+    rows = [
+        {
+            "written as": name,
+            "task results per host": len(run.results) / count,
+            "wall s": run.wall_s,
+            "controller CPU s": run.cpu_s,
+            "CPU per host s": run.cpu_s / count,
+        }
+        for name, run in runs.items()
+    ]
+    goals = [
+        Goal("fewer task results", len(theirs.results) / len(ours.results), PEERS_RATIO, " x", at_least=True),
+        Goal("less wall", theirs.wall_s / ours.wall_s, PEERS_RATIO, " x", at_least=True),
+        Goal("less controller CPU", theirs.cpu_s / ours.cpu_s, PEERS_RATIO, " x", at_least=True),
+    ]
+    report(f"C2 nothing to change, {count} hosts", rows, goal=goals)
+    return goals
+
+
+def features_off(bench: Bench) -> list[Goal]:
+    """C4: features that are off, beside a play without them."""
+    inventory = bench.alias_inventory(bench.hosts)
+    off = {"gpu_cluster_mpi": False, "gpu_cluster_scratch": "none", "dataset_staging_sources": []}
+    without = bench.play(HERE / "nothing.yml", inventory).cpu_s
+    roles = 4
+    rows, goals = [], []
+    for what, playbook, count in (
+        ("mpi, scratch and dataset off", "off.yml", roles),
+        ("part of a role off", "part_off.yml", 1),
+    ):
+        cpu = bench.play(HERE / playbook, inventory, extra={**bench.alias_variables(), **off}).cpu_s
+        cost = (cpu - without) / bench.hosts / count * 1000
+        rows.append(
+            {"what": what, "roles": count, "CPU s": cpu, "CPU without s": without, "ms per role and host": cost}
+        )
+        goals.append(Goal(f"{what}, per role and host", cost, OFF_MS, " ms"))
+    report(f"C4 what is off, {bench.hosts} hosts", rows, goal=goals)
+    return goals
+
+
+__all__ = ["beside_peers", "features_off", "many_hosts", "task_results"]

@@ -1,0 +1,201 @@
+# Copyright (c) 2026 The hpcai.gpu_cluster developers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Runs of ansible-playbook that are measured: wall, CPU of the controller, and every task result."""
+
+from __future__ import annotations
+
+import collections
+import ctypes
+import dataclasses
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import typing as t
+from pathlib import Path
+
+import yaml
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+LAB_INVENTORY = ROOT / "inventories/lab"
+_PR_SET_CHILD_SUBREAPER = 36
+LAB_DOWN = "The lab is down. Bring it up with bin/demo --lab, then run this again."
+
+
+class Result(t.NamedTuple):
+    """One task result; ``role`` is empty for tasks of no role."""
+
+    play: str
+    role: str
+    task: str
+    host: str
+    kind: str
+    changed: bool
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """What one ansible-playbook took.
+
+    ``cpu_s`` is the CPU of ansible-playbook and of all that it waited for. ssh's ControlMasters go on in the background
+    until they are idle, so no such figure includes them; here they are ended and waited for, too: ``masters_cpu_s``.
+    """
+
+    wall_s: float
+    cpu_s: float
+    masters_cpu_s: float
+    main_rss_mib: float
+    results: list[Result]
+    log: Path
+
+    def per_host(self) -> collections.Counter[str]:
+        """How many task results each host has."""
+        return collections.Counter(result.host for result in self.results)
+
+    @property
+    def changed(self) -> list[Result]:
+        return [result for result in self.results if result.changed]
+
+
+def stop(message: str) -> t.NoReturn:
+    """End the benchmark because it cannot measure what it promises."""
+    print(message, file=sys.stderr)
+    sys.exit(2)
+
+
+def lab_nodes() -> dict[str, dict[str, t.Any]]:
+    """The lab's GPU nodes and how to reach them, as its inventory says; ends the benchmark if there are none."""
+    shown = subprocess.run([sys.executable, str(LAB_INVENTORY / "machines.py")], check=True, capture_output=True)
+    inventory = json.loads(shown.stdout)
+    nodes = {name: inventory["_meta"]["hostvars"][name] for name in inventory["gpu_nodes"]["hosts"]}
+    if not nodes:
+        stop(LAB_DOWN)
+    return nodes
+
+
+class Bench:
+    """Runs playbooks with connections of their own, which are gone when the benchmark ends."""
+
+    def __init__(self, hosts: int, peer_hosts: int) -> None:
+        self.nodes = lab_nodes()
+        self.hosts, self.peer_hosts = hosts, peer_hosts
+        self.converged: Run | None = None
+        # ssh's ControlMasters detach themselves. As their subreaper this process can end and count them.
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        # Short, because a socket's path must not have more than 108 characters.
+        self.folder = Path(tempfile.mkdtemp(prefix="converge-"))
+        self._number = 0
+
+    def __enter__(self) -> Bench:
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        _end_children()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def alias_inventory(self, count: int) -> Path:
+        """The lab's nodes under ``count`` names, their own first, each with a connection of its own."""
+        names = list(self.nodes)
+        hosts = {}
+        for number in range(count):
+            node = names[number % len(names)]
+            alias = node if number < len(names) else f"{node}-alias-{number:04d}"
+            hosts[alias] = {
+                **self.nodes[node],
+                "ansible_control_path": str(self.folder / f"{number:04d}.sock"),
+                "converge_name": alias,
+                "converge_node": node,
+                "converge_lead": number == 0,
+            }
+        path = self.folder / f"aliases-{count}.yml"
+        path.write_text(json.dumps({"all": {"children": {"gpu_nodes": {"hosts": hosts}}}}), encoding="utf-8")
+        return path
+
+    def defaults_inventory(self) -> Path:
+        """The defaults of all roles, for a playbook without roles: first in the list, so that the lab's values win."""
+        defaults: dict[str, t.Any] = {}
+        for path in sorted(ROOT.glob("roles/*/defaults/main.yml")):
+            defaults.update(yaml.safe_load(path.read_text(encoding="utf-8")))
+        path = self.folder / "defaults.yml"
+        path.write_text(json.dumps({"all": {"vars": defaults}}), encoding="utf-8")
+        return path
+
+    def alias_variables(self) -> dict[str, t.Any]:
+        """What makes a run over aliases change nothing: wherever a role names nodes it names the real ones."""
+        names = list(self.nodes)
+        return {
+            "inventory_hostname": "{{ converge_node }}",
+            "lab_root": str(ROOT),
+            "cluster_ssh_hosts": names,
+            "hpcx_mpi_hosts": names,
+            "glusterfs_nodes": names,
+            # One alias leads. What nodes wrote to prove the volume is not compared: aliases of a node write the same file.
+            "__glusterfs_lead": "{{ glusterfs_nodes[0] if converge_lead else '' }}",
+            "__glusterfs_names": [],
+        }
+
+    def play(
+        self,
+        playbook: Path,
+        *inventories: Path,
+        extra: t.Mapping[str, t.Any] | None = None,
+        forks: int = 25,
+        env: t.Mapping[str, str] | None = None,
+        may_fail: bool = False,
+    ) -> Run:
+        """Run a playbook and wait for everything that it started."""
+        self._number += 1
+        log = self.folder / f"{self._number:02d}-{playbook.stem}.log"
+        results = log.with_suffix(".json")
+        command = [str(ROOT / ".venv/bin/ansible-playbook"), str(playbook), "--forks", str(forks)]
+        for inventory in inventories:
+            command += ["--inventory", str(inventory)]
+        variables = {"ansible_control_path_dir": str(self.folder), **(extra or {})}
+        command += ["--extra-vars", json.dumps(variables)]
+        environment = {
+            **os.environ,
+            "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"),
+            "ANSIBLE_COLLECTIONS_PATH": str(ROOT / ".venv/collections"),
+            "ANSIBLE_CALLBACK_PLUGINS": str(HERE / "callbacks"),
+            "CONVERGE_RESULTS": str(results),
+            **(env or {}),
+        }
+        with log.open("wb") as output:
+            started = time.perf_counter()
+            process = subprocess.Popen(
+                command, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT
+            )
+            _pid, status, used = os.wait4(process.pid, 0)
+            wall = time.perf_counter() - started
+        process.returncode = os.waitstatus_to_exitcode(status)
+        masters = _end_children()
+        if process.returncode and not may_fail:
+            print("".join(log.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)[-40:]))
+            stop(f"{playbook.name} failed; nothing can be said about a run that does not end well.")
+        found = [Result(*entry) for entry in json.loads(results.read_text(encoding="utf-8"))]
+        return Run(wall, used.ru_utime + used.ru_stime, masters, used.ru_maxrss / 1024, found, log)
+
+
+def _children() -> list[int]:
+    tasks = Path("/proc/self/task").iterdir()
+    return [int(pid) for task in tasks for pid in (task / "children").read_text(encoding="ascii").split()]
+
+
+def _end_children() -> float:
+    """End what a run left behind, and return the CPU that it had used."""
+    total = 0.0
+    for pid in _children():
+        os.kill(pid, signal.SIGTERM)
+    while _children():
+        _pid, _status, used = os.wait3(0)
+        total += used.ru_utime + used.ru_stime
+    return total
+
+
+__all__ = ["HERE", "LAB_DOWN", "LAB_INVENTORY", "ROOT", "Bench", "Result", "Run", "lab_nodes", "stop"]
