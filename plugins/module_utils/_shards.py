@@ -161,7 +161,7 @@ def _exchange(shares: list[list[int]], loads: list[float], weights: t.Sequence[_
 
 
 def contiguous(count: int, world_size: int) -> list[range]:
-    """Blocks of neighbours that differ by one item at most: 64 over 16 gives 0-3, 4-7, ..."""
+    """Blocks of neighbors that differ by one item at most: 64 over 16 gives 0-3, 4-7, ..."""
     _check_world_size(world_size)
     return [range(count * rank // world_size, count * (rank + 1) // world_size) for rank in range(world_size)]
 
