@@ -62,6 +62,20 @@ class Lab:
     def podman(self, *argv: str) -> None:
         subprocess.run(["podman", *argv], check=True, capture_output=True, timeout=120)
 
+    def wait_for_ssh(self, machine: str, timeout_s: float = 60) -> None:
+        deadline = time.monotonic() + timeout_s
+        while True:
+            done = subprocess.run(
+                ["ansible", "-i", "inventories/lab", machine, "-m", "ansible.builtin.ping"],
+                cwd=ROOT,
+                capture_output=True,
+                check=False,
+            )
+            if done.returncode == 0:
+                return
+            assert time.monotonic() < deadline, f"{machine} does not answer: {done.stdout.decode()}"
+            time.sleep(1)
+
     def container(self, machine: str) -> str:
         return f"{self.name}-{machine}"
 
