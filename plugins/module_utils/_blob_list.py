@@ -39,6 +39,8 @@ PAGE_SIZE = 5000  # the service's own maximum
 # Only this many virtual directories are listed side by side; with more, half-filled last pages would cost more LIST
 # calls than the parallelism is worth.
 MAX_DIRECTORIES = 128
+# Smaller containers are listed in one go: half-filled pages of many directories would only cost more calls.
+SPLIT_AFTER_PAGES = 8
 _MAX_DESCENT = 4
 _RETRIED = frozenset((408, 429, 500, 502, 503, 504))
 _FIRST_PAUSE_S = 0.25
@@ -182,16 +184,15 @@ class _Crew:
             pool.shutdown(wait=True, cancel_futures=True)
 
     def _run(self, job: _Job) -> tuple[list[Blob], list[_Job]]:
-        """One page tells most containers whole; a larger one is split into its virtual directories if it has some."""
+        """Page by page; the rest of a large container is split into its virtual directories if it has some."""
         with contextlib.closing(self._listing(job)) as listing:
             blobs: list[Blob] = []
-            for page in listing.pages(job.prefix, len(job.base), job.source):
-                if page.next_marker and job.may_split and not blobs:
+            for number, page in enumerate(listing.pages(job.prefix, len(job.base), job.source), 1):
+                blobs += page.blobs
+                if page.next_marker and job.may_split and number == SPLIT_AFTER_PAGES:
                     level = self._find_directories(job)
                     if level.prefixes:
-                        more = [job._replace(prefix=prefix, may_split=False) for prefix in level.prefixes]
-                        return level.blobs, more
-                blobs += page.blobs
+                        return _split(job, blobs, level)
                 if self._stop.is_set():  # another listing failed, and its error ends this one too
                     break
             return blobs, []
@@ -214,6 +215,21 @@ class _Crew:
 
     def _listing(self, job: _Job) -> _Listing:
         return _Listing(job.url, job.sas, job.token, self._limits, self._stop)
+
+
+def _split(job: _Job, listed: list[Blob], level: Page) -> tuple[list[Blob], list[_Job]]:
+    """Keep what was listed of whole directories; list the one that was begun and those to come side by side.
+
+    A service lists a directory's blobs one after the other, whatever order it has for directories.
+    """
+    parent = level.prefixes[0].rstrip("/").rpartition("/")[0]
+    start = len(parent) + 1 - len(job.base) if parent else 0
+    of = [blob.name[start:].partition("/")[0] if "/" in blob.name[start:] else "" for blob in listed]
+    begun = of[-1]
+    whole = set(of) - {begun, ""}
+    kept = [blob for blob, directory in zip(listed, of) if directory in whole]
+    left = [prefix for prefix in level.prefixes if prefix.rstrip("/").rpartition("/")[2] not in whole]
+    return kept + level.blobs, [job._replace(prefix=prefix, may_split=False) for prefix in left]
 
 
 class _Listing:

@@ -305,6 +305,14 @@ def test_directories_are_listed_side_by_side_with_few_more_calls(names: list[str
         assert server.stats["LIST"] <= -(-len(names) // 10) + extra_calls + 1
 
 
+def test_a_small_container_costs_its_pages_whatever_its_directories() -> None:
+    names = dataset(60, directories=12)
+    with in_process(names) as server:
+        manifest = build_manifest([{"url": server.url, "prefix": ""}], page_size=10)
+        assert [blob.name for blob in manifest.blobs] == sorted(names)
+        assert server.stats["LIST"] == 6
+
+
 def test_the_metadata_service_gives_the_token() -> None:
     class Imds(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
