@@ -8,6 +8,7 @@
 #   die TEXT                     an error and the end
 #   quietly NAME COMMAND...      run it with its output in .cache/log/NAME.log, whose end is shown when it fails
 #   prepare_python               .venv with requirements/test.txt, activated; the collection linked into it
+#   make_venv PYTHON DIRECTORY   a virtual environment with requirements/test.txt
 #   prepare_blob_tools           Azurite and AzCopy in .cache/blob
 #   prepare_lab_packages         podman and what else the lab needs, through apt
 # Each costs well under a second when there is nothing to do, and then needs no network.
@@ -65,20 +66,26 @@ apt_install() {
   quietly apt-install $as_root env DEBIAN_FRONTEND=noninteractive apt-get --quiet --yes install --no-install-recommends "${missing[@]}"
 }
 
+make_venv() {
+  local python=$1 venv=$2 stamp
+  stamp="$("$python" --version) $(hash_files "$root"/requirements/*.txt)"
+  if [[ $(cat "$venv/.stamp" 2>/dev/null) == "$stamp" ]]; then
+    return 0
+  fi
+  say "Making ${venv#"$root"/} with $("$python" --version) (log: .cache/log/pip.log)"
+  "$python" -c 'import ensurepip' 2>/dev/null || apt_install "$("$python" -c 'import sys; print("python%d.%d-venv" % sys.version_info[:2])')"
+  quietly venv "$python" -m venv "$venv"
+  quietly pip "$venv/bin/python" -m pip install --disable-pip-version-check --no-input --requirement "$root/requirements/test.txt"
+  printf '%s\n' "$stamp" >"$venv/.stamp"
+}
+
 prepare_python() {
-  local python=${PYTHON:-python3} stamp
+  local python=${PYTHON:-python3}
   command -v "$python" >/dev/null || apt_install python3 python3-venv
   command -v "$python" >/dev/null || die "$python is missing. Install Python 3.11 or newer."
   "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
     die "$("$python" --version) is too old, 3.11 or newer is needed. Set PYTHON=/path/to/a/newer/python3."
-  stamp="$("$python" --version) $(hash_files "$root"/requirements/*.txt)"
-  if [[ $(cat "$root/.venv/.stamp" 2>/dev/null) != "$stamp" ]]; then
-    say "Making .venv with $("$python" --version) (log: .cache/log/pip.log)"
-    "$python" -c 'import ensurepip' 2>/dev/null || apt_install "$("$python" -c 'import sys; print("python%d.%d-venv" % sys.version_info[:2])')"
-    quietly venv "$python" -m venv "$root/.venv"
-    quietly pip "$root/.venv/bin/python" -m pip install --disable-pip-version-check --no-input --requirement "$root/requirements/test.txt"
-    printf '%s\n' "$stamp" >"$root/.venv/.stamp"
-  fi
+  make_venv "$python" "$root/.venv"
   mkdir -p "$root/.venv/collections/ansible_collections/hpcai"
   ln -sfn ../../../.. "$root/.venv/collections/ansible_collections/hpcai/gpu_cluster"
   # shellcheck disable=SC1091

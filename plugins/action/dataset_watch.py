@@ -49,6 +49,7 @@ class ActionModule(ActionBase):
                 "total_bytes": {"type": "int", "required": True},
                 "silent_after_s": {"type": "float", "default": 60.0},
                 "timeout_s": {"type": "float", "default": 86400.0},
+                "notes": {"type": "list", "elements": "str", "default": []},
             }
         )
         if self._task.check_mode or not args["hosts"] or not any(args["runs"]):
@@ -60,6 +61,8 @@ class ActionModule(ActionBase):
         deadline = time.monotonic() + args["timeout_s"]
         readers = _Readers(self, task_vars or {}, args["destination"], hosts, args["runs"])
         shown = time.monotonic()
+        for note in args["notes"]:
+            _show(f"staging: {note}")
         while True:
             now = time.monotonic()
             watch.update(readers.read(), now)

@@ -45,6 +45,11 @@ options:
     description: Seconds after which to stop waiting.
     type: float
     default: 86400
+  notes:
+    description: Sentences to print first, such as the explanation of the bandwidth plan.
+    type: list
+    elements: str
+    default: []
 attributes:
   check_mode:
     support: full
