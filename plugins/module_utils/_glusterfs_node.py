@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import glob
 import os
@@ -359,7 +360,9 @@ def write_nonce(path: str, node: str) -> str:
     nonce = secrets.token_hex(8)
     directory = os.path.join(path, _PROOF)
     try:
-        os.makedirs(directory, mode=0o700, exist_ok=True)
+        # Not makedirs: it looks again when another node was quicker, and does not find yet what that one is making.
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(directory, mode=0o700)
         with open(os.path.join(directory, node), "w", encoding="utf-8") as handle:
             handle.write(nonce)
             handle.flush()

@@ -277,6 +277,15 @@ def test_every_node_s_number_is_found_and_removed(tmp_path: pathlib.Path) -> Non
     assert node.collect_nonces(str(tmp_path), numbers) == ["a", "b"]
 
 
+def test_a_directory_that_another_node_is_just_making_is_no_error(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node.write_nonce(str(tmp_path), "a")
+    # So it looks on a node for a moment: making it fails because it is there, and yet it is not found.
+    monkeypatch.setattr("os.path.isdir", lambda _path: False)
+    assert node.write_nonce(str(tmp_path), "b")
+
+
 def client(root: pathlib.Path, number: int, host: str, connected: int) -> pathlib.Path:
     path = root / ".meta" / "graphs" / "active" / f"scratch-client-{number}"
     (path / "options").mkdir(parents=True, exist_ok=True)
