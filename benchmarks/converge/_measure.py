@@ -86,6 +86,12 @@ def many_hosts(bench: Bench) -> list[Goal]:
     ]
     goal = Goal(f"controller CPU per node at {bench.hosts} hosts", per_node, CPU_PER_NODE_S, " s")
     report("C1 site.yml with nothing to change, many hosts", rows, goal=goal)
+    parts: dict[str, float] = {}
+    for role, name, cpu in run.tasks:
+        task = f"{role.rpartition('.')[2] or '(no role)'}: {name.rpartition(' : ')[2][:60]}"
+        parts[task] = parts.get(task, 0.0) + cpu
+    costs = sorted(parts.items(), key=lambda part: -part[1])
+    report("Where it goes", [{"task": task, "ms per host": cpu / bench.hosts * 1000} for task, cpu in costs])
     return [goal]
 
 

@@ -52,6 +52,7 @@ class Run:
     masters_cpu_s: float
     main_rss_mib: float
     results: list[Result]
+    tasks: list[tuple[str, str, float]]
     log: Path
 
     def per_host(self) -> collections.Counter[str]:
@@ -178,8 +179,20 @@ class Bench:
         if process.returncode and not may_fail:
             print("".join(log.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)[-40:]))
             stop(f"{playbook.name} failed; nothing can be said about a run that does not end well.")
-        found = [Result(*entry) for entry in json.loads(results.read_text(encoding="utf-8"))]
-        return Run(wall, used.ru_utime + used.ru_stime, masters, used.ru_maxrss / 1024, found, log)
+        noted = json.loads(results.read_text(encoding="utf-8"))
+        return Run(
+            wall_s=wall,
+            cpu_s=used.ru_utime + used.ru_stime,
+            masters_cpu_s=masters,
+            main_rss_mib=used.ru_maxrss / 1024,
+            results=[Result(*entry) for entry in noted["results"]],
+            tasks=_cpu_of_tasks(noted["began"]),
+            log=log,
+        )
+
+
+def _cpu_of_tasks(began: list[tuple[str, str, float]]) -> list[tuple[str, str, float]]:
+    return [(role, name, after[2] - before) for (role, name, before), after in zip(began, began[1:])]
 
 
 def _children() -> list[int]:

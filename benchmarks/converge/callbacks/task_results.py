@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The hpcai.gpu_cluster developers
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Every task result of a run, skips and includes too, as JSON in the file that $CONVERGE_RESULTS names."""
+"""Every task result of a run, skips and includes too, and the CPU until each task began: JSON in $CONVERGE_RESULTS."""
 
 from __future__ import annotations
 
@@ -19,6 +19,10 @@ import typing as t
 from ansible.plugins.callback import CallbackBase
 
 
+def _role_of(task: t.Any) -> str:
+    return str(task._role.get_name()) if task._role else ""
+
+
 class CallbackModule(CallbackBase):
     """Collects plain tuples while the run goes on and writes them when it ends, so that it hardly costs anything."""
 
@@ -30,15 +34,23 @@ class CallbackModule(CallbackBase):
         super().__init__()
         self._results: list[tuple[str, str, str, str, str, bool]] = []
         self._play = ""
+        # Each task's role and name with the CPU that the controller had used when it began.
+        self._began: list[tuple[str, str, float]] = []
 
     def v2_playbook_on_play_start(self, play: t.Any) -> None:
         self._play = play.get_name()
 
+    def v2_playbook_on_task_start(self, task: t.Any, is_conditional: bool) -> None:
+        self._mark(_role_of(task), task.get_name())
+
+    def _mark(self, role: str, name: str) -> None:
+        # With the workers, which the main process has waited for by the time that the next task begins.
+        self._began.append((role, name, sum(os.times()[:4])))
+
     def _add(self, kind: str, result: t.Any) -> None:
         task = result.task
-        role = task._role.get_name() if task._role else ""
         changed = bool(result.result.get("changed"))
-        self._results.append((self._play, role, task.get_name(), result.host.get_name(), kind, changed))
+        self._results.append((self._play, _role_of(task), task.get_name(), result.host.get_name(), kind, changed))
 
     def v2_runner_on_ok(self, result: t.Any) -> None:
         self._add("ok", result)
@@ -53,7 +65,8 @@ class CallbackModule(CallbackBase):
         self._add("unreachable", result)
 
     def v2_playbook_on_stats(self, stats: t.Any) -> None:
+        self._mark("", "the end")
         path = os.environ.get("CONVERGE_RESULTS")
         if path:
             with open(path, "w", encoding="utf-8") as handle:
-                json.dump(self._results, handle)
+                json.dump({"results": self._results, "began": self._began}, handle)
