@@ -11,7 +11,6 @@ import fcntl
 import hashlib
 import os
 import signal
-import tempfile
 import time
 import typing as t
 
@@ -42,7 +41,7 @@ def run_rank(params: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
         )
     probe(params["azcopy"])
     landing = params["landing_path"] or os.path.join(StatePaths(run.destination).root, "landing", params["host"])
-    with _only_worker(run.destination, params["rank"]):
+    with _only_worker(params["log_path"], run.destination, params["rank"]):
         sweep_landing(landing, run.id)
         progress = _work(run, params, landing)
     if progress.state == "failed" and progress.error is not None:
@@ -99,13 +98,14 @@ def _stop_on_signal(worker: Worker) -> t.Iterator[None]:
 
 
 @contextlib.contextmanager
-def _only_worker(destination: str, rank: int) -> t.Iterator[None]:
+def _only_worker(directory: str, destination: str, rank: int) -> t.Iterator[None]:
     """Hold this node's lock for one rank of one destination; the holder from an earlier run is told to stop.
 
-    The lock is a file on a local disk: it is free when its holder is dead, however it died.
+    The lock is a file in ``directory`` on a local disk: it is free when its holder is dead, however it died.
     """
+    os.makedirs(directory, mode=0o700, exist_ok=True)
     name = hashlib.sha256(f"{destination}:{rank}".encode()).hexdigest()[:16]
-    path = os.path.join(tempfile.gettempdir(), f"hpcai-staging-{os.getuid()}-{name}.lock")
+    path = os.path.join(directory, f"rank-{name}.lock")
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     with os.fdopen(descriptor, "r+") as lock:
         deadline = time.monotonic() + _STOP_OLD_WORKER_S
