@@ -87,6 +87,7 @@ class Bench:
         self.nodes = lab_nodes()
         self.hosts, self.peer_hosts = hosts, peer_hosts
         self.converged: Run | None = None
+        self.site_runs: dict[int, Run] = {}
         # ssh's ControlMasters detach themselves. As their subreaper this process can end and count them.
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         # Short, because a socket's path must not have more than 108 characters.
