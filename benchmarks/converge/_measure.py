@@ -111,18 +111,21 @@ def many_hosts(bench: Bench) -> list[Goal]:
         Goal(f"CPU per node at {many} hosts against {few}", growth, GROWTH, " x"),
     ]
     report("C1 and C3 site.yml with nothing to change, many hosts", rows, goal=goals)
-    _report_tasks(_site(bench, many), many)
+    if many != bench.peer_hosts:
+        _report_tasks(_site(bench, many), many)
     return goals
 
 
 def _report_tasks(run: Run, hosts: int) -> None:
     """What each task costs, dearest first; those below a thousandth of a second per host are left out."""
-    costs: dict[str, float] = {}
-    for role, name, cpu in run.tasks:
-        task = f"{_short(role)}: {name.rpartition(' : ')[2][:60]}"
-        costs[task] = costs.get(task, 0.0) + cpu * 1000 / hosts
-    dearest = sorted(costs.items(), key=lambda cost: -cost[1])
-    report("Where it goes", [{"task": task, "CPU ms per host": cost} for task, cost in dearest if cost >= 1])
+    costs: dict[str, list[float]] = {}
+    for task in run.tasks:
+        cost = costs.setdefault(f"{_short(task.role)}: {task.name.rpartition(' : ')[2][:60]}", [0.0, 0.0])
+        cost[0] += task.cpu_s * 1000 / hosts
+        cost[1] += task.wall_s
+    dearest = sorted(costs.items(), key=lambda item: -item[1][0])
+    rows = [{"task": task, "CPU ms per host": cpu, "wall s": wall} for task, (cpu, wall) in dearest if cpu >= 1]
+    report(f"Where it goes, {hosts} hosts", rows)
 
 
 def beside_peers(bench: Bench) -> list[Goal]:
@@ -148,6 +151,7 @@ def beside_peers(bench: Bench) -> list[Goal]:
         Goal("less controller CPU", theirs.cpu_s / ours.cpu_s, PEERS_RATIO, " x", at_least=True),
     ]
     report(f"C2 nothing to change, {count} hosts", rows, goal=goals)
+    _report_tasks(ours, count)
     return goals
 
 

@@ -39,6 +39,15 @@ class Result(t.NamedTuple):
     changed: bool
 
 
+class Task(t.NamedTuple):
+    """What one task took over all hosts."""
+
+    role: str
+    name: str
+    wall_s: float
+    cpu_s: float
+
+
 @dataclasses.dataclass(frozen=True)
 class Run:
     """What one ansible-playbook took.
@@ -52,7 +61,7 @@ class Run:
     masters_cpu_s: float
     main_rss_mib: float
     results: list[Result]
-    tasks: list[tuple[str, str, float]]
+    tasks: list[Task]
     log: Path
 
     def per_host(self) -> collections.Counter[str]:
@@ -187,13 +196,13 @@ class Bench:
             masters_cpu_s=masters,
             main_rss_mib=used.ru_maxrss / 1024,
             results=[Result(*entry) for entry in noted["results"]],
-            tasks=_cpu_of_tasks(noted["began"]),
+            tasks=_tasks(noted["began"]),
             log=log,
         )
 
 
-def _cpu_of_tasks(began: list[tuple[str, str, float]]) -> list[tuple[str, str, float]]:
-    return [(role, name, after[2] - before) for (role, name, before), after in zip(began, began[1:])]
+def _tasks(began: list[tuple[str, str, float, float]]) -> list[Task]:
+    return [Task(one[0], one[1], after[2] - one[2], after[3] - one[3]) for one, after in zip(began, began[1:])]
 
 
 def _children() -> list[int]:
@@ -212,4 +221,4 @@ def _end_children() -> float:
     return total
 
 
-__all__ = ["HERE", "LAB_DOWN", "LAB_INVENTORY", "ROOT", "Bench", "Result", "Run", "lab_nodes", "stop"]
+__all__ = ["HERE", "LAB_DOWN", "LAB_INVENTORY", "ROOT", "Bench", "Result", "Run", "Task", "lab_nodes", "stop"]

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The hpcai.gpu_cluster developers
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Every task result of a run, skips and includes too, and the CPU until each task began: JSON in $CONVERGE_RESULTS."""
+"""Every task result of a run, skips and includes too, and the time and CPU until each task began: JSON in $CONVERGE_RESULTS."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ description: Part of a benchmark. One entry per task and host, as they are count
 
 import json
 import os
+import time
 import typing as t
 
 from ansible.plugins.callback import CallbackBase
@@ -34,8 +35,8 @@ class CallbackModule(CallbackBase):
         super().__init__()
         self._results: list[tuple[str, str, str, str, str, bool]] = []
         self._play = ""
-        # Each task's role and name with the CPU that the controller had used when it began.
-        self._began: list[tuple[str, str, float]] = []
+        # Each task's role and name with the time when it began and the CPU that the controller had used by then.
+        self._began: list[tuple[str, str, float, float]] = []
 
     def v2_playbook_on_play_start(self, play: t.Any) -> None:
         self._play = play.get_name()
@@ -45,7 +46,7 @@ class CallbackModule(CallbackBase):
 
     def _mark(self, role: str, name: str) -> None:
         # With the workers, which the main process has waited for by the time that the next task begins.
-        self._began.append((role, name, sum(os.times()[:4])))
+        self._began.append((role, name, time.monotonic(), sum(os.times()[:4])))
 
     def _add(self, kind: str, result: t.Any) -> None:
         task = result.task
