@@ -64,22 +64,22 @@ def parse_page(body: bytes, cut: int = 0, source: int = 0) -> Page:
         text = body.decode("utf-8-sig")
     except UnicodeDecodeError as exc:
         raise PageError("a page is not UTF-8") from exc
-    count = text.count("<Blob>")
-    blobs = _read_alike(text, count, cut, source)
+    blobs = _read_alike(text, cut, source)
     if blobs is None:
-        blobs = _read_each(text, count, cut, source)
+        blobs = _read_each(text, cut, source)
     prefixes = [_decode(name, encoded) for encoded, name in _PREFIX.findall(text)] if "<BlobPrefix>" in text else []
     return Page(blobs, prefixes, marker)
 
 
-def _read_alike(text: str, count: int, cut: int, source: int) -> list[Blob] | None:
+def _read_alike(text: str, cut: int, source: int) -> list[Blob] | None:
     """All blobs by the layout of the first, or None where they need a closer look.
 
-    Names that are percent-encoded and snapshots do not fit the expression, so they show in the number of blobs.
+    Names that are percent-encoded and snapshots do not fit the expression, so they show in the number of blobs. Every blob
+    has one element of properties; that long word is counted faster than the blobs themselves.
     """
-    if not count:
+    start = text.find("<Blob>")
+    if start < 0:
         return []
-    start = text.index("<Blob>")
     stop = text.find("</Blob>", start)
     first = text[start : max(stop, start)]
     tags = tuple(match.group(1) for match in _ELEMENT.finditer(first[first.find("<Properties>") :]))
@@ -87,17 +87,19 @@ def _read_alike(text: str, count: int, cut: int, source: int) -> list[Blob] | No
         return None
     pattern, order = _layout(tags)
     found = pattern.findall(text)
-    if len(found) != count:
+    if len(found) != text.count("</Properties>"):
         return None
     length, md5, etag, encoding = (order.index(tag) + 1 for tag in _WANTED)
     # Directories are entries of no bytes: pages without such an entry need not be searched for their marks.
     if "0" in [row[length] for row in found] and ("di_isfolder" in text or "<ResourceType>directory" in text):
         return None
-    make = Blob._make
+    # What Blob._make does, without its checks.
+    new = tuple.__new__
     if "&" in text:
         unescape = html.unescape
         return [
-            make(
+            new(
+                Blob,
                 (
                     unescape(row[0])[cut:],
                     int(row[length]),
@@ -105,11 +107,11 @@ def _read_alike(text: str, count: int, cut: int, source: int) -> list[Blob] | No
                     unescape(row[etag]),
                     unescape(row[encoding]),
                     source,
-                )
+                ),
             )
             for row in found
         ]
-    return [make((row[0][cut:], int(row[length]), row[md5], row[etag], row[encoding], source)) for row in found]
+    return [new(Blob, (row[0][cut:], int(row[length]), row[md5], row[etag], row[encoding], source)) for row in found]
 
 
 @functools.lru_cache(maxsize=16)
@@ -123,8 +125,9 @@ def _layout(tags: tuple[str, ...]) -> tuple[re.Pattern[str], tuple[str, ...]]:
     return re.compile("".join(parts)), tuple(tag for tag in tags[: last + 1] if tag in _WANTED)
 
 
-def _read_each(text: str, count: int, cut: int, source: int) -> list[Blob]:
+def _read_each(text: str, cut: int, source: int) -> list[Blob]:
     blobs: list[Blob] = []
+    count = text.count("<Blob>")
     pieces = text.split("<Blob>")[1:]
     for piece in pieces:
         entry, closed, _rest = piece.partition("</Blob>")
