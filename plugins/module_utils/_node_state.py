@@ -96,7 +96,7 @@ ARCHIVE_MARKER = ".node_state.json"
 # because something else pulls it in.
 _ENABLED = frozenset(["enabled", "static", "indirect", "alias", "generated", "transient"])
 
-_ABSENT_KEYS = ("path", "recursive", "unless_target_of", "if_empty")
+_ABSENT_KEYS = ("path", "recursive", "unless_target_of", "if_empty", "if_unpacked")
 
 _DIFF_LIMIT = 100_000
 
@@ -139,6 +139,7 @@ class Absent:
     recursive: bool = False
     unless_target_of: str = ""
     if_empty: bool = False
+    if_unpacked: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -196,16 +197,14 @@ def parse_absent(items: t.Sequence[t.Any]) -> list[Absent]:
         unknown = sorted(set(entry) - set(_ABSENT_KEYS))
         if unknown:
             raise _bad(f"An item of absent has the unknown key {unknown[0]!r}.", f"Known: {', '.join(_ABSENT_KEYS)}.")
-        path, recursive, if_empty = (
-            check_path(entry["path"]),
-            entry.get("recursive", False),
-            entry.get("if_empty", False),
-        )
-        if not isinstance(recursive, bool) or not isinstance(if_empty, bool):
-            raise _bad(f"recursive or if_empty of {path} is not a boolean.", "Write true or false.")
-        if path == "/" or (recursive and path.count("/") < 2):
+        path = check_path(entry["path"])
+        flags: dict[str, t.Any] = {key: entry.get(key, False) for key in ("recursive", "if_empty", "if_unpacked")}
+        wrong = [key for key, value in flags.items() if not isinstance(value, bool)]
+        if wrong:
+            raise _bad(f"{wrong[0]} of {path} is not a boolean.", "Write true or false.")
+        if path == "/" or (flags["recursive"] and path.count("/") < 2):
             raise _bad(f"{path} will not be removed.", "Only paths below a top-level directory can be removed.")
-        wanted.append(Absent(path, recursive, str(entry.get("unless_target_of") or ""), if_empty))
+        wanted.append(Absent(path=path, unless_target_of=str(entry.get("unless_target_of") or ""), **flags))
     return wanted
 
 
@@ -343,7 +342,7 @@ def plan_archive(entry: t.Mapping[str, t.Any], have: PathState) -> Change | None
 def plan_absent(entry: Absent, have: PathState, protected: str = "") -> Change | None:
     """The removal of one path. ``protected`` is what the link ``unless_target_of`` points at."""
     path = entry.path
-    if have.kind == "absent":
+    if have.kind == "absent" or (entry.if_unpacked and not have.archive):
         return None
     if have.mount:
         raise ClusterError("in_use", f"{path} will not be removed: {have.mount} is mounted.", "Unmount it first.")

@@ -48,7 +48,7 @@ def list_dataset(params: t.Mapping[str, t.Any], *, write: bool) -> dict[str, t.A
 def prepare(params: t.Mapping[str, t.Any], *, write: bool) -> dict[str, t.Any]:
     """Compare the destination with the source and plan the rest. Raises ClusterError before anything is changed."""
     destination, hosts = params["destination"], params["hosts"]
-    _check(params)
+    _check(params, write)
     manifest = _unpack(params["manifest"]) if params["manifest"] else _list(params)
     dataset = Dataset(destination, manifest, params["decompress"], params["rank"], len(hosts))
     indexes = dataset.indexes
@@ -140,14 +140,15 @@ def _unpack(packed: str) -> Manifest:
         return Manifest.read(path)
 
 
-def _check(params: t.Mapping[str, t.Any]) -> None:
+def _check(params: t.Mapping[str, t.Any], write: bool) -> None:
     hosts, rank = params["hosts"], params["rank"]
     if not hosts or len(set(hosts)) != len(hosts):
         raise ClusterError("bad_input", "hosts is empty or names a host twice.", "Name each copying node once.")
     if rank is not None and not 0 <= rank < len(hosts):
         raise ClusterError("bad_input", f"There is no rank {rank} among {len(hosts)} hosts.", "Ranks begin at 0.")
     mount_point = params["mount_point"]
-    if mount_point and not os.path.ismount(mount_point):
+    # In check mode the role that mounts it has not done so either: then everything is missing.
+    if write and mount_point and not os.path.ismount(mount_point):
         raise ClusterError(
             "not_mounted",
             f"{mount_point} is not mounted here.",

@@ -11,13 +11,16 @@ short_description: Delete the files that were staged to a destination
 description:
   - Deletes exactly the files that have a receipt of M(hpcai.gpu_cluster.dataset_stage), the directories that this leaves empty,
     and the state in C(.staging). Files that somebody else put there stay.
+  - Logs need no consent.
 version_added: 0.1.0
 author: The hpcai.gpu_cluster developers (@hpcai)
 options:
   destination:
-    description: Directory of the dataset.
+    description: Directory of the dataset. Leave it out to delete logs only.
     type: path
-    required: true
+  log_path:
+    description: Directory of AzCopy's logs on this node. What the staging left there is deleted, then the directory if it is empty.
+    type: path
   allow_data_loss:
     description: Consent. Without it the module fails when there is something to delete.
     type: bool
@@ -51,6 +54,7 @@ files:
 
 import contextlib
 import os
+import re
 import shutil
 import typing as t
 
@@ -79,34 +83,53 @@ def delete(destination: str, paths: t.Iterable[str]) -> None:
             os.rmdir(directory)
 
 
+#: Names of runs, of shares of azcopy_copy and dataset_upload, and of locks, as the staging makes them.
+_OUR_LOG = re.compile(r"\d{8}T\d{6}-[0-9a-f]{6}|[0-9a-f]{16}|rank-[0-9a-f]{16}\.lock")
+
+
+def our_logs(log_path: str) -> list[str]:
+    """Paths below the log directory that the staging made."""
+    with contextlib.suppress(FileNotFoundError):
+        return [os.path.join(log_path, name) for name in sorted(os.listdir(log_path)) if _OUR_LOG.fullmatch(name)]
+    return []
+
+
+def delete_logs(log_path: str, paths: t.Iterable[str]) -> None:
+    for path in paths:
+        if os.path.isdir(path):
+            shutil.rmtree(path)
+        else:
+            os.unlink(path)
+    with contextlib.suppress(OSError):  # somebody else's logs are there
+        os.rmdir(log_path)
+
+
 def main() -> None:
     module = AnsibleModule(
         argument_spec={
-            "destination": {"type": "path", "required": True},
+            "destination": {"type": "path"},
+            "log_path": {"type": "path"},
             "allow_data_loss": {"type": "bool", "default": False},
         },
         supports_check_mode=True,
     )
-    destination: str = os.path.normpath(module.params["destination"])
-    if not os.path.isdir(StatePaths(destination).root):
-        module.exit_json(changed=False, files=0)
-    paths = staged_files(destination)
+    destination = os.path.normpath(module.params["destination"]) if module.params["destination"] else ""
+    log_path: str = module.params["log_path"] or ""
+    has_data = bool(destination) and os.path.isdir(StatePaths(destination).root)
+    has_logs = bool(log_path) and os.path.isdir(log_path) and (our_logs(log_path) or not os.listdir(log_path))
+    paths = staged_files(destination) if has_data else []
     if paths and not module.params["allow_data_loss"]:
         module.fail_json(
             msg=f"{len(paths)} staged files at {destination} would be deleted. "
             "Set dataset_staging_allow_data_loss: true if that is what you want.",
             files=len(paths),
         )
-    if not module.check_mode:
+    if has_data and not module.check_mode:
         delete(destination, paths)
-    module.exit_json(
-        changed=True,
-        files=len(paths),
-        diff={
-            "before": f"{len(paths)} staged files at {destination}\n",
-            "after": f"no staged files at {destination}\n",
-        },
-    )
+    if has_logs and not module.check_mode:
+        delete_logs(log_path, our_logs(log_path))
+    before = [f"{len(paths)} staged files at {destination}\n"] * has_data + [f"logs in {log_path}\n"] * bool(has_logs)
+    module.exit_json(changed=bool(before), files=len(paths), diff={"before": "".join(before), "after": ""})
 
 
 if __name__ == "__main__":

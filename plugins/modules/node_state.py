@@ -151,6 +151,127 @@ options:
   absent:
     description:
       - Paths that must not exist, in this order. Each item is a path, or a mapping with C(path), C(recursive),
+        C(unless_target_of), C(if_empty) and C(if_unpacked).
+      - Refused are V(/), anything mounted at or below the path, and a directory that is not empty unless its
+        C(recursive) is true.
+      - With C(unless_target_of) the removal is refused while that link points at the path. With C(if_empty) a
+        directory that is not empty is left alone, with C(if_unpacked) one that O(archives) did not make.
+    type: list
+    elements: raw
+    default: []
+  directories:
+    description: Directories that must exist. Only the directory itself is given its mode and owner, never what it
+      holds.
+    type: list
+    elements: dict
+    default: []
+    suboptions:
+      path:
+        description: Absolute path. Missing parents are made with mode 0755.
+        type: path
+        required: true
+      mode:
+        description: Permissions in octal, quoted.
+        type: str
+        default: "0755"
+      owner:
+        description: Owner, by name or number.
+        type: str
+        default: root
+      group:
+        description: Group, by name or number.
+        type: str
+        default: root
+  archives:
+    description:
+      - Directories that are unpacked from an archive, at once or not at all.
+      - The archive is checked before it is unpacked next to its destination and renamed into place.
+      - A directory that exists and was not unpacked from this very archive is refused.
+    type: list
+    elements: dict
+    default: []
+    suboptions:
+      path:
+        description: The directory to make.
+        type: path
+        required: true
+      src:
+        description: A URL, or a path on the node. Either this or O(archives[].controller_src).
+        type: str
+      controller_src:
+        description: A path on the controller. The archive is transferred only when the directory is missing.
+        type: path
+      staged_src:
+        description: Where the action plugin put an archive of the controller. Not for use in playbooks.
+        type: path
+      sha256:
+        description: The digest of the archive, 64 hexadecimal digits.
+        type: str
+        required: true
+      strip_components:
+        description: How many leading components the names in the archive lose.
+        type: int
+        default: 1
+      timeout_s:
+        description: How long fetching the archive may take, in seconds.
+        type: int
+        default: 900
+  files:
+    description: Files with their whole content. They are written beside their destination and renamed.
+    type: list
+    elements: dict
+    default: []
+    suboptions:
+      path:
+        description: Absolute path. Its directory must exist or be listed. A link at this path is refused.
+        type: path
+        required: true
+      content:
+        description: The content, usually from P(ansible.builtin.template#lookup).
+        type: str
+      secret_content:
+        description: The content where it is a secret. O(files[].content) with O(files[].sensitive) is turned into
+          this.
+        type: str
+      sensitive:
+        description: Whether to keep the content out of diffs, logs and results.
+        type: bool
+        default: false
+      mode:
+        description: Permissions in octal, quoted.
+        type: str
+        default: "0644"
+      owner:
+        description: Owner, by name or number.
+        type: str
+        default: root
+      group:
+        description: Group, by name or number.
+        type: str
+        default: root
+      validate:
+        description: A command that must accept the new file before it is put in place, as a list of words with V(%s)
+          for its name.
+        type: list
+        elements: str
+        default: []
+  links:
+    description: Symbolic links. Only a link is ever replaced, and at once.
+    type: list
+    elements: dict
+    default: []
+    suboptions:
+      path:
+        description: Absolute path of the link.
+        type: path
+        required: true
+      target:
+        description: What it points at, as written into the link.
+        type: str
+        required: true
+  absent:
+    description:
+      - Paths that must not exist, in this order. Each item is a path, or a mapping with C(path), C(recursive),
         C(unless_target_of)
         and C(if_empty).
       - Refused are V(/), anything mounted at or below the path, and a directory that is not empty unless its

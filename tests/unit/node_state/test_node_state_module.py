@@ -292,3 +292,18 @@ def test_missing_packages_are_left_to_the_action(node: Node) -> None:
     assert [change["kind"] for change in planned["changes"]] == ["package", "directory"]
     # bash is on every machine that runs these tests.
     assert node.run(packages=["bash"])["changed"] is False
+
+
+def test_only_what_was_unpacked_here_is_removed_with_if_unpacked(node: Node, tmp_path: pathlib.Path) -> None:
+    """A role that is pointed at a directory of somebody else must not empty it."""
+    bystander = pathlib.Path(node.root) / "bin"
+    bystander.mkdir()
+    (bystander / "tool").write_text("not ours")
+    digest = archive(tmp_path / "a.tbz")
+    node.run(archives=[{"path": f"{node.root}/1.0", "src": str(tmp_path / "a.tbz"), "sha256": digest}])
+    wanted = [
+        {"path": f"{node.root}/{name}", "recursive": True, "if_unpacked": True} for name in ("bin", "1.0", "nothing")
+    ]
+    assert node.run(absent=wanted)["changed"]
+    assert listing(node.root) == ["bin", "bin/tool"]
+    assert not node.run(absent=wanted)["changed"]

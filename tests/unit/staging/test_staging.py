@@ -8,6 +8,7 @@ import os
 
 import pytest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_prepare import prepare
 
 pytestmark = [pytest.mark.blob, pytest.mark.slow]
 
@@ -173,6 +174,8 @@ def test_the_destination_must_be_mounted(staging) -> None:
     staging.fill(1)
     with pytest.raises(ClusterError, match="is not mounted here"):
         staging.plan(mount_point=str(staging.destination))
+    would = prepare(staging.params(mount_point=str(staging.destination)), write=False)
+    assert (would["missing_files"], list(staging.destination.iterdir())) == (1, [])
 
 
 def test_two_sources_form_one_dataset(staging, blobs) -> None:
