@@ -120,6 +120,12 @@ def _facts(manifest: Manifest, indexes: t.Sequence[int], inventory: Inventory) -
 
 def _list(params: t.Mapping[str, t.Any]) -> Manifest:
     needs_token = any(not source["sas"] for source in params["sources"])
+    if needs_token and params["identity"] != "msi":
+        raise ClusterError(
+            "bad_input",
+            f"A source has no SAS, and with the identity {params['identity']} only AzCopy can log in, not the listing.",
+            "Give the source a SAS, or use the managed identity: dataset_staging_identity: msi.",
+        )
     token = managed_identity_token(params["identity_client_id"]) if needs_token else ""
     manifest = build_manifest(params["sources"], token=token)
     check_names(manifest.blobs, params["decompress"])

@@ -85,6 +85,11 @@ options:
     description: Files looked at in parallel.
     type: int
     default: 16
+  identity:
+    description: How nodes log in where a source has no SAS. Listing knows the managed identity only.
+    type: str
+    choices: [msi, workload, azcli, spn]
+    default: msi
   identity_client_id:
     description: Client id of a user-assigned managed identity.
     type: str
@@ -203,6 +208,7 @@ def main() -> None:
             "batch_s": {"type": "float", "default": 60},
             "allow_overwrite": {"type": "bool", "default": False},
             "threads": {"type": "int", "default": 16},
+            "identity": {"type": "str", "choices": ["msi", "workload", "azcli", "spn"], "default": "msi"},
             "identity_client_id": {"type": "str", "default": ""},
         },
         supports_check_mode=True,

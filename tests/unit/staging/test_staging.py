@@ -178,6 +178,12 @@ def test_the_destination_must_be_mounted(staging) -> None:
     assert (would["missing_files"], list(staging.destination.iterdir())) == (1, [])
 
 
+def test_an_identity_that_only_azcopy_knows_is_refused_before_anything_is_listed(staging) -> None:
+    source = {"url": staging.service.url(staging.container), "prefix": "", "sas": ""}
+    with pytest.raises(ClusterError, match="dataset_staging_identity: msi"):
+        staging.plan(sources=[source], identity="azcli")
+
+
 def test_two_sources_form_one_dataset(staging, blobs) -> None:
     staging.put("train/a.bin", b"a" * 1000, compress=False)
     staging.put("validation/b.bin", b"b" * 1000, compress=False)
