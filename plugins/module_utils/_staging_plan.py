@@ -24,8 +24,8 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_run imp
 )
 
 # A share too small for batches of the wanted length is still cut, so that a dead rank's work can be split among others,
-# but not below ten seconds: AzCopy needs two for the smallest job.
-_SMALL_BATCH_S = 10.0
+# but not below twenty seconds: AzCopy needs two for the smallest job.
+_SMALL_BATCH_S = 20.0
 _SMALL_BATCHES = 4
 
 
