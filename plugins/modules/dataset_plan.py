@@ -182,20 +182,15 @@ import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_options import IDENTITY, SOURCES, failure
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_prepare import list_dataset, prepare
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._storage import redact
 
 
 def main() -> None:
-    source = {
-        "url": {"type": "str", "required": True},
-        "prefix": {"type": "str", "default": ""},
-        "sas": {"type": "str", "default": "", "no_log": True},
-    }
     module = AnsibleModule(
         argument_spec={
             "destination": {"type": "path", "required": True},
-            "sources": {"type": "list", "elements": "dict", "required": True, "options": source},
+            "sources": SOURCES,
             "hosts": {"type": "list", "elements": "str", "required": True},
             "rank": {"type": "int"},
             "manifest": {"type": "str"},
@@ -208,8 +203,7 @@ def main() -> None:
             "batch_s": {"type": "float", "default": 60},
             "allow_overwrite": {"type": "bool", "default": False},
             "threads": {"type": "int", "default": 16},
-            "identity": {"type": "str", "choices": ["msi", "workload", "azcli", "spn"], "default": "msi"},
-            "identity_client_id": {"type": "str", "default": ""},
+            **IDENTITY,
         },
         supports_check_mode=True,
     )
@@ -219,7 +213,7 @@ def main() -> None:
         work = list_dataset if params["return_manifest"] else prepare
         module.exit_json(**work(params, write=not module.check_mode))
     except ClusterError as error:
-        module.fail_json(**{**error.as_result(), "msg": redact(str(error), *secrets)})
+        module.fail_json(**failure(error, *secrets))
 
 
 if __name__ == "__main__":

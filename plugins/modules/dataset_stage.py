@@ -177,19 +177,14 @@ import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_options import IDENTITY, SOURCES, failure
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_rank import run_rank
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._storage import redact
 
 
 def argument_spec() -> dict[str, t.Any]:
-    source = {
-        "url": {"type": "str", "required": True},
-        "prefix": {"type": "str", "default": ""},
-        "sas": {"type": "str", "default": "", "no_log": True},
-    }
     return {
         "destination": {"type": "path", "required": True},
-        "sources": {"type": "list", "elements": "dict", "required": True, "options": source},
+        "sources": SOURCES,
         "run": {"type": "str", "required": True},
         "rank": {"type": "int", "required": True},
         "host": {"type": "str", "required": True},
@@ -204,8 +199,7 @@ def argument_spec() -> dict[str, t.Any]:
         "claim_expiry_s": {"type": "float", "default": 60},
         "stall_timeout_s": {"type": "float", "default": 45},
         "timeout_s": {"type": "float", "default": 86400},
-        "identity": {"type": "str", "choices": ["msi", "workload", "azcli", "spn"], "default": "msi"},
-        "identity_client_id": {"type": "str", "default": ""},
+        **IDENTITY,
     }
 
 
@@ -218,7 +212,7 @@ def main() -> None:
     try:
         module.exit_json(**run_rank(params))
     except ClusterError as error:
-        module.fail_json(**{**error.as_result(), "msg": redact(str(error), *secrets)})
+        module.fail_json(**failure(error, *secrets))
 
 
 if __name__ == "__main__":

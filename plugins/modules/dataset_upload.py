@@ -137,8 +137,8 @@ import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_options import IDENTITY, SAS, failure
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_upload import Upload, upload
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._storage import redact
 
 
 def main() -> None:
@@ -147,15 +147,14 @@ def main() -> None:
             "source": {"type": "path", "required": True},
             "url": {"type": "str", "required": True},
             "prefix": {"type": "str", "default": ""},
-            "sas": {"type": "str", "default": "", "no_log": True},
+            "sas": SAS,
             "compress": {"type": "bool", "default": False},
             "work_path": {"type": "path"},
             "processes": {"type": "int", "default": 8},
             "ingress_mbps": {"type": "float", "default": 0},
             "azcopy": {"type": "path", "default": "azcopy"},
             "log_path": {"type": "path", "default": "/var/log/azcopy"},
-            "identity": {"type": "str", "choices": ["msi", "workload", "azcli", "spn"], "default": "msi"},
-            "identity_client_id": {"type": "str", "default": ""},
+            **IDENTITY,
             "timeout_s": {"type": "float", "default": 0},
             "stall_timeout_s": {"type": "float", "default": 45},
         },
@@ -168,7 +167,7 @@ def main() -> None:
     try:
         module.exit_json(**upload(wanted, write=not module.check_mode))
     except ClusterError as error:
-        module.fail_json(**{**error.as_result(), "msg": redact(str(error), wanted.sas)})
+        module.fail_json(**failure(error, wanted.sas))
 
 
 if __name__ == "__main__":
