@@ -19,7 +19,7 @@ import typing as t
 import pytest
 from lab.blob.service import BlobService
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+ROOT = pathlib.Path(__file__).resolve().parents[3]
 STATE = ROOT / ".cache" / "lab"
 ACCOUNT = "labtrain"
 
@@ -172,7 +172,7 @@ class Dataset:
 @pytest.fixture(scope="session")
 def lab() -> Lab:
     if not (STATE / "machines.json").exists():
-        pytest.fail("The lab is down. Run bin/test --all, or bin/demo and then bin/test -- tests/integration.")
+        pytest.fail("The lab is down. Run bin/test --all, or bin/demo and then bin/test -- tests/integration/cluster.")
     return Lab()
 
 
