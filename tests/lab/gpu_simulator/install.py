@@ -5,9 +5,12 @@
 """Put the simulated nvidia-smi and its state onto a lab node (or into a directory that becomes one), or take it away.
 
     python3 install.py --root / --machine-type Standard_ND96asr_v4
+    python3 install.py --root / --machine-type Standard_ND96asr_v4 --bus-ids 0000:02:00.0 0000:03:00.0
     python3 install.py --root / --remove
 
-Standard library only; needs the files beside it. Running it again changes nothing unless the machine type changes.
+Standard library only; needs the files beside it. Running it again changes nothing unless the machine type or the bus ids
+change. With ``--bus-ids`` there are as many GPUs as ids: give the addresses of PCI functions that the node really has,
+and the GPUs get their NUMA nodes from its /sys.
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 PROGRAM = "usr/bin/nvidia-smi"
 STATE = "var/lib/gpu-simulator/state.json"
+PROCESSES = "var/lib/gpu-simulator/processes"
 DRIVER = "550.163.01"
 NAMESPACE = uuid.UUID("6f0d8a6e-8f0c-4c57-9d5c-0a8f5a4f7a11")
 NO_FAULTS: dict[str, Any] = {
@@ -44,14 +48,14 @@ def nvml_bus_id(bus_id: str) -> str:
     return f"{int(domain, 16):08X}:{rest.upper()}"
 
 
-def make_state(machine_type: str, seed: str) -> dict[str, Any]:
+def make_state(machine_type: str, seed: str, bus_ids: list[str]) -> dict[str, Any]:
     """The state of healthy GPUs; ``seed`` (the host name) makes their identifiers differ between nodes."""
     machines = json.loads((HERE / "machines.json").read_text(encoding="utf-8"))
     if machine_type not in machines:
         raise SystemExit(f"There is no machine type {machine_type!r}. Known: {', '.join(machines)}.")
     machine = machines[machine_type]
     gpus = []
-    for index, bus_id in enumerate(machine["bus_ids"]):
+    for index, bus_id in enumerate(bus_ids or machine["bus_ids"]):
         mig = {"current": False, "pending": False} if machine["mig"] else {"current": None, "pending": None}
         gpus.append(
             {
@@ -85,10 +89,17 @@ def write_state(path: Path, state: dict[str, Any]) -> None:
     part.replace(path)
 
 
-def install(root: Path, machine_type: str, seed: str) -> bool:
-    program, state = root / PROGRAM, root / STATE
-    program.parent.mkdir(parents=True, exist_ok=True)
-    state.parent.mkdir(parents=True, exist_ok=True)
+def identity(state: dict[str, Any]) -> tuple[str, list[str]]:
+    """What makes a machine another one; the rest of its state may have been changed on purpose."""
+    return state["machine_type"], [gpu["bus_id"] for gpu in state["gpus"]]
+
+
+def install(root: Path, machine_type: str, seed: str, bus_ids: list[str]) -> bool:
+    program, state, processes = root / PROGRAM, root / STATE, root / PROCESSES
+    for directory in (program.parent, state.parent, processes):
+        directory.mkdir(parents=True, exist_ok=True)
+    # Like /tmp: users without root register their processes there.
+    processes.chmod(0o1777)
     source = (HERE / "nvidia-smi").read_bytes()
     changed = False
     if program.is_symlink() or not program.exists() or program.read_bytes() != source:
@@ -97,8 +108,9 @@ def install(root: Path, machine_type: str, seed: str) -> bool:
         program.write_bytes(source)
         changed = True
     program.chmod(0o755)
-    if not state.exists() or json.loads(state.read_text(encoding="utf-8"))["machine_type"] != machine_type:
-        write_state(state, make_state(machine_type, seed))
+    fresh = make_state(machine_type, seed, bus_ids)
+    if not state.exists() or identity(json.loads(state.read_text(encoding="utf-8"))) != identity(fresh):
+        write_state(state, fresh)
         changed = True
     return changed
 
@@ -118,12 +130,21 @@ def main() -> None:
     parser.add_argument("--root", type=Path, default=Path("/"), help="directory that stands for / (default: /)")
     parser.add_argument("--machine-type", help="a name in machines.json")
     parser.add_argument("--seed", default=os.environ.get("HOSTNAME") or platform.node(), help="default: the host name")
+    parser.add_argument(
+        "--bus-ids",
+        nargs="+",
+        default=[],
+        metavar="DDDD:BB:DD.F",
+        help="addresses of the GPUs (default: the machine type's)",
+    )
     parser.add_argument("--remove", action="store_true", help="take the simulator away")
     options = parser.parse_args()
     if options.remove:
         print("removed" if remove(options.root) else "nothing to remove")
     elif options.machine_type:
-        print("installed" if install(options.root, options.machine_type, options.seed) else "unchanged")
+        bus_ids = [bus_id for text in options.bus_ids for bus_id in text.split(",") if bus_id]
+        changed = install(options.root, options.machine_type, options.seed, bus_ids)
+        print("installed" if changed else "unchanged")
     else:
         parser.error("--machine-type or --remove is required")
 

@@ -145,3 +145,50 @@ def test_nothing_outside_the_lab_knows_the_simulator() -> None:
         for path in (root / folder).rglob("*"):
             if path.suffix in (".py", ".yml", ".j2", ".md"):
                 assert "simulator" not in path.read_text(encoding="utf-8"), path
+
+
+def processes(node: Path, fields: str = "gpu_uuid,pid,process_name,used_memory") -> list[list[str]]:
+    answer = smi(node, f"--query-compute-apps={fields}", "--format=csv,noheader")
+    assert (answer.returncode, answer.stderr) == (0, "")
+    return [line.split(", ") for line in answer.stdout.splitlines()]
+
+
+def uuids(node: Path) -> list[str]:
+    return smi(node, "--query-gpu=uuid", "--format=csv,noheader").stdout.splitlines()
+
+
+def test_processes_are_listed_while_they_live(node: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert processes(node) == []
+    assert smi(node, "--query-compute-apps=gpu_uuid,pid,name,used_memory", "--format=csv").stdout == (
+        "gpu_uuid, pid, process_name, used_gpu_memory [MiB]\n"
+    )
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", uuids(node)[5])
+    command = [sys.executable, str(SIMULATOR / "process.py"), "--root", str(node), "--", "sleep", "30"]
+    with subprocess.Popen(command) as child:
+        while not processes(node):
+            pass
+        [row] = processes(node)
+        assert (row[0], row[1], row[3]) == (uuids(node)[5], str(child.pid), "512 MiB")
+        while processes(node)[0][2].endswith("python3"):  # until it has become what it was asked to run
+            pass
+        run("process.py", "--root", str(node), "--pid", str(child.pid), "--gpu", "0", "--gpu", "1")
+        assert [row[0] for row in processes(node)] == uuids(node)[:2]
+        run("fault.py", "--root", str(node), "--lost", "0")
+        assert [row[0] for row in processes(node)] == uuids(node)[1:2]
+        run("fault.py", "--root", str(node))
+        run("process.py", "--root", str(node), "--pid", str(child.pid), "--forget")
+        assert processes(node) == []
+        run("process.py", "--root", str(node), "--pid", str(child.pid), "--gpu", "7")
+        assert len(processes(node)) == 1
+        child.kill()
+    assert processes(node) == []
+
+
+def test_gpus_sit_where_the_node_has_pci_functions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    install = ("install.py", "--root", str(tmp_path), "--machine-type", "Standard_ND96asr_v4", "--seed", "vm-1")
+    assert run(*install, "--bus-ids", "0000:02:00.0", "0001:0a:1f.7") == "installed\n"
+    monkeypatch.setenv("GPU_SIMULATOR_STATE", str(tmp_path / "var/lib/gpu-simulator/state.json"))
+    assert [gpu["bus_id"] for gpu in report(tmp_path).gpus] == ["0000:02:00.0", "0001:0a:1f.7"]
+    assert run(*install, "--bus-ids", "0000:02:00.0,0001:0a:1f.7") == "unchanged\n"
+    assert run(*install) == "installed\n"
+    assert len(report(tmp_path).gpus) == 8
