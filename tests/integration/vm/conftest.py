@@ -1,0 +1,203 @@
+# Copyright (c) 2026 The hpcai.gpu_cluster developers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The VM lab as pytest sees it: its nodes, their power and disks, and playbooks run against them.
+
+The lab must be up (``bin/demo --vm``); LAB_VM_DIR chooses another one. A test leaves the nodes running and their disks
+empty, so that tests need no order.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import shlex
+import subprocess
+import time
+import typing as t
+
+import pytest
+from lab.vm import machine, runtime, state
+
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+
+
+class Result(t.NamedTuple):
+    """How a playbook ended. ``output`` is everything it printed."""
+
+    rc: int
+    output: str
+    seconds: float
+
+    def recap(self, host: str) -> dict[str, int]:
+        line = next(line for line in self.output.splitlines() if line.startswith(f"{host} ") and "changed=" in line)
+        return {key: int(value) for key, value in (word.split("=") for word in line.split(":")[1].split())}
+
+
+class VmLab:
+    """The machines of the lab. Methods that change power or disks are those of tests/lab/vm/machine.py."""
+
+    def __init__(self) -> None:
+        self.paths = state.Paths.here()
+        self.nodes = list(self.lab["nodes"])
+
+    @property
+    def lab(self) -> dict[str, t.Any]:
+        return state.load(self.paths)
+
+    def run(self, node: str, *argv: str, check: bool = True, timeout_s: float = 300) -> str:
+        """Run a command on a node and return what it printed."""
+        done = subprocess.run(
+            runtime.ssh_argv(self.paths, self.lab, node, shlex.join(argv)),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+            check=False,
+        )
+        if done.returncode == 255 or (check and done.returncode):
+            raise AssertionError(
+                f"{node}: {shlex.join(argv)} ended with {done.returncode}: {done.stderr or done.stdout}"
+            )
+        return done.stdout
+
+    def shell(self, node: str, script: str, check: bool = True, timeout_s: float = 300) -> str:
+        """Run a shell script on a node and return what it printed."""
+        return self.run(node, "sh", "-euc", script, check=check, timeout_s=timeout_s)
+
+    def playbook(
+        self,
+        path: str | pathlib.Path | list[dict[str, t.Any]],
+        *argv: str,
+        limit: str = "",
+        timeout_s: float = 1200,
+        **extra_vars: t.Any,
+    ) -> Result:
+        """Run a playbook: its path from the root of the repository, or plays as data. Extra variables go through a file."""
+        stem = self.paths.directory / f"test-{os.getpid()}-{time.monotonic_ns()}"
+        variables, plays = stem.with_suffix(".vars.json"), stem.with_suffix(".yml")
+        variables.write_text(json.dumps(extra_vars))
+        if isinstance(path, list):
+            plays.write_text(json.dumps(path))
+            path = plays
+        words = [
+            "ansible-playbook",
+            "-i",
+            str(ROOT / "inventories" / "vm"),
+            str(ROOT / path),
+            "-e",
+            f"@{variables}",
+            *argv,
+        ]
+        started = time.monotonic()
+        try:
+            done = subprocess.run(
+                [*words, *(["--limit", limit] if limit else [])],
+                cwd=ROOT,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                timeout=timeout_s,
+                check=False,
+                env={**os.environ, "ANSIBLE_FORCE_COLOR": "0"},
+            )
+        finally:
+            variables.unlink()
+            plays.unlink(missing_ok=True)
+        return Result(done.returncode, done.stdout, time.monotonic() - started)
+
+    def role(
+        self,
+        name: str,
+        tasks_from: str = "main",
+        *argv: str,
+        limit: str = "",
+        timeout_s: float = 1200,
+        **variables: t.Any,
+    ) -> Result:
+        """Run one entry point of a role of this collection."""
+        task = {
+            "name": f"Run {name}, {tasks_from}",
+            "ansible.builtin.include_role": {"name": f"hpcai.gpu_cluster.{name}", "tasks_from": tasks_from},
+        }
+        play = {"name": f"Test {name}", "hosts": "gpu_nodes", "gather_facts": False, "tasks": [task]}
+        return self.playbook([play], *argv, limit=limit, timeout_s=timeout_s, **variables)
+
+    def wait_ssh(self, node: str) -> None:
+        """Return when the node has booted."""
+        runtime.wait(self.paths, self.lab, node)
+
+    def power_off(self, node: str, clean: bool = False) -> None:
+        """Cut the power (or press the power button)."""
+        with machine.only_one(self.paths):
+            machine.power_off(self.paths, node, clean)
+
+    def power_on(self, node: str) -> None:
+        """Start the node and wait until it has booted."""
+        with machine.only_one(self.paths):
+            machine.power_on(self.paths, node)
+
+    def power_cycle(self, node: str) -> None:
+        """Cut the power, start the node again, wait until it has booted."""
+        self.power_off(node)
+        self.power_on(node)
+
+    def reboot(self, node: str) -> None:
+        """Reboot the node in an orderly way and wait until it is up again."""
+        before = self.run(node, "cat", "/proc/sys/kernel/random/boot_id")
+        self.run(node, "systemctl", "reboot", check=False)
+        deadline = time.monotonic() + runtime.BOOT_TIMEOUT_S[self.lab["accelerator"]]
+        while True:
+            self.wait_ssh(node)
+            if self.run(node, "cat", "/proc/sys/kernel/random/boot_id", check=False) not in {before, ""}:
+                return
+            assert time.monotonic() < deadline, f"{node} does not go down"
+            time.sleep(1)
+
+    def replace_disks(self, node: str, disks: t.Sequence[int] = (), same_serial: bool = False) -> list[str]:
+        """Put new, empty disks into a node that is off; returns their serial numbers."""
+        with machine.only_one(self.paths):
+            return machine.replace_disks(self.paths, node, disks, same_serial)
+
+    def remove_disk(self, node: str, disk: int) -> None:
+        with machine.only_one(self.paths):
+            machine.set_present(self.paths, node, disk, False)
+
+    def insert_disk(self, node: str, disk: int) -> None:
+        with machine.only_one(self.paths):
+            machine.set_present(self.paths, node, disk, True)
+
+    def reorder_disks(self, node: str) -> list[int]:
+        with machine.only_one(self.paths):
+            return machine.reorder_disks(self.paths, node)
+
+    def checksum(self, node: str, disk: int) -> str:
+        """SHA-256 of what is on a disk; the guest is told to write out first if it runs."""
+        if runtime.pid(self.paths, self.lab, node):
+            self.run(node, "sync")
+        return machine.checksum(self.paths, node, disk)
+
+    def serial(self, node: str, disk: int) -> str:
+        """The serial number of a disk."""
+        return str(self.lab["nodes"][node]["disks"][disk]["serial"])
+
+    def device(self, node: str, disk: int) -> str:
+        """The device that a disk is right now, such as /dev/nvme3n1."""
+        serial = self.serial(node, disk)
+        script = 'for d in /sys/block/nvme*; do echo "/dev/${d##*/} $(cat $d/device/serial)"; done'
+        found = [line.split()[0] for line in self.shell(node, script).splitlines() if line.split()[1:] == [serial]]
+        assert found, f"{node} has no disk {serial}"
+        return found[0]
+
+
+@pytest.fixture(scope="session")
+def vm_lab() -> VmLab:
+    paths = state.Paths.here()
+    if not paths.machines.exists():
+        pytest.fail("The VM lab is down. Run bin/demo --vm, and then bin/test -- tests/integration/vm.")
+    lab = VmLab()
+    for node in lab.nodes:
+        lab.power_on(node)
+    return lab
