@@ -22,7 +22,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_profile im
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._profile_check import compare, describe, worst
 
-_SHIPPED = Path(__file__).resolve().parents[2] / "roles/node_profile/files/profiles"
+SHIPPED = Path(__file__).resolve().parents[2] / "roles/node_profile/files/profiles"
 _FACT_OPTIONS = ("nvidia_smi", "nvidia_smi_timeout_s", "metadata", "metadata_timeout_s")
 
 ARGUMENT_SPEC: dict[str, t.Any] = {
@@ -91,7 +91,7 @@ class ActionModule(ActionBase):
             return gathered
         facts = gathered["ansible_facts"]["gpu_node"]
         try:
-            library = FileLibrary([*(Path(path).expanduser() for path in args["paths"]), _SHIPPED])
+            library = FileLibrary([*(Path(path).expanduser() for path in args["paths"]), SHIPPED])
             choice = choose_profile(facts, args["name"], library)
             profile = deep_merge(choice.profile, args["overrides"])
             _require_valid(profile, f"{choice.profile['name']} with node_profile_overrides")

@@ -122,8 +122,8 @@ def read_numa(root: Path) -> list[dict[str, t.Any]]:
     return sorted(nodes, key=lambda node: node["id"])
 
 
-def read_cpus(root: Path) -> dict[str, int | None]:
-    """Sockets, cores and threads that are online."""
+def read_cpus(root: Path) -> dict[str, t.Any]:
+    """Sockets, cores and threads that are online; where cores have several threads also which CPUs share one."""
     base = root / "sys/devices/system/cpu"
     try:
         online = parse_ranges(read_text(base / "online"))
@@ -137,7 +137,14 @@ def read_cpus(root: Path) -> dict[str, int | None]:
         if package and siblings:
             packages.add(package)
             cores.add(siblings)
-    return {"sockets": len(packages) or None, "cores": len(cores) or None, "threads": len(online) or None}
+    counts: dict[str, t.Any] = {
+        "sockets": len(packages) or None,
+        "cores": len(cores) or None,
+        "threads": len(online) or None,
+    }
+    if 0 < len(cores) < len(online):
+        counts["siblings"] = sorted(cores, key=lambda core: int(re.split("[,-]", core)[0]))
+    return counts
 
 
 def pci_numa(root: Path, bus_id: str) -> int | None:

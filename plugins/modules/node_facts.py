@@ -126,7 +126,9 @@ ansible_facts:
           elements: dict
           returned: always
         cpus:
-          description: Online CPUs as C({sockets, cores, threads}).
+          description:
+            - Online CPUs as C({sockets, cores, threads}). Where cores have several threads, C(siblings) lists the CPUs
+              of every core.
           type: dict
           returned: always
         memory_mib:

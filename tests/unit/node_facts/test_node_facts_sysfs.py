@@ -100,7 +100,10 @@ def test_a_kernel_without_numa_is_one_node(tmp_path: Path) -> None:
 
 def test_cores_are_counted_once_per_pair_of_threads(tmp_path: Path) -> None:
     FakeNode(tmp_path).cpus(2, 128, 256)
-    assert _sysfs.read_cpus(tmp_path) == {"sockets": 2, "cores": 128, "threads": 256}
+    cpus = _sysfs.read_cpus(tmp_path)
+    siblings = cpus.pop("siblings")
+    assert cpus == {"sockets": 2, "cores": 128, "threads": 256}
+    assert [siblings[0], siblings[1], len(siblings)] == ["0,128", "1,129", 128]
 
 
 def test_unknown_topology_is_null(tmp_path: Path) -> None:

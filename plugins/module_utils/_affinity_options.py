@@ -1,0 +1,54 @@
+# Copyright (c) 2026 The hpcai.gpu_cluster developers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+# Private to the collection: it may change without notice.
+"""The options that describe a plan, shared by gpu_affinity and gpu_binding, and the way from them to the plan."""
+
+from __future__ import annotations
+
+import typing as t
+
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._affinity import BINDINGS, Request, make_plan
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._affinity_formats import HCA_NAMES, Style, render
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._affinity_topology import from_facts, from_profile
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nccl_topology import PCI_SWITCHES
+
+PLAN_OPTIONS: dict[str, t.Any] = {
+    "ranks_per_node": {"type": "int", "default": 0},
+    "gpus_per_rank": {"type": "int", "default": 0},
+    "threads_per_rank": {"type": "int", "default": 0},
+    "reserve_cpus": {"type": "str", "default": ""},
+    "smt": {"type": "bool", "default": True},
+    "binding": {"type": "str", "choices": list(BINDINGS), "default": "auto"},
+    "hca_names": {"type": "str", "choices": list(HCA_NAMES), "default": "auto"},
+    "gres_type": {"type": "str", "default": ""},
+    "rankfile_host": {"type": "str", "default": "+n0"},
+    "pci_switches": {"type": "str", "choices": list(PCI_SWITCHES), "default": "auto"},
+}
+_REQUEST = ("ranks_per_node", "gpus_per_rank", "threads_per_rank", "reserve_cpus", "smt", "binding")
+_STYLE = ("hca_names", "gres_type", "rankfile_host", "pci_switches")
+
+
+def plan_and_render(
+    facts: t.Mapping[str, t.Any], profile: t.Mapping[str, t.Any], options: t.Mapping[str, t.Any]
+) -> dict[str, t.Any]:
+    """Facts lead; the profile fills what the kernel does not tell, or stands alone where there are no facts."""
+    if facts:
+        topology = from_facts(facts, profile)
+    elif profile:
+        topology = from_profile(profile)
+    else:
+        raise ClusterError(
+            "bad_input",
+            "There are neither facts nor a profile to plan from.",
+            "Run hpcai.gpu_cluster.node_facts first, or name the machine type's profile.",
+        )
+    plan = make_plan(topology, Request(**{name: options[name] for name in _REQUEST}))
+    result = render(plan, Style(**{name: options[name] for name in _STYLE}))
+    if "NCCL_TOPO_FILE" in ((profile.get("nccl") or {}).get("unset") or []):
+        result["notes"].append("nccl_topology_xml: on this machine type a topology file lowers results, leave it unset")
+    return result
+
+
+__all__ = ["PLAN_OPTIONS", "plan_and_render"]

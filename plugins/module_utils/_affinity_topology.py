@@ -1,0 +1,254 @@
+# Copyright (c) 2026 The hpcai.gpu_cluster developers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+# Private to the collection: it may change without notice.
+"""Where the CPUs, GPUs and HCAs of a node are, from its facts, from the profile of its machine type, or from both."""
+
+from __future__ import annotations
+
+import dataclasses
+import typing as t
+
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._sysfs import parse_ranges
+
+Core = tuple[int, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class NumaNode:
+    """``cores`` are tuples of the CPUs (hardware threads) of one core; None where nobody told which share one."""
+
+    id: int
+    cpus: tuple[int, ...]
+    cores: tuple[Core, ...] | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Gpu:
+    index: int
+    numa: int
+    bus_id: str = ""
+    uuid: str = ""
+    model: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Hca:
+    name: str
+    numa: int
+    bus_id: str = ""
+    rate_gbps: float = 0
+
+
+@dataclasses.dataclass(frozen=True)
+class Topology:
+    """``source`` is ``facts``, ``profile`` or ``facts+profile``; every GPU is on a NUMA node that has CPUs."""
+
+    source: str
+    nodes: tuple[NumaNode, ...]
+    gpus: tuple[Gpu, ...]
+    hcas: tuple[Hca, ...]
+    notes: tuple[str, ...] = ()
+
+    def node(self, number: int) -> NumaNode:
+        return next(node for node in self.nodes if node.id == number)
+
+    def cpus(self) -> list[int]:
+        return sorted(cpu for node in self.nodes for cpu in node.cpus)
+
+
+def _ranges(text: t.Any, where: str) -> tuple[int, ...]:
+    try:
+        return tuple(parse_ranges(str(text or "")))
+    except ValueError as exc:
+        raise ClusterError("bad_topology", f"{where}: {text!r} is not a list of CPUs: {exc}.", "Correct it.") from exc
+
+
+def cores_of(
+    cpus: t.Sequence[int], threads_per_core: int, siblings: t.Sequence[t.Sequence[int]]
+) -> tuple[Core, ...] | None:
+    """The cores of a NUMA node, in the order of their first CPU; None when it is not known which CPUs share a core.
+
+    Without a list of siblings two numberings give themselves away: with one thread per core there is nothing to know,
+    and as many separate runs of equal length as a core has threads are what Linux makes of the firmware's tables on
+    bare metal and on EC2 (``0-23,48-71``: CPU 0 and CPU 48 share a core).
+    """
+    if siblings:
+        mine = set(cpus)
+        found = sorted({tuple(sorted(mine & set(group))) for group in siblings if mine & set(group)})
+        return tuple(found) if sorted(cpu for core in found for cpu in core) == sorted(cpus) else None
+    if threads_per_core <= 1:
+        return tuple((cpu,) for cpu in cpus)
+    runs: list[list[int]] = []
+    for cpu in cpus:
+        if runs and cpu == runs[-1][-1] + 1:
+            runs[-1].append(cpu)
+        else:
+            runs.append([cpu])
+    if len(runs) == threads_per_core and len({len(run) for run in runs}) == 1:
+        return tuple(zip(*runs))
+    return None
+
+
+def _threads_per_core(section: t.Mapping[str, t.Any]) -> int:
+    cores, threads = section.get("cores") or 0, section.get("threads") or 0
+    return max(1, int(threads) // int(cores)) if cores else 1
+
+
+def _nodes(entries: t.Iterable[t.Mapping[str, t.Any]], cpu: t.Mapping[str, t.Any], where: str) -> tuple[NumaNode, ...]:
+    per_core = _threads_per_core(cpu)
+    siblings = [_ranges(group, f"{where}.siblings") for group in cpu.get("siblings") or []]
+    nodes = []
+    for entry in entries:
+        cpus = _ranges(entry.get("cpus"), f"{where}: NUMA node {entry.get('id')}")
+        nodes.append(NumaNode(int(entry["id"]), cpus, cores_of(cpus, per_core, siblings)))
+    return tuple(sorted(nodes, key=lambda node: node.id))
+
+
+def _fastest(hcas: t.Iterable[Hca]) -> tuple[Hca, ...]:
+    """The ports of the fabric: a node's slower NICs (management, storage) are no help to a GPU."""
+    found = sorted(hcas, key=lambda hca: (hca.bus_id, hca.name))
+    best = max((hca.rate_gbps for hca in found), default=0)
+    return tuple(hca for hca in found if hca.rate_gbps == best)
+
+
+def _placed(topology: Topology, homeless: t.Sequence[int]) -> Topology:
+    """Refuse what no rank can be bound by."""
+    if not topology.gpus and not homeless:
+        raise ClusterError(
+            "no_gpus",
+            f"There is no GPU in the {topology.source}.",
+            "Pinning follows GPUs: leave it out on this node, or see under unknown in the facts why none was found.",
+        )
+    if homeless:
+        names = ", ".join(str(index) for index in homeless)
+        raise ClusterError(
+            "gpu_numa_unknown",
+            f"The NUMA node of GPU {names} is not known (the kernel says -1), and the node has {len(topology.nodes)}.",
+            "Give the profile of the machine type: its NUMA map is used for GPUs that the kernel cannot place.",
+        )
+    with_cpus = {node.id for node in topology.nodes if node.cpus}
+    for gpu in topology.gpus:
+        if gpu.numa not in with_cpus:
+            raise ClusterError(
+                "numa_without_cpus",
+                f"GPU {gpu.index} is on NUMA node {gpu.numa}, which has no CPU.",
+                "Bring the CPUs of that node online, or correct the NUMA map of the profile.",
+            )
+    return topology
+
+
+def from_profile(profile: t.Mapping[str, t.Any]) -> Topology:
+    """The topology that the machine type should have; for planning without a node."""
+    name = profile.get("name", "?")
+    entries = (profile.get("numa") or {}).get("nodes") or []
+    if not entries:
+        raise ClusterError(
+            "profile_without_numa",
+            f"The profile {name} has no NUMA map.",
+            "Plan from the facts of a node, or add numa.nodes to a profile of your own.",
+        )
+    bus_ids = (profile.get("gpus") or {}).get("bus_ids") or []
+    models = (profile.get("gpus") or {}).get("models") or [{}]
+    gpus = [
+        Gpu(
+            index=index,
+            numa=int(entry["id"]),
+            bus_id=bus_ids[index] if index < len(bus_ids) else "",
+            model=models[0].get("name", ""),
+        )
+        for entry in entries
+        for index in entry.get("gpus") or []
+    ]
+    count = (profile.get("gpus") or {}).get("count", 0)
+    homeless = sorted(set(range(count)) - {gpu.index for gpu in gpus})
+    home = {hca: int(entry["id"]) for entry in entries for hca in entry.get("hcas") or []}
+    hcas = [
+        Hca(hca["name"], home[hca["name"]], hca.get("bus_id", ""), hca.get("rate_gbps") or 0)
+        for hca in (profile.get("fabric") or {}).get("hcas") or []
+        if hca.get("name") in home
+    ]
+    topology = Topology(
+        "profile",
+        _nodes(entries, profile.get("cpu") or {}, f"profile {name}"),
+        tuple(sorted(gpus, key=lambda gpu: gpu.index)),
+        _fastest(hcas),
+    )
+    return _placed(topology, homeless)
+
+
+def _same_cpus(nodes: t.Iterable[NumaNode], others: t.Iterable[NumaNode]) -> bool:
+    return {node.id: node.cpus for node in nodes} == {node.id: node.cpus for node in others}
+
+
+def from_facts(facts: t.Mapping[str, t.Any], profile: t.Mapping[str, t.Any] | None = None) -> Topology:
+    """The topology that the node has. ``profile`` is asked only where the kernel does not know a GPU's NUMA node."""
+    nodes = _nodes(facts.get("numa") or [], facts.get("cpus") or {}, "facts")
+    if not any(node.cpus for node in nodes):
+        raise ClusterError("bad_topology", "The facts name no CPU.", "Gather them with hpcai.gpu_cluster.node_facts.")
+    known = {node.id for node in nodes}
+    only = [node.id for node in nodes if node.cpus]
+    source, notes = "facts", []
+    found = list(facts.get("gpus") or [])
+    home: dict[int, int] = {}
+    for gpu in found:
+        numa = gpu.get("numa")
+        if numa is not None and int(numa) in known:
+            home[gpu["index"]] = int(numa)
+        elif len(only) == 1:
+            home[gpu["index"]] = only[0]
+    homeless = [gpu["index"] for gpu in found if gpu["index"] not in home]
+    if homeless and profile:
+        planned = from_profile(profile)
+        if not _same_cpus(planned.nodes, nodes):
+            raise ClusterError(
+                "profile_does_not_fit",
+                f"The kernel does not know the NUMA node of GPU {', '.join(map(str, homeless))}, and the NUMA map of the "
+                f"profile {profile.get('name')} is for other CPUs than this node has.",
+                "Choose the profile of this machine type, or add one with this node's NUMA nodes.",
+            )
+        # By address where both have one: an index shifts when a GPU is missing.
+        by_bus = {gpu.bus_id: gpu.numa for gpu in planned.gpus if gpu.bus_id}
+        by_index = {gpu.index: gpu.numa for gpu in planned.gpus}
+        for gpu in found:
+            if gpu["index"] in homeless:
+                place = by_bus.get(gpu.get("bus_id") or "") if by_bus else by_index.get(gpu["index"])
+                if place is not None:
+                    home[gpu["index"]] = place
+        source = "facts+profile"
+        notes.append(f"the kernel does not place GPU {', '.join(map(str, homeless))}: taken from the profile")
+        homeless = [index for index in homeless if index not in home]
+    gpus = [
+        Gpu(gpu["index"], home[gpu["index"]], gpu.get("bus_id") or "", gpu.get("uuid") or "", gpu.get("name") or "")
+        for gpu in found
+        if gpu["index"] in home
+    ]
+    if any((gpu.get("mig") or {}).get("enabled") for gpu in found):
+        notes.append("MIG is on: its instances are not numbered like GPUs, so CUDA_VISIBLE_DEVICES must name them")
+    hcas = {
+        port["device"]: Hca(
+            port["device"],
+            int(port["numa"]) if port.get("numa") is not None else -1,
+            port.get("bus_id") or "",
+            port.get("rate_gbps") or 0,
+        )
+        for port in facts.get("hcas") or []
+    }
+    if profile and source != "facts":
+        places = {hca.bus_id: hca.numa for hca in from_profile(profile).hcas if hca.bus_id}
+        hcas = {
+            name: dataclasses.replace(hca, numa=places.get(hca.bus_id, -1)) if hca.numa < 0 else hca
+            for name, hca in hcas.items()
+        }
+    topology = Topology(
+        source,
+        nodes,
+        tuple(sorted(gpus, key=lambda gpu: gpu.index)),
+        _fastest(hca for hca in hcas.values() if hca.numa in known),
+        tuple(notes),
+    )
+    return _placed(topology, homeless)
+
+
+__all__ = ["Core", "Gpu", "Hca", "NumaNode", "Topology", "cores_of", "from_facts", "from_profile"]
