@@ -7,7 +7,13 @@
 python3 fault.py --lost 3                  the driver answers [GPU is lost] for GPU 3
 python3 fault.py --no-handle 3 --exit 15   GPU 3 fell off the bus
 python3 fault.py --hang 3600               nvidia-smi does not come back
+python3 fault.py --no-permission           nobody may change a setting
+python3 fault.py --no-memory-lock 0 1      these GPUs cannot lock their memory clock (also --no-graphics-lock, --no-applications)
+python3 fault.py --deaf 2                  GPU 2 accepts every setting and does not move
+python3 fault.py --stuck 2                 changing a setting of GPU 2 does not come back
+python3 fault.py --power-cap 2             GPU 2 runs slower than its lock because of a power cap
 python3 fault.py                           all well again
+python3 fault.py --reload-driver           all well, and the driver has forgotten what was set
 """
 
 from __future__ import annotations
@@ -16,7 +22,7 @@ import argparse
 import json
 from pathlib import Path
 
-from install import NO_FAULTS, STATE, write_state
+from install import NO_FAULTS, STATE, reload_driver, write_state
 
 
 def main() -> None:
@@ -24,18 +30,32 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
     )
     parser.add_argument("--root", type=Path, default=Path("/"))
-    for name in ("missing", "lost", "requires-reset", "no-handle"):
+    indices = (
+        "missing",
+        "lost",
+        "requires-reset",
+        "no-handle",
+        "no-graphics-lock",
+        "no-memory-lock",
+        "no-applications",
+    )
+    for name in (*indices, "deaf", "stuck", "power-cap"):
         parser.add_argument(f"--{name}", type=int, nargs="+", default=[], metavar="INDEX")
     parser.add_argument("--hang", type=float, default=0, metavar="SECONDS", dest="hang_s")
     parser.add_argument("--exit", type=int, default=0, metavar="CODE", dest="exit_code")
     parser.add_argument("--after-rows", action="store_true", dest="exit_after_rows", help="exit after printing rows")
     parser.add_argument("--message", default="", help="what is printed with --exit")
+    parser.add_argument("--no-permission", action="store_true")
+    parser.add_argument("--reload-driver", action="store_true")
     options = vars(parser.parse_args())
+    reload = options.pop("reload_driver")
     path = options.pop("root") / STATE
     state = json.loads(path.read_text(encoding="utf-8"))
     # With a GPU that has no handle the real program still prints the others and then exits.
     options["exit_after_rows"] = options["exit_after_rows"] or bool(options["no_handle"])
     state["faults"] = {**NO_FAULTS, **options}
+    if reload:
+        reload_driver(state)
     write_state(path, state)
 
 

@@ -8,8 +8,8 @@
     python3 install.py --root / --machine-type Standard_ND96asr_v4 --bus-ids 0000:02:00.0 0000:03:00.0
     python3 install.py --root / --remove
 
-Standard library only; needs the files beside it. Running it again changes nothing unless the machine type or the bus ids
-change. With ``--bus-ids`` there are as many GPUs as ids: give the addresses of PCI functions that the node really has,
+Standard library only; needs the files beside it. Running it again changes nothing unless the machine type, the bus ids or
+the driver change. With ``--bus-ids`` there are as many GPUs as ids: give the addresses of PCI functions that the node really has,
 and the GPUs get their NUMA nodes from its /sys.
 """
 
@@ -29,6 +29,7 @@ PROGRAM = "usr/bin/nvidia-smi"
 STATE = "var/lib/gpu-simulator/state.json"
 PROCESSES = "var/lib/gpu-simulator/processes"
 DRIVER = "550.163.01"
+IDLE_SM_MHZ = 210
 NAMESPACE = uuid.UUID("6f0d8a6e-8f0c-4c57-9d5c-0a8f5a4f7a11")
 NO_FAULTS: dict[str, Any] = {
     "missing": [],
@@ -39,6 +40,14 @@ NO_FAULTS: dict[str, Any] = {
     "exit_code": 0,
     "exit_after_rows": False,
     "message": "",
+    # Of settings only:
+    "no_permission": False,
+    "no_graphics_lock": [],
+    "no_memory_lock": [],
+    "no_applications": [],
+    "deaf": [],
+    "stuck": [],
+    "power_cap": [],
 }
 
 
@@ -48,7 +57,7 @@ def nvml_bus_id(bus_id: str) -> str:
     return f"{int(domain, 16):08X}:{rest.upper()}"
 
 
-def make_state(machine_type: str, seed: str, bus_ids: list[str]) -> dict[str, Any]:
+def make_state(machine_type: str, seed: str, bus_ids: list[str], driver: str) -> dict[str, Any]:
     """The state of healthy GPUs; ``seed`` (the host name) makes their identifiers differ between nodes."""
     machines = json.loads((HERE / "machines.json").read_text(encoding="utf-8"))
     if machine_type not in machines:
@@ -65,22 +74,43 @@ def make_state(machine_type: str, seed: str, bus_ids: list[str]) -> dict[str, An
                 "name": machine["name"],
                 "bus_id": nvml_bus_id(bus_id),
                 "memory_mib": machine["memory_mib"],
+                "compute_cap": machine["compute_cap"],
                 "persistence": False,
+                # What the SM runs at when nothing is locked; the GPU is idle.
                 "clocks": {
-                    "sm": 210,
+                    "sm": IDLE_SM_MHZ,
                     "mem": machine["max_mem_mhz"],
                     "max_sm": machine["max_sm_mhz"],
                     "max_mem": machine["max_mem_mhz"],
-                    "applications_sm": machine["max_sm_mhz"],
+                    "applications_sm": machine["default_sm_mhz"],
                     "applications_mem": machine["max_mem_mhz"],
+                    "default_applications_sm": machine["default_sm_mhz"],
+                    "default_applications_mem": machine["max_mem_mhz"],
                 },
+                "locks": {"graphics": None, "memory": None},
                 "ecc": {"current": True, "pending": True, "corrected": 0, "uncorrected": 0},
                 "mig": mig,
                 "temperature": 30,
                 "power_w": 55,
             }
         )
-    return {"machine_type": machine_type, "driver_version": DRIVER, "gpus": gpus, "faults": dict(NO_FAULTS)}
+    return {
+        "machine_type": machine_type,
+        "driver_version": driver,
+        "boot_id": None,
+        "gpus": gpus,
+        "faults": dict(NO_FAULTS),
+    }
+
+
+def reload_driver(state: dict[str, Any]) -> None:
+    """What the driver forgets when it is loaded again."""
+    for gpu in state["gpus"]:
+        clocks = gpu["clocks"]
+        gpu["persistence"] = False
+        gpu["locks"] = {"graphics": None, "memory": None}
+        clocks["applications_sm"] = clocks["default_applications_sm"]
+        clocks["applications_mem"] = clocks["default_applications_mem"]
 
 
 def write_state(path: Path, state: dict[str, Any]) -> None:
@@ -89,12 +119,14 @@ def write_state(path: Path, state: dict[str, Any]) -> None:
     part.replace(path)
 
 
-def identity(state: dict[str, Any]) -> tuple[str, list[str]]:
+def identity(state: dict[str, Any]) -> tuple[str, str, list[str], set[str]]:
     """What makes a machine another one; the rest of its state may have been changed on purpose."""
-    return state["machine_type"], [gpu["bus_id"] for gpu in state["gpus"]]
+    gpus = state["gpus"]
+    # The keys as well: a state that an older simulator made is made anew.
+    return state["machine_type"], state["driver_version"], [gpu["bus_id"] for gpu in gpus], {*state, *gpus[0]}
 
 
-def install(root: Path, machine_type: str, seed: str, bus_ids: list[str]) -> bool:
+def install(root: Path, machine_type: str, seed: str, bus_ids: list[str], driver: str) -> bool:
     program, state, processes = root / PROGRAM, root / STATE, root / PROCESSES
     for directory in (program.parent, state.parent, processes):
         directory.mkdir(parents=True, exist_ok=True)
@@ -108,7 +140,7 @@ def install(root: Path, machine_type: str, seed: str, bus_ids: list[str]) -> boo
         program.write_bytes(source)
         changed = True
     program.chmod(0o755)
-    fresh = make_state(machine_type, seed, bus_ids)
+    fresh = make_state(machine_type, seed, bus_ids, driver)
     if not state.exists() or identity(json.loads(state.read_text(encoding="utf-8"))) != identity(fresh):
         write_state(state, fresh)
         changed = True
@@ -137,13 +169,16 @@ def main() -> None:
         metavar="DDDD:BB:DD.F",
         help="addresses of the GPUs (default: the machine type's)",
     )
+    parser.add_argument(
+        "--driver", default=DRIVER, help=f"version (default: {DRIVER}); from 580 on, application clocks are deprecated"
+    )
     parser.add_argument("--remove", action="store_true", help="take the simulator away")
     options = parser.parse_args()
     if options.remove:
         print("removed" if remove(options.root) else "nothing to remove")
     elif options.machine_type:
         bus_ids = [bus_id for text in options.bus_ids for bus_id in text.split(",") if bus_id]
-        changed = install(options.root, options.machine_type, options.seed, bus_ids)
+        changed = install(options.root, options.machine_type, options.seed, bus_ids, options.driver)
         print("installed" if changed else "unchanged")
     else:
         parser.error("--machine-type or --remove is required")

@@ -17,15 +17,16 @@ import yaml
 HERE = Path(__file__).resolve().parent
 PROFILES = HERE.parents[2] / "roles/node_profile/files/profiles"
 TARGET = HERE / "machines.json"
-# Highest SM and memory clock in MHz, as nvidia-smi prints them for the model, and whether it has MIG.
+# Highest SM and memory clock in MHz, default application clock of the SM in MHz, compute capability, and whether it has
+# MIG. The clocks as nvidia-smi prints them for the model; where the default clock is no public figure, the highest stands.
 MODELS = {
-    "NVIDIA A100-SXM4-40GB": (1410, 1215, True),
-    "NVIDIA A100-SXM4-80GB": (1410, 1593, True),
-    "NVIDIA A100 80GB PCIe": (1410, 1512, True),
-    "NVIDIA H100 80GB HBM3": (1980, 2619, True),
-    "NVIDIA H200": (1980, 3201, True),
-    "Tesla V100-SXM2-32GB": (1530, 877, False),
-    "Tesla V100-PCIE-16GB": (1380, 877, False),
+    "NVIDIA A100-SXM4-40GB": (1410, 1215, 1095, "8.0", True),
+    "NVIDIA A100-SXM4-80GB": (1410, 1593, 1410, "8.0", True),
+    "NVIDIA A100 80GB PCIe": (1410, 1512, 1410, "8.0", True),
+    "NVIDIA H100 80GB HBM3": (1980, 2619, 1980, "9.0", True),
+    "NVIDIA H200": (1980, 3201, 1980, "9.0", True),
+    "Tesla V100-SXM2-32GB": (1530, 877, 1530, "7.0", False),
+    "Tesla V100-PCIE-16GB": (1380, 877, 1230, "7.0", False),
 }
 
 
@@ -37,7 +38,7 @@ def machines() -> dict[str, dict[str, object]]:
         if not gpus:
             continue
         model = gpus["models"][0]
-        max_sm, max_mem, mig = MODELS[model["name"]]
+        max_sm, max_mem, default_sm, compute_cap, mig = MODELS[model["name"]]
         # Where addresses are not published, the ones that Azure gives to its other sizes.
         bus_ids = gpus.get("bus_ids") or [f"{number + 1:04x}:00:00.0" for number in range(gpus["count"])]
         found[profile["name"]] = {
@@ -46,6 +47,8 @@ def machines() -> dict[str, dict[str, object]]:
             "bus_ids": bus_ids,
             "max_sm_mhz": max_sm,
             "max_mem_mhz": max_mem,
+            "default_sm_mhz": default_sm,
+            "compute_cap": compute_cap,
             "mig": mig,
         }
     return found
