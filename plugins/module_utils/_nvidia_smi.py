@@ -90,12 +90,16 @@ class SmiRun:
 
 @dataclasses.dataclass(frozen=True)
 class SmiReport:
-    """``state`` is ``answered``, ``missing``, ``timeout`` or ``failed``; only ``answered`` is evidence of absence."""
+    """``state`` is ``answered``, ``missing``, ``timeout`` or ``failed``; only ``answered`` is evidence of absence.
+
+    ``cells`` holds, by UUID, what was printed for each field: for those who ask for more than ``gpus`` tells.
+    """
 
     state: str
     rc: int | None
     gpus: list[dict[str, t.Any]]
     unknown: list[dict[str, str]]
+    cells: dict[str, dict[str, str]] = dataclasses.field(default_factory=dict)
 
 
 def find(program: str) -> str | None:
@@ -104,61 +108,72 @@ def find(program: str) -> str | None:
     return shutil.which(program, path=search)
 
 
+def _start(path: str, arguments: t.Sequence[str]) -> subprocess.Popen[str] | None:
+    try:
+        # A session of its own: when the call hangs, everything it started can be killed with it.
+        return subprocess.Popen(
+            [path, *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env={**os.environ, "LC_ALL": "C"},
+            encoding="utf-8",
+            errors="replace",
+            start_new_session=True,
+        )
+    except OSError:
+        # Not executable, wrong architecture, gone since it was found.
+        return None
+
+
+def _finish(process: subprocess.Popen[str] | None, deadline: float, fields: tuple[str, ...]) -> SmiRun:
+    if process is None:
+        return SmiRun(rc=None, missing=True)
+    try:
+        stdout, stderr = process.communicate(timeout=max(0.0, deadline - time.monotonic()))
+        return SmiRun(rc=process.returncode, stdout=stdout, stderr=stderr, fields=fields)
+    except subprocess.TimeoutExpired:
+        pass
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    try:
+        stdout, stderr = process.communicate(timeout=_KILL_WAIT_S)
+    except subprocess.TimeoutExpired:
+        # Stuck in the driver (state D): not even SIGKILL ends it. Leave it behind rather than hang with it.
+        stdout, stderr = "", ""
+    return SmiRun(rc=None, stdout=stdout, stderr=stderr, timed_out=True, fields=fields)
+
+
+def call(program: str, arguments: t.Sequence[str], timeout_s: float) -> SmiRun:
+    """Run the program to its end, or to the end of our patience."""
+    path = find(program)
+    process = _start(path, arguments) if path else None
+    return _finish(process, time.monotonic() + timeout_s, ())
+
+
 class Query:
     """A query that runs while the caller reads sysfs: start it, do something else, then ask for the result."""
 
-    def __init__(self, program: str, timeout_s: float) -> None:
+    def __init__(self, program: str, timeout_s: float, fields: tuple[str, ...] = FIELDS) -> None:
         self._path = find(program)
+        self._fields = fields
         self._deadline = time.monotonic() + timeout_s
-        self._process = self._start(FIELDS) if self._path else None
+        self._process = self._ask(fields)
 
-    def _start(self, fields: tuple[str, ...]) -> subprocess.Popen[str] | None:
-        argv = [str(self._path), f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits"]
-        try:
-            # A session of its own: when the call hangs, everything it started can be killed with it.
-            return subprocess.Popen(
-                argv,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                env={**os.environ, "LC_ALL": "C"},
-                encoding="utf-8",
-                errors="replace",
-                start_new_session=True,
-            )
-        except OSError:
-            # Not executable, wrong architecture, gone since it was found.
-            return None
-
-    def _finish(self, fields: tuple[str, ...]) -> SmiRun:
-        if self._process is None:
-            return SmiRun(rc=None, missing=True)
-        process = self._process
-        try:
-            stdout, stderr = process.communicate(timeout=max(0.0, self._deadline - time.monotonic()))
-            return SmiRun(rc=process.returncode, stdout=stdout, stderr=stderr, fields=fields)
-        except subprocess.TimeoutExpired:
-            pass
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        try:
-            stdout, stderr = process.communicate(timeout=_KILL_WAIT_S)
-        except subprocess.TimeoutExpired:
-            # Stuck in the driver (state D): not even SIGKILL ends it. Leave it behind rather than hang with it.
-            stdout, stderr = "", ""
-        return SmiRun(rc=None, stdout=stdout, stderr=stderr, timed_out=True, fields=fields)
+    def _ask(self, fields: tuple[str, ...]) -> subprocess.Popen[str] | None:
+        arguments = [f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits"]
+        return _start(self._path, arguments) if self._path else None
 
     def result(self) -> SmiRun:
-        fields = FIELDS
-        run = self._finish(fields)
+        fields = self._fields
+        run = _finish(self._process, self._deadline, fields)
         # A driver that does not know one of the optional fields refuses the whole query and names the field.
         while run.rc not in (None, 0):
             refused = set(_INVALID_FIELD.findall(run.stdout + run.stderr)) & set(fields) - set(_REQUIRED)
             if not refused:
                 break
             fields = tuple(field for field in fields if field not in refused)
-            self._process = self._start(fields)
-            run = self._finish(fields)
+            run = _finish(self._ask(fields), self._deadline, fields)
         return run
 
 
@@ -282,6 +297,7 @@ def _failure(run: SmiRun, text: str) -> dict[str, str] | None:
 def parse(run: SmiRun) -> SmiReport:
     """The GPUs that answered, and everything that is not known. Rows printed before a failure count."""
     gpus: list[dict[str, t.Any]] = []
+    printed: dict[str, dict[str, str]] = {}
     unknown: list[dict[str, str]] = []
     remarks: list[str] = run.stderr.splitlines()
     for line in run.stdout.splitlines():
@@ -295,6 +311,7 @@ def parse(run: SmiRun) -> SmiReport:
             if len(cells) != len(run.fields):
                 raise ValueError("the row has the wrong number of fields")
             gpus.append(_gpu(raw))
+            printed[raw["uuid"]] = raw
         except ValueError:
             unknown.append(_broken_row(raw, line))
     unknown += [lost for lost in map(_lost_handle, remarks) if lost]
@@ -312,7 +329,8 @@ def parse(run: SmiRun) -> SmiReport:
         state = "timeout"
     else:
         state = "answered" if run.rc in _SPEAKING_CODES or "No devices were found" in run.stdout + text else "failed"
-    return SmiReport(state=state, rc=run.rc, gpus=sorted(gpus, key=lambda gpu: gpu["index"]), unknown=unknown)
+    ordered = sorted(gpus, key=lambda gpu: gpu["index"])
+    return SmiReport(state=state, rc=run.rc, gpus=ordered, unknown=unknown, cells=printed)
 
 
-__all__ = ["FIELDS", "RETURN_CODES", "Query", "SmiReport", "SmiRun", "find", "parse"]
+__all__ = ["FIELDS", "RETURN_CODES", "Query", "SmiReport", "SmiRun", "call", "find", "parse"]
