@@ -1,0 +1,325 @@
+# Copyright (c) 2026 The hpcai.gpu_cluster developers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+# Private to the collection: it may change without notice.
+"""Carries out what ``nvme_raid`` planned, and looks whether it came true. The only file of it that changes anything."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import fcntl
+import grp
+import os
+import pwd
+import shutil
+import time
+import typing as t
+from pathlib import Path
+
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid import (
+    Geometry,
+    Wanted,
+    bad_input,
+    expected_geometry,
+    parse_dumpe2fs,
+    parse_mdstat,
+    parse_xfs_info,
+    wanted_from,
+)
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid_plan import Plan, Step, plan
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid_read import Reader, Runner
+
+_LOCK = "/run/lock/nvme_raid.lock"
+_MIB = 1 << 20
+_COMMAND_S = "600"
+# Observing again after a step that brings something to light: assembling shows what an array holds.
+_ROUNDS = 4
+_PACKAGES = {"mdadm": "mdadm", "mkfs.xfs": "xfsprogs", "mkfs.ext4": "e2fsprogs", "wipefs": "util-linux"}
+
+
+@dataclasses.dataclass
+class Outcome:
+    """What was done, or would be, and the plan that was found at the end."""
+
+    plan: Plan
+    steps: list[Step] = dataclasses.field(default_factory=list)
+    geometry: Geometry | None = None
+
+
+def _identity(name: str, kind: str) -> int:
+    if str(name).isdigit():
+        return int(name)
+    try:
+        return pwd.getpwnam(name).pw_uid if kind == "user" else grp.getgrnam(name).gr_gid
+    except KeyError:
+        raise bad_input(
+            f"There is no {kind} {name} on this node.", f"Create the {kind} first, or name another."
+        ) from None
+
+
+def wanted_here(settings: t.Mapping[str, t.Any]) -> Wanted:
+    """The request with users as numbers and the mount point without links, which is how the kernel tells them."""
+    values = dict(settings)
+    values["owner"] = _identity(settings.get("owner") or "root", "user")
+    values["group"] = _identity(settings.get("group") or "root", "group")
+    wanted = wanted_from(values)
+    parent, name = os.path.split(wanted.mount_point.rstrip("/"))
+    return dataclasses.replace(wanted, mount_point=os.path.join(os.path.realpath(parent), name))
+
+
+class Keeper:
+    """Brings the disks of this node to the wanted state."""
+
+    def __init__(self, runner: Runner, wanted: Wanted) -> None:
+        self.runner, self.wanted = runner, wanted
+        self.created = ""
+
+    def run(self, *, check: bool) -> Outcome:
+        """Plan, and carry it out unless in check mode."""
+        for program in ("wipefs",):
+            self._need(program)
+        with _locked(check):
+            outcome = Outcome(self._look())
+            for _round in range(_ROUNDS):
+                if check or not outcome.plan.steps:
+                    break
+                self._need_all(outcome.plan.steps)
+                for step in outcome.plan.steps:
+                    getattr(self, f"_{step.kind}")(step)
+                    outcome.steps.append(step)
+                    if step.kind == "assemble":
+                        break
+                outcome.plan = self._look()
+            outcome.steps += outcome.plan.steps if check else []
+            if not check and outcome.plan.steps:
+                raise ClusterError(
+                    "not_stable",
+                    f"After all was done, this is still to be done: {'; '.join(s.what for s in outcome.plan.steps)}.",
+                    "Something else changes the disks at the same time. See `journalctl -b`.",
+                )
+            outcome.geometry = self._geometry(outcome.plan)
+        return outcome
+
+    def _look(self) -> Plan:
+        return plan(self.wanted, Reader(self.runner, self.wanted).node())
+
+    # -- commands --------------------------------------------------------------------------------------------------
+
+    def _command(self, *argv: str, what: str) -> str:
+        rc, out, err = self.runner.run_command(["timeout", "-k", "10", _COMMAND_S, *argv])
+        if rc != 0:
+            told = " ".join((err.strip() or out.strip()).split())[-400:]
+            raise ClusterError(
+                "command_failed",
+                f"{what} failed: `{' '.join(argv)}`: {told}.",
+                "See `journalctl -k` for errors of disks.",
+            )
+        return out
+
+    def _need(self, program: str) -> None:
+        if not shutil.which(program):
+            raise ClusterError(
+                "program_missing",
+                f"{program} is not installed.",
+                f"Install {_PACKAGES[program]}, or run the entry point install of the role nvme_raid.",
+            )
+
+    def _need_all(self, steps: t.Sequence[Step]) -> None:
+        """Before the first change: a missing program must not leave half of the work behind."""
+        kinds = {step.kind for step in steps}
+        if kinds & {"create", "assemble", "stop", "add"}:
+            self._need("mdadm")
+        if kinds & {"mkfs", "assemble"}:
+            self._need(f"mkfs.{self.wanted.filesystem}")
+
+    def _settle(self) -> None:
+        """Let udev finish with what changed, so that it neither holds devices nor misses their names."""
+        if shutil.which("udevadm"):
+            self.runner.run_command(["udevadm", "settle", "--timeout=30"])
+
+    # -- one method per kind of step ---------------------------------------------------------------------------------
+
+    def _create(self, step: Step) -> None:
+        for name in step.disks:
+            _claim(f"/dev/{name}")
+        wanted, level = self.wanted, step.value
+        argv = ["mdadm", "--create", f"/dev/md/{wanted.name}", "--run", "--metadata=1.2", f"--name={wanted.name}"]
+        # Without a home host the array keeps its name on whatever machine, under whatever host name.
+        argv += ["--homehost=any", f"--level={level[4:]}", f"--raid-devices={len(step.disks)}"]
+        argv += [] if level == "raid1" else [f"--chunk={wanted.chunk_kib}"]
+        argv += [] if level == "raid0" else ["--bitmap=internal"]
+        self._command(*argv, *(f"/dev/{name}" for name in step.disks), what="Creating the array")
+        self._settle()
+        self.created = self._running(f"/dev/md/{wanted.name}", step.disks)
+
+    def _running(self, path: str, disks: t.Collection[str]) -> str:
+        """The device of an array that really runs: mdadm has reported success without one."""
+        device = os.path.basename(os.path.realpath(path))
+        arrays = parse_mdstat(Path("/proc/mdstat").read_text(encoding="utf-8"))
+        active, members = arrays.get(device, (False, frozenset()))
+        if not active or not set(disks) <= members:
+            raise ClusterError(
+                "array_not_running",
+                f"mdadm reported success, but in /proc/mdstat {self.wanted.name} does not run with {', '.join(disks)}.",
+                "See `cat /proc/mdstat` and `journalctl -k`.",
+            )
+        return f"/dev/{device}"
+
+    def _assemble(self, step: Step) -> None:
+        if step.device:
+            # What udev began and could not finish.
+            self._command("mdadm", "--stop", f"/dev/{step.device}", what="Stopping the incomplete array")
+        members = [f"/dev/{name}" for name in step.disks]
+        uuid = ":".join(step.value[start : start + 8] for start in range(0, 32, 8))
+        argv = ["mdadm", "--assemble", f"/dev/md/{self.wanted.name}", f"--uuid={uuid}", "--run"]
+        self._command(*argv, *members, what="Assembling the array")
+        self._settle()
+        self._running(f"/dev/md/{self.wanted.name}", ())
+
+    def _add(self, step: Step) -> None:
+        _claim(f"/dev/{step.disks[0]}")
+        self._command(
+            "mdadm", "--manage", f"/dev/{step.device}", "--add", f"/dev/{step.disks[0]}", what="Adding a disk"
+        )
+        self._settle()
+
+    def _mkfs(self, step: Step) -> None:
+        device = step.device or self.created
+        wanted = self.wanted
+        # Forcing is safe: what the disks held was looked at before, and a new array shows old data again. Discarding
+        # first would only cost time: on terabytes up to minutes.
+        if wanted.filesystem == "xfs":
+            argv = ["mkfs.xfs", "-f", "-K", "-L", wanted.label]
+        else:
+            argv = ["mkfs.ext4", "-F", "-q", "-m", "0", "-E", "nodiscard", "-L", wanted.label]
+        _claim(device)
+        self._command(*argv, *wanted.mkfs_options, device, what="Making the file system")
+        self._settle()
+        self.created = device
+
+    def _mount(self, step: Step) -> None:
+        device = step.device or self.created
+        point = self.wanted.mount_point
+        os.makedirs(point, mode=0o755, exist_ok=True)
+        options = ",".join(self.wanted.mount_options) or "defaults"
+        self._command(
+            "mount", "-t", self.wanted.filesystem, "-o", options, device, point, what=f"Mounting {self.wanted.name}"
+        )
+        self._own(step)
+
+    def _remount(self, step: Step) -> None:
+        self._command("mount", "-o", f"remount,{step.value}", self.wanted.mount_point, what="Mounting again")
+
+    def _own(self, _step: Step) -> None:
+        """The root of the file system, never the directory below it."""
+        if not os.path.ismount(self.wanted.mount_point):
+            raise ClusterError(
+                "not_mounted", f"Nothing is mounted at {self.wanted.mount_point}.", "See `journalctl -b`."
+            )
+        os.chown(self.wanted.mount_point, self.wanted.owner, self.wanted.group)
+        os.chmod(self.wanted.mount_point, int(self.wanted.mode, 8))
+
+    def _unmount(self, step: Step) -> None:
+        rc, _out, err = self.runner.run_command(["timeout", "-k", "5", "60", "umount", step.value])
+        if rc != 0:
+            raise ClusterError(
+                "in_use",
+                f"{step.value} cannot be unmounted: {err.strip().rstrip('.')}.",
+                f"End what uses it: `fuser -vm {step.value}`.",
+            )
+
+    def _stop(self, step: Step) -> None:
+        if step.value == "clear":
+            # Otherwise the next array on these disks would show the old file system again.
+            _claim(step.device)
+            self._command("wipefs", "--all", "--quiet", step.device, what="Clearing the array")
+            _zero_ends(step.device)
+        self._command("mdadm", "--stop", step.device, what="Stopping the array")
+        self._settle()
+
+    def _erase(self, step: Step) -> None:
+        for name in step.disks:
+            path = f"/dev/{name}"
+            _claim(path)
+            partitions = sorted(part for part in os.listdir(f"/sys/block/{name}") if part.startswith(name))
+            # Signatures inside partitions first: they would come back with a partition at the same place.
+            for device in [*(f"/dev/{part}" for part in partitions), path]:
+                self._command("wipefs", "--all", "--force", "--quiet", device, what=f"Erasing {device}")
+            _zero_ends(path)
+            if partitions:
+                self._command("blockdev", "--rereadpt", path, what=f"Reading the partitions of {path} again")
+        self._settle()
+
+    # -- proof -------------------------------------------------------------------------------------------------------
+
+    def _geometry(self, found_plan: Plan) -> Geometry | None:
+        """How the file system lies on the stripes; fails where mkfs and md disagree."""
+        found = found_plan.found
+        if not found or not found.active or found_plan.steps or self.wanted.state == "absent":
+            return None
+        if self.wanted.filesystem == "xfs":
+            out = self._command("xfs_info", self.wanted.mount_point, what="Reading the geometry")
+            have = parse_xfs_info(out)
+        else:
+            out = self._command("dumpe2fs", "-h", f"/dev/{found.device}", what="Reading the geometry")
+            have = parse_dumpe2fs(out)
+        chunk = found.array.chunk_kib if found.array else 0
+        want = expected_geometry(found.level, found.disks, chunk)
+        if want and have != want:
+            raise ClusterError(
+                "wrong_geometry",
+                f"The file system of {self.wanted.name} has stripes of {have.width_bytes if have else '?'} bytes in units "
+                f"of {have.unit_bytes if have else '?'}, but the array has {want.width_bytes} and {want.unit_bytes}.",
+                "It works but is slow. Remove the array and make it again.",
+            )
+        return have
+
+
+@contextlib.contextmanager
+def _locked(check: bool) -> t.Iterator[None]:
+    """One at a time: the unit at boot and a play may meet."""
+    if check or not os.path.isdir(os.path.dirname(_LOCK)):
+        yield
+        return
+    with open(_LOCK, "w", encoding="utf-8") as handle:
+        until = time.monotonic() + 120
+        while True:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except OSError as exc:
+                if time.monotonic() > until:
+                    raise ClusterError(
+                        "locked", "Another nvme_raid works on this node.", "Wait for it, and run again."
+                    ) from exc
+                time.sleep(0.5)
+        yield
+
+
+def _claim(path: str) -> None:
+    """Once more at the last moment: nothing may use the device."""
+    try:
+        os.close(os.open(path, os.O_RDONLY | os.O_EXCL | os.O_CLOEXEC))
+    except OSError as exc:
+        raise ClusterError(
+            "in_use",
+            f"{path} came into use meanwhile ({exc.strerror}); it was not touched.",
+            "Find out what uses it (`lsblk`), and run again.",
+        ) from exc
+
+
+def _zero_ends(path: str) -> None:
+    """Write zeros over the first and last MiB, so that the disk is known to be empty."""
+    handle = os.open(path, os.O_WRONLY | os.O_EXCL | os.O_CLOEXEC)
+    try:
+        size = os.lseek(handle, 0, os.SEEK_END)
+        for offset in (0, max(0, size - _MIB)):
+            os.pwrite(handle, bytes(min(_MIB, size)), offset)
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+__all__ = ["Keeper", "Outcome", "wanted_here"]

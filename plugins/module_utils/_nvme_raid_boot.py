@@ -1,0 +1,80 @@
+# Copyright (c) 2026 The hpcai.gpu_cluster developers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+# Private to the collection: it may change without notice.
+"""The command that the unit of the role ``nvme_raid`` runs at boot: the module's own rules, without Ansible.
+
+    python3 -m ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid_boot /etc/nvme_raid/scratch.json
+
+Never gives consent: a settings file that does is refused.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+import typing as t
+
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid import bad_input
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid_apply import Keeper, Outcome, wanted_here
+
+_CONSENT = ("allow_format", "allow_data_loss")
+
+
+class Processes:
+    """Runs commands the way ``AnsibleModule`` does."""
+
+    def run_command(self, args: list[str], **_kwargs: t.Any) -> tuple[int, str, str]:
+        """Run a command and return its exit status, output and errors."""
+        environment = {**os.environ, "LC_ALL": "C", "LANGUAGE": "C"}
+        ran = subprocess.run(args, capture_output=True, text=True, errors="replace", env=environment, check=False)
+        return ran.returncode, ran.stdout, ran.stderr
+
+
+def load(path: str) -> dict[str, t.Any]:
+    """The settings that the role wrote."""
+    with open(path, encoding="utf-8") as handle:
+        settings = json.load(handle)
+    if not isinstance(settings, dict) or any(settings.get(key) for key in _CONSENT):
+        raise bad_input(f"{path} is not a settings file of nvme_raid, or it gives consent.", "Write it with the role.")
+    return settings
+
+
+def bring_up(settings: dict[str, t.Any], wait_s: float) -> Outcome:
+    """Make the array usable. Disks may still be appearing, so a missing one is waited for."""
+    runner = Processes()
+    until = time.monotonic() + wait_s
+    while True:
+        runner.run_command(["udevadm", "settle", f"--timeout={int(wait_s) or 1}"])
+        try:
+            return Keeper(runner, wanted_here(settings)).run(check=False)
+        except ClusterError as exc:
+            if exc.kind != "disk_missing" or time.monotonic() >= until:
+                raise
+        time.sleep(1)
+
+
+def main(argv: t.Sequence[str]) -> int:
+    """Report to the journal; 1 where the array is not there."""
+    try:
+        settings = load(argv[1])
+        outcome = bring_up(settings, float(settings.get("wait_s", 0)))
+    except ClusterError as exc:
+        print(f"nvme_raid: {exc}", file=sys.stderr)
+        return 1
+    except (OSError, ValueError) as exc:
+        print(f"nvme_raid: {argv[1]}: {exc}", file=sys.stderr)
+        return 1
+    for line in [step.what for step in outcome.steps] or ["nothing to do"]:
+        print(f"nvme_raid: {line}")
+    for note in [*outcome.plan.notes, *filter(None, [outcome.plan.degraded])]:
+        print(f"nvme_raid: note: {note}", file=sys.stderr)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv))

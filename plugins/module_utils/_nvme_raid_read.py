@@ -1,0 +1,295 @@
+# Copyright (c) 2026 The hpcai.gpu_cluster developers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+# Private to the collection: it may change without notice.
+"""Looks at a node's disks and arrays for ``nvme_raid``. Reads only: sysfs, two processes where nothing is to be done.
+
+Every reader takes the directory that stands for ``/``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import errno
+import os
+import re
+import stat
+import typing as t
+from pathlib import Path
+
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid import (
+    Array,
+    Directory,
+    Disk,
+    Mount,
+    Node,
+    Signature,
+    Wanted,
+    array_name,
+    matches,
+    parse_examine,
+    parse_mountinfo,
+    parse_wipefs,
+    plain_uuid,
+)
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._sysfs import read_int, read_nvme, read_text
+
+# Whole disks by the names that the kernel gives them.
+_DISK = re.compile(r"^(?:nvme\d+n\d+|sd[a-z]+|vd[a-z]+|xvd[a-z]+|loop\d+)$")
+# Links below /dev/disk that name what is on a disk and not the disk.
+_CONTENT_LINKS = {"by-uuid", "by-label", "by-partuuid", "by-partlabel", "by-diskseq"}
+_MIB = 1 << 20
+_TIMEOUT_S = "60"
+
+
+class Runner(t.Protocol):
+    """What is needed of ``AnsibleModule``."""
+
+    def run_command(self, args: list[str], **kwargs: t.Any) -> tuple[int, str, str]:
+        """Run a command and return its exit status, output and errors."""
+
+
+def _entries(path: Path) -> list[str]:
+    try:
+        return sorted(os.listdir(path))
+    except OSError:
+        return []
+
+
+def _order(name: str) -> list[t.Any]:
+    return [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", name)]
+
+
+def stable_links(root: Path) -> dict[str, tuple[str, ...]]:
+    """The names below ``/dev/disk`` of every disk, those that tell model and serial number first."""
+    found: dict[str, list[str]] = {}
+    for folder in _entries(root / "dev/disk"):
+        base = root / "dev/disk" / folder
+        if folder in _CONTENT_LINKS:
+            continue
+        for name in _entries(base):
+            if (base / name).is_symlink():
+                found.setdefault(os.path.basename(os.readlink(base / name)), []).append(f"/dev/disk/{folder}/{name}")
+
+    def rank(link: str) -> tuple[bool, bool, int, str]:
+        name = os.path.basename(link)
+        number = name.startswith(("nvme-eui.", "nvme-uuid.", "nvme-nvme.", "wwn-"))
+        return not link.startswith("/dev/disk/by-id/"), number, len(name), name
+
+    return {disk: tuple(sorted(links, key=rank)) for disk, links in found.items()}
+
+
+def _transport(name: str) -> str:
+    if name.startswith("nvme"):
+        return "nvme"
+    if name.startswith("sd"):
+        return "scsi"
+    return "loop" if name.startswith("loop") else "virtio"
+
+
+class Reader:
+    """Reads one node. ``wanted`` says which disks need a closer look: the others are not opened."""
+
+    def __init__(self, runner: Runner, wanted: Wanted, root: Path = Path("/")) -> None:
+        self.runner, self.wanted, self.root = runner, wanted, root
+        self.block = root / "sys/block"
+
+    def node(self) -> Node:
+        """Everything that decisions are made from."""
+        names = self._numbers()
+        mounts = parse_mountinfo(read_text(self.root / "proc/self/mountinfo"), names)
+        swaps = {line.split()[0].rpartition("/")[2] for line in read_text(self.root / "proc/swaps").splitlines()[1:]}
+        disks = self._disks(mounts, swaps)
+        arrays = [self._array(name) for name in _entries(self.block) if (self.block / name / "md").is_dir()]
+        members = {member for array in arrays for member in array.members}
+        look = [disk.name for disk in disks if not matches(disk, self.wanted) or disk.name in members]
+        signatures = self._signatures([*look, *(array.device for array in arrays if array.active)])
+        disks = [self._closer(disk, signatures, arrays) if disk.name in look else disk for disk in disks]
+        arrays = [self._named(array, disks, signatures) for array in arrays]
+        return Node(tuple(disks), tuple(arrays), mounts, self._directory(mounts))
+
+    def _numbers(self) -> dict[str, str]:
+        """Names of block devices and partitions by their numbers."""
+        numbers = {}
+        for name in _entries(self.block):
+            numbers[read_text(self.block / name / "dev")] = name
+            for part in self._partitions(name):
+                numbers[read_text(self.block / name / part / "dev")] = part
+        return numbers
+
+    def _partitions(self, disk: str) -> tuple[str, ...]:
+        base = self.block / disk
+        return tuple(name for name in _entries(base) if name.startswith(disk) and (base / name / "partition").exists())
+
+    def _disks(self, mounts: t.Sequence[Mount], swaps: set[str]) -> list[Disk]:
+        links = stable_links(self.root)
+        local = {entry["path"]: entry for entry in read_nvme(self.root) or []}
+        disks = []
+        for name in sorted(filter(_DISK.match, _entries(self.block)), key=_order):
+            base = self.block / name
+            size = (read_int(base / "size") or 0) * 512  # always 512-byte units, whatever the disk's own block size
+            # A namespace path of NVMe multipath is not a disk of its own; an unused loop device has no size.
+            if read_text(base / "hidden") == "1" or not size:
+                continue
+            transport = _transport(name)
+            parts = self._partitions(name)
+            known = local.get(f"/dev/{name}", {})
+            holders = self._holders(name)
+            stacked = {top for holder in holders for top in self._above(holder)}
+            disks.append(
+                Disk(
+                    name,
+                    links.get(name, ()),
+                    known.get("model") or read_text(base / "device/model"),
+                    known.get("serial") or read_text(base / "device/serial"),
+                    size,
+                    transport,
+                    transport != "nvme" or bool(known),
+                    read_text(base / "ro") == "1",
+                    read_text(base / "removable") == "1",
+                    parts,
+                    tuple(dict.fromkeys(holders)),
+                    tuple(dict.fromkeys(mount.point for mount in mounts if mount.device in {name, *parts})),
+                    tuple(dict.fromkeys(mount.point for mount in mounts if mount.device in stacked)),
+                    bool(swaps & {name, *parts, *stacked}),
+                )
+            )
+        return disks
+
+    def _above(self, device: str) -> t.Iterator[str]:
+        """A device and all that is built on it."""
+        yield device
+        for holder in self._holders(device):
+            yield from self._above(holder)
+
+    def _holders(self, device: str) -> list[str]:
+        """The md and dm devices that were made of a device or its partitions."""
+        base = self.block / device
+        inner = [holder for part in self._partitions(device) for holder in _entries(base / part / "holders")]
+        return [*_entries(base / "holders"), *inner]
+
+    def _array(self, device: str) -> Array:
+        """What sysfs tells of an md array; its name and UUID are written on its members."""
+        base = self.block / device / "md"
+        state = read_text(base / "array_state")
+        active = state not in ("inactive", "clear", "")
+        level = read_text(base / "level")
+        disks = read_int(base / "raid_disks") or 0
+        members = tuple(sorted(_entries(self.block / device / "slaves"), key=_order))
+        # RAID0 knows no degraded state: without a disk it is lost ("broken" since kernel 5.5).
+        failed = state == "broken" or (active and level == "raid0" and len(members) < disks)
+        return Array(
+            device,
+            "",
+            "",
+            level,
+            disks,
+            members,
+            active,
+            failed,
+            read_int(base / "degraded") or 0,
+            (read_int(base / "chunk_size") or 0) // 1024,
+            read_text(base / "sync_action") or "idle",
+            tuple(_entries(self.block / device / "holders")),
+        )
+
+    def _signatures(self, names: list[str]) -> dict[str, tuple[Signature, ...] | None]:
+        """Signatures of devices, in one process. A device that cannot be read has None."""
+        if not names:
+            return {}
+        rc, out, _err = self._wipefs(names)
+        if rc == 0:
+            found = parse_wipefs(out)
+            return {name: found.get(name, ()) for name in names}
+        # wipefs ends at the first device that it cannot read: ask one by one.
+        result: dict[str, tuple[Signature, ...] | None] = {}
+        for name in names:
+            rc, out, _err = self._wipefs([name])
+            result[name] = parse_wipefs(out).get(name, ()) if rc == 0 else None
+        return result
+
+    def _wipefs(self, names: t.Sequence[str]) -> tuple[int, str, str]:
+        paths = [f"/dev/{name}" for name in names]
+        return self.runner.run_command(["timeout", "-k", "5", _TIMEOUT_S, "wipefs", "--no-act", "--json", *paths])
+
+    def _closer(
+        self, disk: Disk, signatures: t.Mapping[str, tuple[Signature, ...] | None], arrays: t.Sequence[Array]
+    ) -> Disk:
+        """A disk with what is on it."""
+        seen = signatures.get(disk.name)
+        disk = dataclasses.replace(disk, signatures=seen)
+        waiting = {array.device for array in arrays if not array.active}
+        if any(signature.type == "linux_raid_member" for signature in seen or ()) and set(disk.holders) <= waiting:
+            argv = ["timeout", "-k", "5", _TIMEOUT_S, "mdadm", "--examine", "--export", disk.path]
+            _rc, out, _err = self.runner.run_command(argv)
+            disk = dataclasses.replace(disk, member=parse_examine(out))
+        if disk.holders or disk.mounts or disk.swap or seen is None:
+            return disk
+        busy, blank = self._open(disk.path, look=not seen)
+        return dataclasses.replace(disk, busy=busy, blank=blank if not seen else False)
+
+    def _open(self, path: str, *, look: bool) -> tuple[bool, bool]:
+        """Whether the kernel refuses exclusive use (the most certain sign that something uses a disk), and blankness."""
+        try:
+            handle = os.open(str(self.root / path.lstrip("/")), os.O_RDONLY | os.O_EXCL | os.O_CLOEXEC)
+        except OSError as exc:
+            if exc.errno == errno.EBUSY:
+                return True, False
+            raise ClusterError(
+                "unreadable", f"{path} cannot be opened: {exc.strerror}.", "See `journalctl -k`, and run as root."
+            ) from exc
+        try:
+            return False, look and ends_are_zero(handle)
+        finally:
+            os.close(handle)
+
+    def _named(
+        self, array: Array, disks: t.Sequence[Disk], signatures: t.Mapping[str, tuple[Signature, ...] | None]
+    ) -> Array:
+        """An array with the name and UUID that its members carry, and what it holds."""
+        for disk in disks:
+            for signature in disk.signatures or ():
+                if disk.name in array.members and signature.type == "linux_raid_member":
+                    name, uuid = array_name(signature.label), plain_uuid(signature.uuid)
+                    array = dataclasses.replace(array, name=name, uuid=uuid)
+        if not array.active:
+            return array
+        seen = signatures.get(array.device)
+        blank = False
+        if seen == () and not array.failed:
+            _busy, blank = self._open(array.path, look=True)
+        return dataclasses.replace(array, signatures=seen, blank=blank)
+
+    def _directory(self, mounts: t.Sequence[Mount]) -> Directory:
+        """The mount point, and whether files would be lost with what is mounted there."""
+        path = self.wanted.mount_point.rstrip("/")
+        try:
+            found = os.lstat(self.root / path.lstrip("/"))
+        except (FileNotFoundError, NotADirectoryError):
+            return Directory()
+        if not stat.S_ISDIR(found.st_mode):
+            return Directory(True, False, "link" if stat.S_ISLNK(found.st_mode) else "file")
+        mounted = any(mount.point == path for mount in mounts)
+        try:
+            entries = os.listdir(self.root / path.lstrip("/"))
+        except OSError:
+            # A file system in trouble: what cannot be looked at counts as full.
+            entries = ["?"]
+        # mke2fs makes lost+found itself.
+        files = mounted and bool(set(entries) - {"lost+found"})
+        mode = stat.S_IMODE(found.st_mode)
+        return Directory(True, not entries, "directory", mode, found.st_uid, found.st_gid, files)
+
+
+def ends_are_zero(handle: int) -> bool:
+    """Whether the first and the last MiB hold only zeros: raw users write their headers there."""
+    size = os.lseek(handle, 0, os.SEEK_END)
+    for offset in (0, max(0, size - _MIB)):
+        data = os.pread(handle, min(_MIB, size), offset)
+        if data.count(0) != len(data):
+            return False
+    return True
+
+
+__all__ = ["Reader", "Runner", "ends_are_zero", "stable_links"]
