@@ -1,0 +1,351 @@
+# Copyright (c) 2026 The hpcai.gpu_cluster developers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+# Private to the collection: it may change without notice.
+"""The pure half of ``nvidia_driver``: the request, the files it leads to, and what may happen to a running node."""
+
+from __future__ import annotations
+
+import dataclasses
+import typing as t
+
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_packages import (
+    NAME_PATTERNS,
+    Distribution,
+    upstream,
+)
+
+MANAGED = "# Managed by the role hpcai.gpu_cluster.nvidia_driver. Changes here are overwritten."
+SOURCES, KEYRING = "/etc/apt/sources.list.d/nvidia-driver.sources", "/etc/apt/keyrings/nvidia-driver.asc"
+PIN, UNATTENDED = "/etc/apt/preferences.d/nvidia-driver", "/etc/apt/apt.conf.d/52nvidia-driver"
+REPO, RPM_KEY = "/etc/yum.repos.d/nvidia-driver.repo", "/etc/pki/rpm-gpg/RPM-GPG-KEY-nvidia-driver"
+MODPROBE, PEERMEM = "/etc/modprobe.d/nvidia-driver.conf", "/etc/modules-load.d/nvidia-peermem.conf"
+OPENIBD = "/etc/systemd/system/openibd.service.d/nvidia-peermem.conf"
+PERSISTENCED = "/etc/systemd/system/nvidia-persistenced.service.d/nvidia-driver.conf"
+ALL_FILES = (SOURCES, KEYRING, PIN, UNATTENDED, REPO, RPM_KEY, MODPROBE, PEERMEM, OPENIBD, PERSISTENCED)
+
+#: Where NVIDIA keeps its repositories, and the keys that sign them (CUDA Installation Guide for Linux).
+CUDA_REPOSITORY = "https://developer.download.nvidia.com/compute/cuda/repos"
+CUDA_KEYS = {
+    "dpkg": ("3bf863cc.pub", "EB693B3035CD5710E231E123A4B469963BF863CC"),
+    "rpm": ("D42D0685.pub", "610C7B14E068A878070DA4E99CD0A493D42D0685"),
+}
+ARGUMENT_SPEC: dict[str, t.Any] = {
+    "state": {"type": "str", "choices": ["present", "verified", "absent"], "default": "present"},
+    "phases": {
+        "type": "list",
+        "elements": "str",
+        "choices": ["install", "configure"],
+        "default": ["install", "configure"],
+    },
+    "source": {
+        "type": "str",
+        "choices": ["cuda_repo", "distro", "runfile", "preinstalled"],
+        "default": "cuda_repo",
+    },
+    "version": {"type": "str", "default": ""},
+    "kernel_module": {"type": "str", "choices": ["auto", "open", "proprietary"], "default": "auto"},
+    "fabric_manager": {"type": "str", "choices": ["auto", "always", "never"], "default": "auto"},
+    "packages": {"type": "list", "elements": "str", "default": []},
+    "kernel": {"type": "str", "default": ""},
+    "kernel_headers": {"type": "bool", "default": True},
+    "repository_url": {"type": "str", "default": ""},
+    "repository_suite": {"type": "str", "default": ""},
+    "repository_components": {"type": "list", "elements": "str", "default": []},
+    "repository_key": {"type": "str", "default": "", "no_log": False},
+    "repository_fingerprint": {"type": "str", "default": ""},
+    "runfile": {"type": "str", "default": ""},
+    "runfile_sha256": {"type": "str", "default": ""},
+    "runfile_arguments": {"type": "list", "elements": "str", "default": []},
+    "cuda_version": {"type": "str", "default": ""},
+    "dcgm": {"type": "bool", "default": False},
+    "dcgm_version": {"type": "str", "default": ""},
+    "module_options": {"type": "dict", "default": {}},
+    "restrict_profiling": {"type": "bool", "default": True},
+    "peermem": {"type": "str", "choices": ["auto", "always", "never"], "default": "auto"},
+    "hold": {"type": "bool", "default": True},
+    "ecc": {"type": "str", "choices": ["keep", "enabled", "disabled"], "default": "keep"},
+    "mig": {"type": "str", "choices": ["keep", "enabled", "disabled"], "default": "keep"},
+    "expect_gpus": {"type": "int", "default": 0},
+    "nvidia_smi": {"type": "str", "default": "nvidia-smi"},
+    "nvidia_smi_timeout_s": {"type": "float", "default": 20.0},
+    "drain": {"type": "bool", "default": False},
+    "drain_timeout_s": {"type": "int", "default": 3600},
+    "slurm_node": {"type": "str", "default": ""},
+    "timeout_s": {"type": "int", "default": 1800},
+    "allow_upgrade": {"type": "bool", "default": False},
+    "allow_unload": {"type": "bool", "default": False},
+    "allow_reboot": {"type": "bool", "default": False},
+    "reboot_timeout_s": {"type": "int", "default": 1200},
+}
+
+# What the kernel calls an option of the module where it is not the option's name without NVreg_.
+_PARAMETERS = {"NVreg_RestrictProfilingToAdminUsers": "RmProfilingAdminOnly"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Repository:
+    """A repository to add; ``url`` empty means none."""
+
+    url: str = ""
+    suite: str = ""
+    components: tuple[str, ...] = ()
+    key: str = ""
+    fingerprint: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Loaded:
+    """The NVIDIA kernel module that runs; an empty version means none."""
+
+    version: str = ""
+    flavor: str = ""
+    parameters: t.Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+
+def repository_for(params: t.Mapping[str, t.Any], dist: Distribution, machine: str) -> Repository:
+    """The repository that was asked for, with NVIDIA's own as the default of ``cuda_repo``."""
+    given = Repository(
+        params["repository_url"].rstrip("/"),
+        params["repository_suite"],
+        tuple(params["repository_components"]),
+        params["repository_key"],
+        params["repository_fingerprint"],
+    )
+    if given.url or params["source"] != "cuda_repo":
+        return given
+    directory = "sbsa" if machine == "aarch64" else "x86_64"
+    url = f"{CUDA_REPOSITORY}/{dist.repository}/{directory}"
+    key, fingerprint = CUDA_KEYS[dist.manager]
+    return Repository(url, key=given.key or f"{url}/{key}", fingerprint=given.fingerprint or fingerprint)
+
+
+def repository_files(repository: Repository, dist: Distribution, key_text: str) -> list[dict[str, t.Any]]:
+    """The files that add a repository. A suite is for repositories in Debian's layout; without one it is a flat one."""
+    if not repository.url:
+        return []
+    if dist.manager == "rpm":
+        key = [f"gpgkey=file://{RPM_KEY}"] if key_text else []
+        lines = [
+            MANAGED,
+            "[nvidia-driver]",
+            "name=NVIDIA driver",
+            f"baseurl={repository.url}/",
+            "enabled=1",
+            f"gpgcheck={1 if key_text else 0}",
+            *key,
+        ]
+        files = [{"path": REPO, "content": "\n".join([*lines, ""])}]
+        return [*([{"path": RPM_KEY, "content": key_text}] if key_text else []), *files]
+    signed = KEYRING if key_text else repository.key
+    lines = [MANAGED, "Types: deb", f"URIs: {repository.url}/", f"Suites: {repository.suite or './'}"]
+    if repository.suite:
+        lines.append(f"Components: {' '.join(repository.components or ('main',))}")
+    lines.append(f"Signed-By: {signed}")
+    files = [{"path": SOURCES, "content": "\n".join([*lines, ""])}]
+    return [*([{"path": KEYRING, "content": key_text}] if key_text else []), *files]
+
+
+def pin_text(version: str) -> str:
+    """Preferences that keep every part of the driver at one version, also when it is older than what is installed."""
+    return "\n".join(
+        [
+            MANAGED,
+            f"Package: {' '.join(NAME_PATTERNS)}",
+            f"Pin: version {version}-*",
+            # Above 1000: apt may go back to an older version as well.
+            "Pin-Priority: 1001",
+            "",
+        ]
+    )
+
+
+def unattended_text() -> str:
+    """Keeps unattended-upgrades away from the driver; its entries are regular expressions from the name's beginning."""
+    patterns = [f'    "{pattern.rstrip("*")}{"" if pattern.endswith("*") else "$"}";' for pattern in NAME_PATTERNS]
+    head = MANAGED.replace("#", "//")
+    return "\n".join([head, "Unattended-Upgrade::Package-Blacklist {", *patterns, "};", ""])
+
+
+def module_options(params: t.Mapping[str, t.Any]) -> dict[str, str]:
+    """The options of the kernel module, by name."""
+    options = {"NVreg_RestrictProfilingToAdminUsers": "1" if params["restrict_profiling"] else "0"}
+    return {**options, **{str(key): str(value) for key, value in params["module_options"].items()}}
+
+
+def modprobe_text(options: t.Mapping[str, str]) -> str:
+    """What modprobe is told: never nouveau, and the options."""
+    words = " ".join(f"{key}={value}" for key, value in options.items())
+    return "\n".join([MANAGED, "blacklist nouveau", "options nouveau modeset=0", f"options nvidia {words}", ""])
+
+
+def settings_files(
+    params: t.Mapping[str, t.Any], dist: Distribution, *, peermem: bool, packaged: bool
+) -> list[dict[str, t.Any]]:
+    """The files of the role besides the repository's. ``packaged``: the driver comes from packages, which can be held."""
+    files = [{"path": MODPROBE, "content": modprobe_text(module_options(params))}]
+    restart = "\n".join([MANAGED, "[Service]", "Restart=always", "RestartSec=5", ""])
+    files.append({"path": PERSISTENCED, "content": restart})
+    if dist.manager == "dpkg" and params["hold"] and packaged:
+        files.append({"path": PIN, "content": pin_text(params["version"])})
+        files.append({"path": UNATTENDED, "content": unattended_text()})
+    if peermem:
+        files.append({"path": PEERMEM, "content": f"{MANAGED}\nnvidia_peermem\n"})
+        # openibd replaces the InfiniBand modules, and nvidia_peermem leaves with them (azhpc-images,
+        # components/setup_sku_customizations.sh).
+        start = "ExecStartPost=-/bin/sh -c 'modinfo nvidia_peermem >/dev/null 2>&1 && modprobe nvidia_peermem'"
+        files.append({"path": OPENIBD, "content": "\n".join([MANAGED, "[Service]", start, ""])})
+    return files
+
+
+def unwanted_files(params: t.Mapping[str, t.Any], dist: Distribution, *, peermem: bool, packaged: bool) -> list[str]:
+    """Files of an earlier request that the present one does not want."""
+    gone = [] if peermem else [PEERMEM, OPENIBD]
+    return gone if dist.manager == "dpkg" and params["hold"] and packaged else [*gone, PIN, UNATTENDED]
+
+
+def reload_reasons(
+    loaded: Loaded, version: str, flavor: str, options: t.Mapping[str, str], *, nouveau: bool
+) -> list[str]:
+    """Why the kernel module that runs must be replaced by another one; empty when it need not."""
+    reasons = []
+    if nouveau:
+        reasons.append("nouveau drives the GPUs")
+    if not loaded.version:
+        return reasons
+    if loaded.version != version:
+        reasons.append(f"the kernel runs driver {loaded.version}, and {version} is wanted")
+    elif loaded.flavor and flavor and loaded.flavor != flavor:
+        reasons.append(f"the kernel runs the {loaded.flavor} module, and the {flavor} one is wanted")
+    for option, value in options.items():
+        have = loaded.parameters.get(_PARAMETERS.get(option, option.replace("NVreg_", "", 1)))
+        if have is not None and have != value:
+            reasons.append(f"the kernel module runs with {option}={have}, and {value} is wanted")
+    return reasons
+
+
+def check_consent(
+    params: t.Mapping[str, t.Any],
+    *,
+    replaces: str,
+    wanted: str,
+    would: t.Sequence[str],
+    reload: t.Sequence[str],
+    users: t.Sequence[str],
+) -> None:
+    """Refuse what was not agreed to. ``replaces`` names the driver that would be replaced, ``would`` what would be done."""
+    plan = ("" if not would else f" It would {', '.join(would[:12])}") + (", ..." if len(would) > 12 else "")
+    plan += "." if plan else ""
+    if replaces and not params["allow_upgrade"]:
+        raise ClusterError(
+            "consent_missing",
+            f"Installed is {replaces}, wanted is {wanted}.{plan} Nothing was changed.",
+            "Set nvidia_driver_allow_upgrade: true to replace the driver, or ask for the one that is installed.",
+            would=list(would),
+        )
+    if not reload:
+        return
+    if not (params["allow_unload"] or params["allow_reboot"]):
+        raise ClusterError(
+            "consent_missing",
+            f"This needs the kernel module to be unloaded or the node to be rebooted: {'; '.join(reload)}.{plan} "
+            "Nothing was changed.",
+            "Set nvidia_driver_allow_unload: true or nvidia_driver_allow_reboot: true.",
+            would=list(would),
+        )
+    if users and not params["allow_reboot"] and not params["drain"]:
+        raise ClusterError(
+            "in_use",
+            f"The kernel module cannot be unloaded, the GPUs are used by {', '.join(users[:8])}. Nothing was changed.",
+            "Wait for them or stop them, set nvidia_driver_drain: true, or agree to nvidia_driver_allow_reboot.",
+        )
+
+
+def mode_changes(gpus: t.Sequence[t.Mapping[str, t.Any]], ecc: str, mig: str) -> list[tuple[int, str, bool, bool]]:
+    """Which GPUs have another ECC or MIG mode than declared, as (index, option, value, already pending).
+
+    A GPU that does not know a mode (null) is left alone when the mode is to be off, and refused when it is to be on.
+    """
+    changes = []
+    for name, wanted in (("ecc", ecc), ("mig", mig)):
+        if wanted == "keep":
+            continue
+        value = wanted == "enabled"
+        for gpu in gpus:
+            have = gpu[name]
+            if have["enabled"] is None:
+                if value:
+                    raise ClusterError(
+                        "unsupported_mode",
+                        f"GPU {gpu['index']} ({gpu['name']}) has no {name.upper()} mode.",
+                        f"Set nvidia_driver_{name}: keep for this node.",
+                    )
+            elif have["enabled"] != value:
+                changes.append((gpu["index"], name, value, have["pending"] == value))
+    return changes
+
+
+def version_findings(
+    *,
+    wanted: str,
+    loaded: str,
+    on_disk: str,
+    libraries: t.Sequence[str],
+    smi: t.Sequence[str],
+    fabric: str,
+    switches: int,
+) -> list[tuple[str, str]]:
+    """What is wrong with the versions of a running driver: (message, remedy). Empty strings are unknown."""
+    wrong = []
+    if wanted and smi and set(smi) != {wanted}:
+        wrong.append((f"nvidia-smi reports driver {', '.join(sorted(set(smi)))}, wanted is {wanted}.", "Run the role."))
+    if loaded and libraries and loaded not in libraries:
+        wrong.append(
+            (
+                f"The kernel runs driver {loaded}, but the libraries are those of {', '.join(libraries)}: programs "
+                "fail with 'Driver/library version mismatch'.",
+                "Run the role with nvidia_driver_allow_unload or nvidia_driver_allow_reboot.",
+            )
+        )
+    if loaded and on_disk and loaded != on_disk:
+        wrong.append(
+            (
+                f"The kernel runs driver {loaded}, but the module on disk is {on_disk}: the next boot brings another driver.",
+                "Run the role with nvidia_driver_allow_unload or nvidia_driver_allow_reboot.",
+            )
+        )
+    driver = loaded or wanted or (smi[0] if smi else "")
+    if switches and not fabric:
+        wrong.append((f"This node has {switches} NVSwitches, but Fabric Manager is not installed.", "Run the role."))
+    elif fabric and driver and upstream(fabric) != driver:
+        wrong.append(
+            (f"Fabric Manager is {upstream(fabric)}, the driver is {driver}: it refuses to start.", "Run the role.")
+        )
+    return wrong
+
+
+__all__ = [
+    "ALL_FILES",
+    "ARGUMENT_SPEC",
+    "KEYRING",
+    "MODPROBE",
+    "OPENIBD",
+    "PERSISTENCED",
+    "PIN",
+    "RPM_KEY",
+    "SOURCES",
+    "UNATTENDED",
+    "Loaded",
+    "Repository",
+    "check_consent",
+    "mode_changes",
+    "module_options",
+    "pin_text",
+    "reload_reasons",
+    "repository_files",
+    "repository_for",
+    "settings_files",
+    "unwanted_files",
+    "version_findings",
+]

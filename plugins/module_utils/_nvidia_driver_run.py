@@ -1,0 +1,510 @@
+# Copyright (c) 2026 The hpcai.gpu_cluster developers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+# Private to the collection: it may change without notice.
+"""The half of ``nvidia_driver`` that touches the node: looks, plans, asks for consent, and makes one transaction."""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+import os
+import platform
+import tempfile
+import typing as t
+import urllib.error
+from pathlib import Path
+
+from ansible.module_utils.urls import open_url
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _nvidia_driver as rules
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _nvidia_node as node
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _openpgp
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state_apply import NodeState, fetch_archive
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_gpu import (
+    check_cuda,
+    choose_module,
+    cuda_of_dcgm,
+    read_hardware,
+)
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_packages import (
+    Action,
+    Difference,
+    Root,
+    branch_of,
+    check_plan,
+    check_version,
+    compare,
+    flavor_of,
+    in_stack,
+    is_fabric_manager,
+    parse_os_release,
+    to_hold,
+    upstream,
+    wanted_roots,
+)
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_smi import Query, parse
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_transaction import Dnf, manager_for
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._sysfs import read_text
+
+ROOT = Path("/")
+_OPENIBD = ("etc/init.d/openibd", "usr/lib/systemd/system/openibd.service", "lib/systemd/system/openibd.service")
+RUNFILE_UNINSTALL = "/usr/bin/nvidia-uninstall"
+_EMPTY_STATE: dict[str, t.Any] = {
+    key: [] for key in ("packages", "directories", "archives", "files", "links", "absent", "units")
+}
+
+
+def _file(path: str, content: str) -> dict[str, t.Any]:
+    return {
+        "path": path,
+        "content": content,
+        "secret_content": None,
+        "sensitive": False,
+        "mode": "0644",
+        "owner": "root",
+        "group": "root",
+        "validate": [],
+    }
+
+
+def _unit(name: str) -> dict[str, t.Any]:
+    return {"name": name, "state": "started", "enabled": True, "restart_on": []}
+
+
+class DriverRun:
+    """One run on one node."""
+
+    def __init__(self, params: dict[str, t.Any], host: t.Any) -> None:
+        self.params, self.host = params, host
+        self.hardware = read_hardware(ROOT)
+        self.loaded = node.read_loaded(ROOT)
+        self.kernel = params["kernel"] or platform.release()
+        self.chroot = node.in_chroot()
+        self.configures = "configure" in params["phases"] and not self.chroot
+        self.changes: list[dict[str, str]] = []
+        self.diff: list[dict[str, str]] = []
+        self.reboot: list[str] = []
+
+    # -- what is wanted ----------------------------------------------------------------------------------------------
+
+    def _choose(self) -> None:
+        params = self.params
+        self.version = check_version(params["version"])
+        self.branch = branch_of(self.version)
+        self.flavor = choose_module(self.hardware, params["kernel_module"], self.branch)
+        check_cuda(self.hardware, params["cuda_version"], self.branch)
+        self.packaged = params["source"] in ("cuda_repo", "distro")
+        self.dist = parse_os_release(read_text(ROOT / "etc/os-release"))
+        self.manager = manager_for(self.host)
+        self.fabric = params["fabric_manager"] == "always" or (
+            params["fabric_manager"] == "auto" and self.hardware.nvswitches > 0
+        )
+        self.peermem = params["peermem"] == "always" or (
+            params["peermem"] == "auto" and any((ROOT / path).exists() for path in _OPENIBD)
+        )
+        self.roots = wanted_roots(
+            self.dist,
+            source=params["source"],
+            flavor=self.flavor,
+            version=self.version,
+            fabric_manager=self.fabric,
+            kernel=self.kernel if params["kernel_headers"] else "",
+            dcgm_cuda=cuda_of_dcgm(self.hardware, self.branch) if params["dcgm"] else 0,
+            dcgm_version=params["dcgm_version"],
+            cuda=params["cuda_version"],
+            override=params["packages"],
+        )
+        if isinstance(self.manager, Dnf) and params["hold"]:
+            self.roots.append(Root("python3-dnf-plugin-versionlock"))
+
+    def _stream(self) -> str:
+        """The module stream to enable on EL; empty when the right one is, or there is none to choose."""
+        if not isinstance(self.manager, Dnf) or self.params["source"] != "cuda_repo":
+            return ""
+        wanted = f"{self.branch}-{'open' if self.flavor == 'open' else 'dkms'}"
+        return "" if self.manager.stream() == wanted else wanted
+
+    # -- files -------------------------------------------------------------------------------------------------------
+
+    def _key(self, repository: rules.Repository, *, check: bool) -> str:
+        """The repository's key as text, fetched once and believed only with the right fingerprint."""
+        if not repository.url or not repository.fingerprint:
+            if repository.key.startswith(("http:", "https:")):
+                raise ClusterError(
+                    "bad_input",
+                    "The repository's key is fetched, but nothing says which one it must be.",
+                    "Set nvidia_driver_repository_fingerprint.",
+                )
+            return ""
+        place = rules.KEYRING if self.dist.manager == "dpkg" else rules.RPM_KEY
+        with contextlib.suppress(OSError, ClusterError):
+            have = Path(place).read_bytes()
+            _openpgp.check_fingerprint(have, repository.fingerprint, place)
+            return have.decode("ascii")
+        if check and "://" in repository.key:
+            return f"(the key {repository.fingerprint} from {repository.key})\n"
+        try:
+            with (
+                open_url(repository.key, timeout=60)
+                if "://" in repository.key
+                else open(repository.key, "rb") as stream
+            ):
+                data: bytes = stream.read(1 << 20)
+        except (OSError, urllib.error.URLError) as exc:
+            raise ClusterError(
+                "download_failed",
+                f"The repository's key {repository.key} could not be read: {exc}.",
+                "Set nvidia_driver_repository_key to an address or a path that this node can read.",
+            ) from exc
+        _openpgp.check_fingerprint(data, repository.fingerprint, repository.key)
+        return _openpgp.armor(_openpgp.dearmor(data))
+
+    def _repository_files(self, *, check: bool) -> list[dict[str, t.Any]]:
+        if self.params["source"] == "runfile" and not self.fabric:
+            return []
+        repository = rules.repository_for(self.params, self.dist, platform.machine())
+        known = glob.glob("/etc/apt/sources.list") + glob.glob("/etc/apt/sources.list.d/*")
+        for path in known:
+            # A second entry for the same address with another key makes apt refuse both (cuda-keyring brings one).
+            if repository.url and path != rules.SOURCES and f"{repository.url}/" in read_text(Path(path)):
+                return []
+        return rules.repository_files(repository, self.dist, self._key(repository, check=check))
+
+    def _settings(self) -> dict[str, t.Any]:
+        arguments: dict[str, t.Any] = {"peermem": self.peermem, "packaged": self.packaged}
+        files = rules.settings_files(self.params, self.dist, **arguments)
+        gone = rules.unwanted_files(self.params, self.dist, **arguments)
+        return {"files": [_file(**entry) for entry in files], "absent": gone}
+
+    def _state(self, request: t.Mapping[str, t.Any], *, check: bool) -> list[str]:
+        """Let node_state do it; returns the names of what changed."""
+        files = request.get("files", [])
+        parents = sorted({os.path.dirname(entry["path"]) for entry in files})
+        directories = [
+            {"path": parent, "mode": "0755", "owner": "root", "group": "root"}
+            for parent in parents
+            if not os.path.isdir(parent)
+        ]
+        result = NodeState({**_EMPTY_STATE, "directories": directories, **request}, self.host).run(check=check)
+        self.changes += result["changes"]
+        self.diff += result["diff"]
+        return [change["name"] for change in result["changes"]]
+
+    def _note(self, kind: str, name: str, what: str, before: str = "", after: str = "") -> None:
+        self.changes.append({"kind": kind, "name": name, "what": what})
+        self.diff.append(
+            {
+                "before_header": f"{kind} {name}",
+                "after_header": f"{kind} {name} ({what})",
+                "before": before,
+                "after": after,
+            }
+        )
+
+    # -- present -----------------------------------------------------------------------------------------------------
+
+    def present(self, *, check: bool) -> dict[str, t.Any]:
+        """Install and configure, or say what that would do."""
+        if self.params["source"] == "preinstalled":
+            return self._result(message="The driver is preinstalled: nothing is installed or changed.")
+        if not self.params["version"]:
+            raise ClusterError(
+                "bad_input",
+                "nvidia_driver_version is not set, and a driver is never chosen by chance.",
+                "Set it to the whole version, for example 580.95.05.",
+            )
+        self._choose()
+        if not self.flavor:
+            return self._result(message="There is no NVIDIA GPU on the PCI bus, so nothing was done.")
+        self.packages = self.manager.installed()
+        difference = self._difference()
+        reload = [] if self.chroot else self._reload_reasons()
+        words, actions = self._early_plan(difference)
+        users = node.gpu_users(ROOT) if reload else []
+        replaces = self._replaced(difference)
+        would = [action.text() for action in actions] or difference.text(self.packages)
+        wanted = f"{self.version} ({self.flavor} module)"
+        rules.check_consent(self.params, replaces=replaces, wanted=wanted, would=would, reload=reload, users=users)
+        repository_files = [_file(**entry) for entry in self._repository_files(check=check)]
+        if difference and not check:
+            self._state({"files": repository_files}, check=False)
+            words, actions = self._late_plan(difference)
+        if reload:
+            self._release(reload, check=check)
+        touched = self._state(self._merge({"files": repository_files}, self._settings()), check=check)
+        if difference:
+            self._transaction(difference, words, actions, check=check)
+        self._run_installer(check=check)
+        self._hold(check=check)
+        self._initramfs(touched, check=check)
+        if "configure" in self.params["phases"]:
+            self._configure(check=check)
+        return self._result()
+
+    @staticmethod
+    def _merge(one: t.Mapping[str, list[t.Any]], two: t.Mapping[str, list[t.Any]]) -> dict[str, list[t.Any]]:
+        return {key: [*one.get(key, []), *two.get(key, [])] for key in {*one, *two}}
+
+    def _difference(self) -> Difference:
+        version, flavor = (self.version, self.flavor) if self.packaged else ("", "")
+        difference = compare(self.packages, self.roots, version, flavor)
+        from_runfile = os.path.exists(RUNFILE_UNINSTALL)
+        drivers = [
+            name for name, one in self.packages.items() if in_stack(name, one.version) and not is_fabric_manager(name)
+        ]
+        if self.packaged and from_runfile and difference:
+            raise ClusterError(
+                "other_source",
+                "A driver from NVIDIA's .run file is installed; packages beside it would overwrite each other's files.",
+                "Remove it first (entry point remove with nvidia_driver_source: runfile).",
+            )
+        if not self.packaged:
+            if drivers:
+                raise ClusterError(
+                    "other_source",
+                    f"Packages of a driver are installed ({', '.join(sorted(drivers)[:6])}); the .run file would overwrite them.",
+                    "Remove them first (entry point remove with nvidia_driver_source: cuda_repo or distro).",
+                )
+            self.on_disk = node.module_on_disk(self.host, self.kernel)
+            self.libraries = node.read_libraries(ROOT)
+        return difference
+
+    def _runfile_pending(self) -> bool:
+        return not self.packaged and (self.libraries != [self.version] or self.on_disk != (self.version, self.flavor))
+
+    def _replaced(self, difference: Difference) -> str:
+        """The driver that would be replaced, for people; empty when there is none.
+
+        Fabric Manager alone is none: with another version than the driver's it does not even start.
+        """
+        if not self.packaged:
+            have = [one for one in self.libraries if one != self.version]
+            return have[0] if have else ""
+        stack = {name: one for name, one in self.packages.items() if in_stack(name, one.version)}
+        others = [name for name in difference.other_version if name in stack and not is_fabric_manager(name)]
+        if not others and not difference.other_flavor:
+            return ""
+        versions = sorted({upstream(one.version) for name, one in stack.items() if not is_fabric_manager(name)})
+        flavor = flavor_of(stack)
+        return f"{'/'.join(versions)}{f' ({flavor} module)' if flavor else ''}"
+
+    def _reload_reasons(self) -> list[str]:
+        options = rules.module_options(self.params) if self.configures else {}
+        return rules.reload_reasons(self.loaded, self.version, self.flavor, options, nouveau=self.hardware.nouveau)
+
+    def _early_plan(self, difference: Difference) -> tuple[list[str], list[Action]]:
+        """What would be done, as far as the lists on the node tell before a repository is added."""
+        if not difference or self._stream() or not self.manager.known(self.roots):
+            return [], []
+        try:
+            return self._plan(difference)
+        except ClusterError:
+            # The lists may be old; the plan that counts is made after they were read again.
+            return [], []
+
+    def _plan(self, difference: Difference) -> tuple[list[str], list[Action]]:
+        words = self.manager.resolve(self.roots)
+        version = self.version if self.packaged else ""
+        fix = bool(difference.broken)
+        words, actions = self.manager.plan(words, self.packages, version, rules.pin_text(self.version), fix=fix)
+        if version:
+            check_plan(actions, self.packages, version)
+        return words, actions
+
+    def _late_plan(self, difference: Difference) -> tuple[list[str], list[Action]]:
+        """The plan that is carried out: after mending, and with fresh lists where they lack something."""
+        stream = self._stream()
+        if stream and isinstance(self.manager, Dnf):
+            self._note("module stream", "nvidia-driver", stream, f"{self.manager.stream()}\n", f"{stream}\n")
+            self.manager.enable(stream)
+        if difference.broken or self.manager.interrupted():
+            self.manager.mend()
+            self.packages = self.manager.installed()
+        if not self.manager.known(self.roots):
+            self.manager.update()
+        return self._plan(difference)
+
+    def _transaction(
+        self, difference: Difference, words: list[str], actions: t.Sequence[Action], *, check: bool
+    ) -> None:
+        for name in difference.broken:
+            self._note("package", name, "repair")
+        for action in actions:
+            before = f"{action.name} {action.old}\n" if action.old else ""
+            after = f"{action.name} {action.version}\n" if action.verb != "remove" else ""
+            self._note("package", action.name, action.text(), before, after)
+        if check:
+            if not actions:
+                for root in self.roots:
+                    if root.name in difference.missing:
+                        self._note("package", root.name, "install", "", f"{root.name} {root.upstream}".rstrip() + "\n")
+            return
+        self.manager.commit(words, fix=bool(difference.broken))
+        self.packages = self.manager.installed()
+        left = compare(
+            self.packages, self.roots, self.version if self.packaged else "", self.flavor if self.packaged else ""
+        )
+        if left:
+            raise ClusterError(
+                "not_converged",
+                f"The packages are not as wanted after the transaction: {'; '.join(left.text(self.packages))}.",
+                "See the log of the package system.",
+            )
+
+    def _hold(self, *, check: bool) -> None:
+        names = to_hold(self.packages, self.version)
+        loose = [name for name in names if not self.packages[name].held]
+        if not loose or not self.params["hold"]:
+            return
+        self._note("hold", ", ".join(loose), "hold", "", "".join(f"{name}\n" for name in loose))
+        if not check:
+            self.manager.hold(loose if self.dist.manager == "dpkg" else names, self.packages)
+
+    def _initramfs(self, touched: t.Sequence[str], *, check: bool) -> None:
+        """nouveau may lie in the initramfs, with the modprobe settings of the time when that was made."""
+        if rules.MODPROBE not in touched:
+            return
+        for argv in (["update-initramfs", "-u"], ["dracut", "--force"]):
+            path = self.host.get_bin_path(argv[0])
+            if path:
+                self._note("initramfs", argv[0], "rebuild")
+                if not check:
+                    rc, _out, err = self.host.run_command([path, *argv[1:]])
+                    if rc != 0:
+                        raise ClusterError(
+                            "initramfs_failed", f"{argv[0]} failed: {err.strip()[-500:]}", "See what it says."
+                        )
+                return
+
+    def _run_installer(self, *, check: bool) -> None:
+        if self.packaged or not self._runfile_pending():
+            return
+        params = self.params
+        have = self.on_disk[0] or (self.libraries[0] if self.libraries else "")
+        self._note("driver", f"{self.version} ({self.flavor})", "run the installer", f"{have}\n", f"{self.version}\n")
+        if check:
+            return
+        with tempfile.TemporaryDirectory(prefix="nvidia-driver-") as work:
+            path = os.path.join(work, "driver.run")
+            fetch_archive(params["runfile"], path, params["runfile_sha256"].lower(), params["timeout_s"])
+            argv = [
+                "sh",
+                path,
+                "--silent",
+                "--dkms",
+                f"--kernel-module-type={self.flavor}",
+                f"--kernel-name={self.kernel}",
+            ]
+            rc, out, err = self.host.run_command([*argv, f"--tmpdir={work}", *params["runfile_arguments"]])
+        self.libraries, self.on_disk = node.read_libraries(ROOT), node.module_on_disk(self.host, self.kernel)
+        if rc != 0 or self._runfile_pending():
+            raise ClusterError(
+                "installer_failed",
+                f"NVIDIA's installer ended with {rc} and left libraries {self.libraries} and module {self.on_disk[0] or 'none'}: "
+                f"{(err or out).strip()[-600:]}",
+                "Read /var/log/nvidia-installer.log on the node.",
+            )
+
+    # -- configure ---------------------------------------------------------------------------------------------------
+
+    def _slurm(self) -> node.Slurm:
+        name = self.params["slurm_node"] or platform.node().partition(".")[0]
+        return node.Slurm(self.host, name, self.params["drain_timeout_s"])
+
+    def _configure(self, *, check: bool) -> None:
+        live = not self.chroot and bool(self.hardware.gpus) and not self.reboot
+        if live and not self.loaded.version:
+            self._note("kernel module", "nvidia", "load", "", f"{self.version}\n")
+            if not check:
+                self._load()
+        if not self.reboot:
+            units = ["nvidia-persistenced.service"]
+            units += ["nvidia-fabricmanager.service"] if self.fabric else []
+            units += ["nvidia-dcgm.service"] if self.params["dcgm"] else []
+            # A unit that a package is still to bring is started with it.
+            there = [_unit(name) for name in units if self._has_unit(name)]
+            self._state({"units": there if live or self.chroot else []}, check=check)
+        if live:
+            self._modes(check=check)
+        if live and not check and not self.reboot and self.params["drain"] and self._slurm().drained_by_us():
+            self._slurm().resume()
+            self._note("slurm", "node", "resume")
+
+    def _load(self) -> None:
+        node.load(self.host)
+        self.loaded = node.read_loaded(ROOT)
+        if self.loaded.version != self.version:
+            raise ClusterError(
+                "module_failed",
+                f"modprobe loaded the module of driver {self.loaded.version or '(unknown)'}, not {self.version}.",
+                "See `modinfo nvidia` and `dkms status`: another module lies in the kernel's directory.",
+            )
+
+    @staticmethod
+    def _has_unit(name: str) -> bool:
+        name = name if name.endswith(".service") else f"{name}.service"
+        return any(os.path.exists(f"{path}/{name}") for path in ("/usr/lib/systemd/system", "/lib/systemd/system"))
+
+    def _release(self, reasons: t.Sequence[str], *, check: bool) -> None:
+        """Get the driver that runs out of the way before its libraries change, or decide on a reboot after that."""
+        if not check and self.params["drain"]:
+            self._slurm().drain()
+        before = f"{self.loaded.version or 'nouveau'}\n"
+        if self.params["allow_unload"]:
+            try:
+                if not check:
+                    node.unload(self.host, ROOT)
+                self._note("kernel module", "nvidia", "unload", before, "")
+                self.loaded = rules.Loaded()
+                return
+            except ClusterError:
+                if not self.params["allow_reboot"]:
+                    raise
+        self._note("node", "reboot", "; ".join(reasons), before, f"{self.version}\n")
+        self.reboot = list(reasons)
+
+    def _gpus(self) -> list[dict[str, t.Any]]:
+        query = Query(self.params["nvidia_smi"], self.params["nvidia_smi_timeout_s"])
+        report = parse(query.result())
+        return report.gpus
+
+    def _modes(self, *, check: bool) -> None:
+        if self.params["ecc"] == "keep" and self.params["mig"] == "keep":
+            return
+        changes = rules.mode_changes(self._gpus(), self.params["ecc"], self.params["mig"])
+        if not changes:
+            return
+        shown = "; ".join(f"GPU {index}: {name} {'on' if value else 'off'}" for index, name, value, _pending in changes)
+        if not self.params["allow_reboot"]:
+            raise ClusterError(
+                "consent_missing",
+                f"A mode of the GPUs has to change, which takes a reboot: {shown}. The modes were not changed.",
+                "Set nvidia_driver_allow_reboot: true, or nvidia_driver_ecc and nvidia_driver_mig to keep.",
+            )
+        for index, name, value, pending in changes:
+            self._note("gpu", f"{index} {name}", "on" if value else "off", f"{int(not value)}\n", f"{int(value)}\n")
+            if not check and not pending:
+                argv = [self.params["nvidia_smi"], "-i", str(index), "-e" if name == "ecc" else "-mig", str(int(value))]
+                rc, out, err = self.host.run_command(argv)
+                if rc != 0:
+                    raise ClusterError("mode_failed", f"{' '.join(argv)}: {(out + err).strip()}", "See what it says.")
+        # Newer GPUs switch MIG at once; what is still another mode waits for the reboot.
+        if check or rules.mode_changes(self._gpus(), self.params["ecc"], self.params["mig"]):
+            self.reboot = [shown]
+
+    def _result(self, message: str = "") -> dict[str, t.Any]:
+        return {
+            "changed": bool(self.changes),
+            "changes": self.changes,
+            "diff": self.diff,
+            "gpus": [f"{gpu.bus_id} {gpu.generation}" for gpu in self.hardware.gpus],
+            "nvswitches": self.hardware.nvswitches,
+            "kernel_module": getattr(self, "flavor", ""),
+            "loaded": self.loaded.version,
+            "reboot_required": self.reboot,
+            **({"msg": message} if message else {}),
+        }
+
+
+__all__ = ["ROOT", "RUNFILE_UNINSTALL", "DriverRun"]

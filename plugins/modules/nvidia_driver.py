@@ -1,0 +1,315 @@
+#!/usr/bin/python
+# Copyright (c) 2026 The hpcai.gpu_cluster developers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Bring a node's NVIDIA driver to one exact version in one transaction, and its kernel module with it."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+---
+module: nvidia_driver
+short_description: Bring the NVIDIA driver of a node to one exact version, in one transaction
+version_added: 0.2.0
+description:
+  - Reads what is installed and what runs, plans, lets the package system simulate the plan, asks for consent where a
+    driver would be
+    replaced, unloaded or a node rebooted, and then makes one transaction with exact versions. Kernel module,
+    libraries and Fabric
+    Manager have one version afterwards, or nothing was changed.
+  - The kernel module is the open or the proprietary one, by the generation of the GPUs, which is read from the PCI
+    bus without a
+    driver. Fabric Manager is installed where there are NVSwitches, and only there.
+  - Interrupted runs of dpkg are finished as a part of the plan.
+  - A module that runs is unloaded before its libraries change, so that the two never differ while nothing reboots.
+  - "Sources of the rules: NVIDIA Driver Installation Guide (kernel modules, version locking), CUDA release notes,
+    Fabric Manager User
+    Guide, and Azure's azhpc-images, which installs these drivers on the machine types that this collection is for."
+author:
+  - The hpcai.gpu_cluster developers (@hpcai)
+options:
+  state:
+    description:
+      - V(present) installs and configures. V(verified) changes nothing and fails with everything that is wrong.
+        V(absent) removes the driver and what was set for it.
+    type: str
+    choices: [present, verified, absent]
+    default: present
+  phases:
+    description:
+      - V(install) is packages and files only, for images. V(configure) loads the module, starts services and sets
+        the modes of the GPUs.
+    type: list
+    elements: str
+    choices: [install, configure]
+    default: [install, configure]
+  source:
+    description:
+      - V(cuda_repo) is NVIDIA's repository, V(distro) the distribution's packages, V(runfile) NVIDIA's C(.run) file.
+        With V(preinstalled) nothing is installed or removed.
+    type: str
+    choices: [cuda_repo, distro, runfile, preinstalled]
+    default: cuda_repo
+  version:
+    description: The driver's whole version as NVIDIA writes it, for example V(580.95.05). Required unless preinstalled.
+    type: str
+    default: ""
+  kernel_module:
+    description:
+      - Which kernel module to install. V(auto) decides by the GPUs on the PCI bus, and does nothing on a node without
+        any. Name it for images.
+    type: str
+    choices: [auto, open, proprietary]
+    default: auto
+  fabric_manager:
+    description: Whether to install Fabric Manager. V(auto) means where there are NVSwitches on the PCI bus.
+    type: str
+    choices: [auto, always, never]
+    default: auto
+  packages:
+    description: Packages to install instead of the driver's usual ones. All at O(version).
+    type: list
+    elements: str
+    default: []
+  kernel:
+    description: The kernel to build for. Empty means the one that runs, which in an image is not the image's.
+    type: str
+    default: ""
+  kernel_headers:
+    description: Whether to install the headers of that kernel.
+    type: bool
+    default: true
+  repository_url:
+    description: A repository to add. Empty means NVIDIA's with O(source=cuda_repo), and none with O(source=distro).
+    type: str
+    default: ""
+  repository_suite:
+    description: The suite of a repository in Debian's layout. Empty means a flat repository, as NVIDIA's is.
+    type: str
+    default: ""
+  repository_components:
+    description: The components of a repository in Debian's layout.
+    type: list
+    elements: str
+    default: []
+  repository_key:
+    description:
+      - The repository's key, as a URL or a path on the node. With O(repository_fingerprint) it is checked and copied,
+        without it a path is used as it is.
+    type: str
+    default: ""
+  repository_fingerprint:
+    description: The fingerprint that the key must have.
+    type: str
+    default: ""
+  runfile:
+    description: NVIDIA's C(.run) file, as a URL or a path on the node.
+    type: str
+    default: ""
+  runfile_sha256:
+    description: Its sha256.
+    type: str
+    default: ""
+  runfile_arguments:
+    description: More arguments for it.
+    type: list
+    elements: str
+    default: []
+  cuda_version:
+    description: The CUDA toolkit to install, for example V(12.9). Empty means none.
+    type: str
+    default: ""
+  dcgm:
+    description: Whether to install DCGM, in the build for the CUDA that GPUs and driver allow.
+    type: bool
+    default: false
+  dcgm_version:
+    description: How DCGM's version must begin. Empty means any.
+    type: str
+    default: ""
+  module_options:
+    description: Options of the kernel module.
+    type: dict
+    default: {}
+  restrict_profiling:
+    description: Whether only root may profile (C(NVreg_RestrictProfilingToAdminUsers)).
+    type: bool
+    default: true
+  peermem:
+    description: Whether to load C(nvidia_peermem), also after openibd restarted. V(auto) means where openibd is installed.
+    type: str
+    choices: [auto, always, never]
+    default: auto
+  hold:
+    description: Whether to hold the driver's packages, and keep unattended-upgrades away from them.
+    type: bool
+    default: true
+  ecc:
+    description: The ECC mode of all GPUs. Another one takes effect with a reboot.
+    type: str
+    choices: [keep, enabled, disabled]
+    default: keep
+  mig:
+    description: The MIG mode of all GPUs. Another one takes effect with a reboot, on newer GPUs at once.
+    type: str
+    choices: [keep, enabled, disabled]
+    default: keep
+  expect_gpus:
+    description: How many GPUs C(nvidia-smi) must list. The number on the PCI bus counts where it is larger.
+    type: int
+    default: 0
+  nvidia_smi:
+    description: Name or path of C(nvidia-smi).
+    type: str
+    default: nvidia-smi
+  nvidia_smi_timeout_s:
+    description: How long it may take, in seconds.
+    type: float
+    default: 20.0
+  drain:
+    description:
+      - Whether to drain the node in Slurm before the driver is unloaded or the node rebooted, and to resume it
+        afterwards.
+    type: bool
+    default: false
+  drain_timeout_s:
+    description: How long to wait for jobs to end, in seconds.
+    type: int
+    default: 3600
+  slurm_node:
+    description: The node's name in Slurm. Empty means its host name.
+    type: str
+    default: ""
+  timeout_s:
+    description: How long fetching the C(.run) file may take, in seconds.
+    type: int
+    default: 1800
+  allow_upgrade:
+    description: Whether an installed driver may be replaced by another version, newer or older, or the other module.
+    type: bool
+    default: false
+  allow_unload:
+    description: Whether the kernel module may be unloaded when nothing uses the GPUs.
+    type: bool
+    default: false
+  allow_reboot:
+    description: Whether the node may be rebooted.
+    type: bool
+    default: false
+  reboot_timeout_s:
+    description: How long the reboot may take, in seconds.
+    type: int
+    default: 1200
+attributes:
+  check_mode:
+    support: full
+    description: Simulates the transaction with what the node's package lists know, and refuses what would be refused.
+  diff_mode:
+    support: full
+    description: One entry per package, file, unit, module and mode.
+  idempotence:
+    support: full
+    description: A second run changes nothing.
+"""
+
+EXAMPLES = r"""
+- name: Install the driver, and Fabric Manager where there are NVSwitches
+  hpcai.gpu_cluster.nvidia_driver:
+    version: 580.95.05
+
+- name: Replace it, unloading the old one
+  hpcai.gpu_cluster.nvidia_driver:
+    version: 580.126.16
+    allow_upgrade: true
+    allow_unload: true
+
+- name: Prepare an image for machines with V100
+  hpcai.gpu_cluster.nvidia_driver:
+    version: 580.95.05
+    phases: [install]
+    kernel_module: proprietary
+    kernel: 6.8.0-1031-azure
+
+- name: Check that it is right
+  hpcai.gpu_cluster.nvidia_driver:
+    state: verified
+    version: 580.95.05
+"""
+
+RETURN = r"""
+changes:
+  description: What was changed, or would be, in order.
+  returned: success
+  type: list
+  elements: dict
+  sample: [{kind: package, name: nvidia-open, what: upgrade nvidia-open 570.124.06-0ubuntu1 to 580.95.05-0ubuntu1}]
+gpus:
+  description: GPUs on the PCI bus with their generation.
+  returned: success
+  type: list
+  elements: str
+  sample: ["0001:00:00.0 ampere"]
+nvswitches:
+  description: How many NVSwitches there are.
+  returned: success
+  type: int
+kernel_module:
+  description: Which kernel module was chosen.
+  returned: success
+  type: str
+loaded:
+  description: The version of the driver that the kernel runs.
+  returned: success
+  type: str
+reboot_required:
+  description: Why the node must be rebooted. The action plugin does it when O(allow_reboot) is true.
+  returned: success
+  type: list
+  elements: str
+findings:
+  description: What is wrong, as C({verdict, what, message, remedy}).
+  returned: when O(state=verified)
+  type: list
+  elements: dict
+would:
+  description: What would be done if there was consent.
+  returned: when consent is missing
+  type: list
+  elements: str
+"""
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver import ARGUMENT_SPEC
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver_remove import Remover
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver_run import DriverRun
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver_verify import Verifier
+
+
+def main() -> None:
+    """Do what the state asks for."""
+    module = AnsibleModule(
+        argument_spec=ARGUMENT_SPEC,
+        required_if=[("source", "runfile", ("runfile", "runfile_sha256"))],
+        supports_check_mode=True,
+    )
+    module.run_command_environ_update = {"LC_ALL": "C", "LANGUAGE": "C"}
+    try:
+        if module.params["state"] == "verified":
+            result = Verifier(module.params, module).verified()
+        elif module.params["state"] == "absent":
+            result = Remover(module.params, module).absent(check=module.check_mode)
+        else:
+            result = DriverRun(module.params, module).present(check=module.check_mode)
+    except ClusterError as exc:
+        module.fail_json(**exc.as_result())
+    except OSError as exc:
+        module.fail_json(
+            msg=f"{exc.filename or 'A path'}: {exc.strerror}. Correct this on the node and run again.",
+            error_kind="os_error",
+        )
+    module.exit_json(**result)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,146 @@
+#!/usr/bin/env python3
+# Copyright (c) 2026 The hpcai.gpu_cluster developers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A repository with the names, versions and dependencies of NVIDIA's for Debian 12: ``nvidia.py DIRECTORY KERNEL``.
+
+The packages are tiny and our own. Prints the path of the repository, packed, whose name carries a digest of its recipe;
+one that is there is not made again.
+
+What is like the real ones: metapackages that only ask for "this version or newer", so that without a pin they pull in the
+newest parts; the two kernel modules, which exclude each other; Fabric Manager with the branch in its name before R580; a
+library whose file carries the version; units. What is not: there is no driver in them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import pathlib
+import sys
+import tarfile
+import tempfile
+import typing as t
+
+if __package__:
+    from . import repository
+else:
+    import repository
+
+VERSIONS = ("570.124.06", "580.95.05", "580.126.16")
+#: While this file exists, a part of the newest driver fails to configure itself.
+BREAK = "/run/break-nvidia-driver"
+
+
+def _unit(name: str) -> dict[str, str]:
+    path = f"/lib/systemd/system/{name}.service"
+    body = (
+        f"[Unit]\nDescription={name}\n[Service]\nExecStart=/bin/sleep infinity\n[Install]\nWantedBy=multi-user.target\n"
+    )
+    return {path: body}
+
+
+def _driver(version: str) -> list[dict[str, t.Any]]:
+    branch = version.partition(".")[0]
+    full = f"{version}-1"
+    equal = f"(= {full})"
+    least = f"(>= {full})"
+    manager: dict[str, t.Any] = {"name": f"nvidia-fabricmanager-{branch}", "files": _unit("nvidia-fabricmanager")}
+    if int(branch) >= 580:
+        old = ["nvidia-fabricmanager-570"]
+        manager.update(
+            name="nvidia-fabricmanager", conflicts=old, replaces=old, provides=[f"nvidia-fabricmanager-{branch}"]
+        )
+    fails = f"#!/bin/sh\n[ ! -e {BREAK} ] || exit 1\n" if version == VERSIONS[-1] else ""
+    parts: list[dict[str, t.Any]] = [
+        {"name": "nvidia-open", "depends": [f"nvidia-kernel-open-dkms {least}", f"nvidia-driver-cuda {least}"]},
+        {"name": "cuda-drivers", "depends": [f"nvidia-kernel-dkms {least}", f"nvidia-driver-cuda {least}"]},
+        {
+            "name": "nvidia-kernel-open-dkms",
+            "conflicts": ["nvidia-kernel-dkms"],
+            "depends": [f"firmware-nvidia-gsp {equal}"],
+        },
+        {
+            "name": "nvidia-kernel-dkms",
+            "conflicts": ["nvidia-kernel-open-dkms"],
+            "depends": [f"firmware-nvidia-gsp {equal}"],
+        },
+        {"name": "firmware-nvidia-gsp"},
+        {
+            "name": "nvidia-driver-cuda",
+            "depends": [f"libcuda1 {equal}", f"libnvidia-ml1 {equal}", f"nvidia-persistenced {least}"],
+        },
+        {"name": "libcuda1", "depends": [f"libnvidia-ml1 {equal}"]},
+        {
+            "name": "libnvidia-ml1",
+            "files": {f"/usr/lib/x86_64-linux-gnu/libnvidia-ml.so.{version}": "not a library\n"},
+            "postinst": fails,
+        },
+        {"name": "nvidia-persistenced", "files": _unit("nvidia-persistenced")},
+        {"name": "nvidia-settings"},
+        manager,
+    ]
+    return [{"version": full, **part} for part in parts]
+
+
+def packages(kernel: str) -> list[repository.Package]:
+    """All packages; the headers are those of ``kernel``."""
+    items: list[dict[str, t.Any]] = [part for version in VERSIONS for part in _driver(version)]
+    toolkit = ("nvidia-container-toolkit-base", "libnvidia-container1", "libnvidia-container-tools")
+    for version in ("1.17.8-1", "1.18.0-1"):
+        items += [{"name": name, "version": version} for name in toolkit[1:]]
+        items.append(
+            {
+                "name": toolkit[0],
+                "version": version,
+                "files": {
+                    "/usr/bin/nvidia-container-runtime": {"content": '#!/bin/sh\nexec runc "$@"\n', "mode": "755"}
+                },
+            }
+        )
+        items.append(
+            {
+                "name": "nvidia-container-toolkit",
+                "version": version,
+                "depends": [f"{name} (= {version})" for name in toolkit],
+            }
+        )
+    items += [
+        {"name": f"linux-headers-{kernel}", "version": "1"},
+        {"name": "datacenter-gpu-manager-4-cuda12", "version": "1:4.4.1-1", "files": _unit("nvidia-dcgm")},
+        {"name": "datacenter-gpu-manager-4-cuda13", "version": "1:4.4.1-1", "files": _unit("nvidia-dcgm")},
+        {"name": "cuda-toolkit-12-9", "version": "12.9.1-1"},
+        {"name": "cuda-toolkit-13-0", "version": "13.0.2-1"},
+        {
+            "name": "docker.io",
+            "version": "20.10.24-1",
+            "files": {
+                "/lib/systemd/system/docker.service": "[Unit]\nDescription=docker\n[Service]\nExecStart=/bin/sleep infinity\n"
+                "ExecReload=/bin/true\n[Install]\nWantedBy=multi-user.target\n"
+            },
+        },
+        {"name": "enroot", "version": "3.5.0-1", "files": {"/etc/enroot/enroot.conf.d/.keep": ""}},
+        {"name": "enroot+caps", "version": "3.5.0-1", "depends": ["enroot"]},
+    ]
+    return repository.parse(items)
+
+
+def main(argv: t.Sequence[str]) -> int:
+    """Make and pack the repository, unless it is there."""
+    directory, kernel = pathlib.Path(argv[0]), argv[1]
+    recipe = [pathlib.Path(__file__).read_bytes(), pathlib.Path(repository.__file__).read_bytes(), kernel.encode()]
+    target = directory / f"nvidia-{hashlib.sha256(b''.join(recipe)).hexdigest()[:12]}.tar"
+    if not target.exists():
+        directory.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=directory) as work:
+            place = pathlib.Path(work) / "nvidia"
+            repository.make(place, packages(kernel), origin="NVIDIA stand-in")
+            with tarfile.open(f"{work}/packed", "w") as archive:
+                archive.add(place, "nvidia")
+            os.replace(f"{work}/packed", target)
+    print(target)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
