@@ -27,6 +27,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob_page impor
     Page,
     PageError,
     next_marker,
+    page_text,
     parse_page,
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob_refusal import refusal
@@ -44,6 +45,7 @@ SPLIT_AFTER_PAGES = 8
 _MAX_DESCENT = 4
 _RETRIED = frozenset((408, 429, 500, 502, 503, 504))
 _FIRST_PAUSE_S = 0.25
+_READ_BYTES = 256 << 10
 _IMDS = "http://169.254.169.254/metadata/identity/oauth2/token"
 _STORAGE_RESOURCE = "https://storage.azure.com/"
 
@@ -166,6 +168,8 @@ class _Crew:
         self._limits = limits
         self._threads = max(threads, 1)
         self._stop = threading.Event()
+        self._local = threading.local()
+        self._opened: list[_Listing] = []
 
     def list_all(self, jobs: t.Iterable[_Job]) -> list[Blob]:
         blobs: list[Blob] = []
@@ -182,20 +186,33 @@ class _Crew:
         finally:
             self._stop.set()
             pool.shutdown(wait=True, cancel_futures=True)
+            for listing in self._opened:
+                listing.close()
 
     def _run(self, job: _Job) -> tuple[list[Blob], list[_Job]]:
         """Page by page; the rest of a large container is split into its virtual directories if it has some."""
-        with contextlib.closing(self._listing(job)) as listing:
-            blobs: list[Blob] = []
-            for number, page in enumerate(listing.pages(job.prefix, len(job.base), job.source), 1):
-                blobs += page.blobs
-                if page.next_marker and job.may_split and number == SPLIT_AFTER_PAGES:
-                    level = self._find_directories(job)
-                    if level.prefixes:
-                        return _split(job, blobs, level)
-                if self._stop.is_set():  # another listing failed, and its error ends this one too
-                    break
-            return blobs, []
+        listing = self._own_listing(job)
+        blobs: list[Blob] = []
+        for number, page in enumerate(listing.pages(job.prefix, len(job.base), job.source), 1):
+            blobs += page.blobs
+            if page.next_marker and job.may_split and number == SPLIT_AFTER_PAGES:
+                level = self._find_directories(job)
+                if level.prefixes:
+                    return _split(job, blobs, level)
+            if self._stop.is_set():  # another listing failed, and its error ends this one too
+                break
+        return blobs, []
+
+    def _own_listing(self, job: _Job) -> _Listing:
+        """The connection of this thread, which goes on to the next directory of the same source."""
+        source, listing = getattr(self._local, "listing", (-1, None))
+        if listing is None or source != job.source:
+            if listing is not None:
+                listing.close()
+            listing = self._listing(job)
+            self._local.listing = job.source, listing
+            self._opened.append(listing)
+        return t.cast(_Listing, listing)
 
     def _find_directories(self, job: _Job) -> Page:
         """The virtual directories of a source and the blobs beside them, or none where that would not help."""
@@ -256,6 +273,8 @@ class _Listing:
             self._headers["Authorization"] = f"Bearer {token}"
         self._connection = _connection(parts, limits.timeout_s)
         self._asked = ""  # the request that was sent ahead and whose answer is still to be read
+        # Every answer is read into this one: new memory for each page costs as much as the page's way over the network.
+        self._answer = bytearray()
         self._stop = stop or threading.Event()
 
     def close(self) -> None:
@@ -265,20 +284,22 @@ class _Listing:
         """All pages. While one is read here, the service already works on the next. For the rest see ``parse_page``."""
         marker = ""
         while True:
-            body = self._fetch(self._target(prefix, marker))
-            following = next_marker(body)
+            text = self._fetch(self._target(prefix, marker))
+            following = next_marker(text)
             if following and following == marker:
                 raise self._incomplete("every page names the same marker")
             if following:
                 self._ask_ahead(self._target(prefix, following))
-            yield self._parse(body, cut, source)
+            page = self._parse(text, cut, source)
+            del text  # or it would be in memory while the next one is read
+            yield page
             if not following:
                 return
             marker = following
 
     def level(self, prefix: str, cut: int, source: int) -> Page:
         """What is directly below ``prefix``; it has a next marker where that is too much to be split."""
-        return self._parse(self._fetch(self._target(prefix, "", "/", MAX_DIRECTORIES)), cut, source)
+        return self._parse(self._fetch(self._target(prefix, "", "/", MAX_DIRECTORIES)), cut, source, directories=True)
 
     def _target(self, prefix: str, marker: str, delimiter: str = "", page_size: int = 0) -> str:
         query = {"restype": "container", "comp": "list", "include": "metadata"}
@@ -288,17 +309,18 @@ class _Listing:
         target = f"{self._path}?{urllib.parse.urlencode(query)}"
         return f"{target}&{self._sas}" if self._sas else target
 
-    def _fetch(self, target: str) -> bytes:
-        """The body of one whole page, asked for again after a passing fault until retries or time run out."""
+    def _fetch(self, target: str) -> str:
+        """The text of one whole page, asked for again after a passing fault until retries or time run out."""
         deadline = time.monotonic() + self._limits.deadline_s
         pause, attempt = _FIRST_PAUSE_S, 0
         while True:
             try:
-                status, body = self._exchange(target, deadline)
+                status, size = self._exchange(target, deadline)
                 if status == 200:
-                    next_marker(body)  # a page without its end is a fault like any other
-                    return body
-                failure = refusal(self._place, status, body, self._sas)
+                    text = page_text(memoryview(self._answer)[:size])
+                    next_marker(text)  # a page without its end is a fault like any other
+                    return text
+                failure = refusal(self._place, status, bytes(self._answer[:size]), self._sas)
                 if status not in _RETRIED:
                     raise failure
             except PageError as exc:
@@ -330,13 +352,14 @@ class _Listing:
         self._connection.close()
         self._asked = ""
 
-    def _parse(self, body: bytes, cut: int, source: int) -> Page:
+    def _parse(self, text: str, cut: int, source: int, *, directories: bool = False) -> Page:
         try:
-            return parse_page(body, cut, source)
+            return parse_page(text, cut, source, directories=directories)
         except PageError as exc:
             raise self._incomplete(str(exc)) from exc
 
-    def _exchange(self, target: str, deadline: float) -> tuple[int, bytes]:
+    def _exchange(self, target: str, deadline: float) -> tuple[int, int]:
+        """Ask, and read the answer into ``_answer``; returns its status and its size."""
         left = max(min(self._limits.timeout_s, deadline - time.monotonic()), 0.001)
         self._connection.timeout = left
         if self._connection.sock is not None:
@@ -347,17 +370,17 @@ class _Listing:
             self._connection.request("GET", target, headers=self._headers)
         self._asked = ""
         response = self._connection.getresponse()
-        chunks: list[bytes] = []
-        for chunk in iter(lambda: response.read1(1 << 20), b""):
-            chunks.append(chunk)
+        size = 0
+        while chunk := response.read1(_READ_BYTES):
+            self._answer[size : size + len(chunk)] = chunk
+            size += len(chunk)
             if time.monotonic() > deadline:
                 raise socket.timeout("the answer came too slowly")
         response.close()  # read1 leaves it open, and an open answer blocks the connection for the next request
-        body = b"".join(chunks)
         announced = response.getheader("Content-Length")
-        if announced is not None and announced.isdigit() and int(announced) != len(body):
-            raise http.client.IncompleteRead(b"", int(announced) - len(body))
-        return response.status, body
+        if announced is not None and announced.isdigit() and int(announced) != size:
+            raise http.client.IncompleteRead(b"", int(announced) - size)
+        return response.status, size
 
     def _unreachable(self, exc: Exception) -> ClusterError:
         return ClusterError(

@@ -6,8 +6,9 @@
 
 A page of 5,000 blobs is some 3.5 MB of XML, a large dataset has hundreds of them, and a DOM costs ten times what the
 rest of a listing does. The service writes the properties of all blobs of a page in one order, so the first blob of a
-page is made into a regular expression that reads them all. Where that does not find every blob of the page, each is
-read by itself, in any order. Either way the number of blobs read must equal the number of blobs in the page.
+page is made into a regular expression that reads them all. Where that does not find every blob of the page, a slower one
+is tried, and then each blob is read by itself, in any order. In every case the number of blobs read must equal the number
+of blobs in the page.
 """
 
 from __future__ import annotations
@@ -41,53 +42,59 @@ class Page(t.NamedTuple):
     next_marker: str
 
 
-def next_marker(body: bytes) -> str:
-    """Where the next page begins, "" after the last one; ``PageError`` where the page's end is missing."""
-    tail = body[body.rfind(b"<NextMarker") :]
+def page_text(body: bytes | bytearray | memoryview) -> str:
+    """An answer as text, without the mark of the byte order that the service begins it with."""
     try:
-        text = tail.decode("utf-8")
+        return str(body, "utf-8-sig")
     except UnicodeDecodeError as exc:
         raise PageError("a page is not UTF-8") from exc
-    marker = _MARKER.match(text)
-    if not text.rstrip().endswith("</EnumerationResults>") or marker is None:
+
+
+def next_marker(text: str) -> str:
+    """Where the next page begins, "" after the last one; ``PageError`` where the page's end is missing."""
+    tail = text[text.rfind("<NextMarker") :]
+    marker = _MARKER.match(tail)
+    if not tail.rstrip().endswith("</EnumerationResults>") or marker is None:
         raise PageError("a page does not end as a page must")
     return html.unescape(marker.group(1) or "")
 
 
-def parse_page(body: bytes, cut: int = 0, source: int = 0) -> Page:
+def parse_page(text: str, cut: int = 0, source: int = 0, *, directories: bool = True) -> Page:
     """Read a page or raise ``PageError``; never fewer blobs than the page has, directories and snapshots excepted.
 
-    The blobs carry the number of their ``source``, and their names lose the first ``cut`` characters.
+    The blobs carry the number of their ``source``, and their names lose the first ``cut`` characters. Virtual
+    ``directories`` are in a page only where a delimiter was sent: not looking for them saves a tenth.
     """
-    marker = next_marker(body)
-    try:
-        text = body.decode("utf-8-sig")
-    except UnicodeDecodeError as exc:
-        raise PageError("a page is not UTF-8") from exc
+    marker = next_marker(text)
     blobs = _read_alike(text, cut, source)
     if blobs is None:
         blobs = _read_each(text, cut, source)
-    prefixes = [_decode(name, encoded) for encoded, name in _PREFIX.findall(text)] if "<BlobPrefix>" in text else []
+    prefixes = [_decode(name, encoded) for encoded, name in _PREFIX.findall(text)] if directories else []
     return Page(blobs, prefixes, marker)
 
 
 def _read_alike(text: str, cut: int, source: int) -> list[Blob] | None:
     """All blobs by the layout of the first, or None where they need a closer look.
 
-    Names that are percent-encoded and snapshots do not fit the expression, so they show in the number of blobs. Every blob
-    has one element of properties; that long word is counted faster than the blobs themselves.
+    Names that are percent-encoded and snapshots do not fit the expressions, so they show in the number of blobs. Every
+    blob has one element of properties; that long word is counted faster than the blobs themselves.
     """
     start = text.find("<Blob>")
     if start < 0:
         return []
     stop = text.find("</Blob>", start)
     first = text[start : max(stop, start)]
-    tags = tuple(match.group(1) for match in _ELEMENT.finditer(first[first.find("<Properties>") :]))
+    elements = list(_ELEMENT.finditer(first, first.find("<Properties>")))
+    tags = tuple(match.group(1) for match in elements)
     if not first.startswith("<Blob><Name>") or not all(tags.count(tag) == 1 for tag in _WANTED):
         return None
-    pattern, order = _layout(tags)
-    found = pattern.findall(text)
-    if len(found) != text.count("</Properties>"):
+    order = tuple(tag for tag in tags if tag in _WANTED)
+    count = text.count("</Properties>")
+    for pattern in (_places(order, _distances(first, elements)), _layout(tags)):
+        found = pattern.findall(text)
+        if len(found) == count:
+            break
+    else:
         return None
     length, md5, etag, encoding = (order.index(tag) + 1 for tag in _WANTED)
     # Directories are entries of no bytes: pages without such an entry need not be searched for their marks.
@@ -114,15 +121,38 @@ def _read_alike(text: str, cut: int, source: int) -> list[Blob] | None:
     return [new(Blob, (row[0][cut:], int(row[length]), row[md5], row[etag], row[encoding], source)) for row in found]
 
 
+def _distances(first: str, elements: t.Sequence[re.Match[str]]) -> tuple[int, ...]:
+    """How many characters stand before each wanted element since the one before it."""
+    end = first.find("<Properties>") + len("<Properties>")
+    distances = []
+    for match in elements:
+        if match.group(1) in _WANTED:
+            distances.append(max(match.start() - end, 0))
+            end = match.end()
+    return tuple(distances)
+
+
+@functools.lru_cache(maxsize=64)
+def _places(order: tuple[str, ...], distances: tuple[int, ...]) -> re.Pattern[str]:
+    """The expression for blobs whose other properties are as long as those of the first, as dates and types mostly are.
+
+    What is jumped over costs no time. A jump that goes wrong either misses the next element or swallows a blob.
+    """
+    parts = [f"(?s:.{{{distance}}}){_element(tag)}" for tag, distance in zip(order, distances)]
+    return re.compile("".join(["<Blob><Name>([^<]*)</Name><Properties>", *parts]))
+
+
 @functools.lru_cache(maxsize=16)
-def _layout(tags: tuple[str, ...]) -> tuple[re.Pattern[str], tuple[str, ...]]:
-    """The expression for properties in this order, up to the last one wanted, and the order of its groups."""
+def _layout(tags: tuple[str, ...]) -> re.Pattern[str]:
+    """The expression for properties in this order, up to the last one wanted."""
     last = max(tags.index(tag) for tag in _WANTED)
-    parts = ["<Blob><Name>([^<]*)</Name><Properties>"]
-    for tag in tags[: last + 1]:
-        text = r"(\d+)" if tag == "Content-Length" else "([^<]*)" if tag in _WANTED else "[^<]*"
-        parts.append(f"<{tag}>{text}</{tag}>" if tag == "Content-Length" else f"<{tag}(?:>{text}</{tag}>| ?/>)")
-    return re.compile("".join(parts)), tuple(tag for tag in tags[: last + 1] if tag in _WANTED)
+    return re.compile("".join(["<Blob><Name>([^<]*)</Name><Properties>", *map(_element, tags[: last + 1])]))
+
+
+def _element(tag: str) -> str:
+    if tag == "Content-Length":
+        return f"<{tag}>(\\d+)</{tag}>"
+    return f"<{tag}(?:>{'([^<]*)' if tag in _WANTED else '[^<]*'}</{tag}>| ?/>)"
 
 
 def _read_each(text: str, cut: int, source: int) -> list[Blob]:
@@ -156,4 +186,4 @@ def _decode(name: str, encoded: str) -> str:
     return urllib.parse.unquote(plain) if encoded == "true" else plain
 
 
-__all__ = ["Page", "PageError", "next_marker", "parse_page"]
+__all__ = ["Page", "PageError", "next_marker", "page_text", "parse_page"]

@@ -6,9 +6,12 @@
 from __future__ import annotations
 
 import itertools
+import typing as t
 
 import pytest
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob_page import PageError, parse_page
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob_page import PageError, page_text, parse_page
+from hypothesis import given
+from hypothesis import strategies as st
 
 PROPERTIES = {
     "Etag": "<Etag>0x8D</Etag>",
@@ -18,8 +21,8 @@ PROPERTIES = {
 }
 
 
-def page(*blobs: str, tail: str = "<NextMarker /></EnumerationResults>") -> bytes:
-    return f'<?xml version="1.0"?><EnumerationResults><Blobs>{"".join(blobs)}</Blobs>{tail}'.encode()
+def page(*blobs: str, tail: str = "<NextMarker /></EnumerationResults>") -> str:
+    return f'<?xml version="1.0"?><EnumerationResults><Blobs>{"".join(blobs)}</Blobs>{tail}'
 
 
 def blob(name: str, properties: str, after: str = "") -> str:
@@ -50,6 +53,22 @@ def test_blobs_of_different_layouts_on_one_page() -> None:
     ]
 
 
+TEXTS = st.text("ab/= ;0", max_size=3)
+BLOBS = st.tuples(st.text("ab.", min_size=1, max_size=3), st.integers(0, 99), TEXTS, TEXTS, TEXTS)
+
+
+@given(st.permutations([*PROPERTIES, "Etag2", "X-1", "X-2"]), st.lists(st.tuples(BLOBS, TEXTS, TEXTS), max_size=6))
+def test_every_blob_is_read_whatever_its_neighbors_look_like(order: list[str], drawn: list[t.Any]) -> None:
+    """Properties of any length, alike or not, are read as they are: the fast ways give up where they do not fit."""
+    entries = []
+    for (name, size, md5, etag, encoding), one, two in drawn:
+        values = {"Content-Length": str(size), "Content-MD5": md5, "Etag": etag, "Content-Encoding": encoding}
+        values.update({"X-1": one, "X-2": two, "Etag2": etag + "2"})
+        elements = [f"<{tag}>{values[tag]}</{tag}>" if values[tag] else f"<{tag} />" for tag in order]
+        entries.append(blob(name, "".join(elements), f"<Metadata><Etag>{one}</Etag></Metadata>"))
+    assert [tuple(one) for one in parse_page(page(*entries)).blobs] == [(*one, 0) for one, _x, _y in drawn]
+
+
 def test_snapshots_are_left_out() -> None:
     one = blob("a", "<Content-Length>1</Content-Length>")
     old = one.replace("<Properties>", "<Snapshot>2026-01-01</Snapshot><Properties>")
@@ -73,10 +92,10 @@ def test_prefixes_and_marker() -> None:
 
 
 @pytest.mark.parametrize(
-    "body",
+    "text",
     [
-        b"",
-        b"<html>proxy</html>",
+        "",
+        "<html>proxy</html>",
         page()[:-1],
         page(tail="</EnumerationResults>"),
         page(tail="<NextMarker>x</EnumerationResults>"),
@@ -84,9 +103,15 @@ def test_prefixes_and_marker() -> None:
         page("<Blob><Name>a</Name><Properties><Content-Length>x</Content-Length></Properties></Blob>"),
         page("<Blob><Name>a<Name></Blob>"),
         page("<Blob><Name>a</Name><Properties><Content-Length>1</Content-Length></Properties>"),
-        page(blob("a", "<Content-Length>1</Content-Length>")).replace(b"<Name>a", b"<Name>\xff"),
     ],
 )
-def test_what_is_not_whole_is_refused(body: bytes) -> None:
+def test_what_is_not_whole_is_refused(text: str) -> None:
     with pytest.raises(PageError):
-        parse_page(body)
+        parse_page(text)
+
+
+def test_bytes_that_are_no_text_are_refused() -> None:
+    whole = page(blob("a", "<Content-Length>1</Content-Length>")).encode()
+    assert page_text(b"\xef\xbb\xbf" + whole).encode() == whole
+    with pytest.raises(PageError):
+        page_text(whole.replace(b"<Name>a", b"<Name>\xff"))
