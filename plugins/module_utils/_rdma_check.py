@@ -1,0 +1,127 @@
+# Copyright (c) 2026 The hpcai.gpu_cluster developers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+# Private to the collection: it may change without notice.
+"""Judge a node's RDMA ports, its stack and a measured bandwidth. Plain data in, verdicts out."""
+
+from __future__ import annotations
+
+import typing as t
+
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._perftest import Bandwidth
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._profile_check import compare
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma_stack import (
+    Modules,
+    Software,
+    Wanted,
+    installed_stack,
+    is_current,
+)
+
+Port = dict[str, t.Any]
+Verdict = dict[str, t.Any]
+
+
+def is_active(port: Port) -> bool:
+    """Whether data can go through a port now."""
+    return str(port.get("state", "")).upper() == "ACTIVE"
+
+
+def judge_ports(expected: t.Mapping[str, t.Any], ports: t.Sequence[Port]) -> list[Verdict]:
+    """Ports against a profile's ``fabric`` section; ``link_layer`` beside ``count`` says which ports count.
+
+    A port that is down does not count, whatever rate it still shows.
+    """
+    section = {"source": "variables of the role", "date": "this run", **expected}
+    link_layer = section.pop("link_layer", "")
+    verdicts: list[Verdict] = []
+    if section.get("hcas"):
+        named = {key: value for key, value in section.items() if key not in ("count", "rate_gbps")}
+        verdicts += compare({"fabric": named}, {"hcas": list(ports), "unknown": []}, ["fabric"])
+    if section.get("count"):
+        usable = [port for port in ports if is_active(port) and link_layer in ("", port["link_layer"])]
+        counted = {key: value for key, value in section.items() if key != "hcas"}
+        judged = compare({"fabric": counted}, {"hcas": usable, "unknown": []}, ["fabric"])
+        down = [f"{port['device']} is {port['state']}" for port in ports if not is_active(port)]
+        for verdict in judged:
+            if verdict["verdict"] == "fail" and down:
+                verdict["found"] = f"{verdict['found']} ({', '.join(down)})"
+        verdicts += judged
+    if not verdicts:
+        verdicts.append(_verdict("ok", "RDMA ports", "none in particular", f"{len(ports)}"))
+    return verdicts
+
+
+def _verdict(level: str, what: str, expected: t.Any, found: t.Any, remedy: str = "", source: str = "") -> Verdict:
+    return {
+        "check": "fabric",
+        "verdict": level,
+        "what": what,
+        "expected": expected,
+        "found": found,
+        "source": source or "variables of the role",
+        "remedy": remedy,
+    }
+
+
+def judge_stack(wanted: Wanted, software: Software, modules: Modules) -> list[Verdict]:
+    """The installed stack against the declared one, and the loaded modules against those on disk."""
+    want = f"{wanted.source} {wanted.version}".strip()
+    source, version = installed_stack(software)
+    have = f"{source} {version}".strip() or "inbox"
+    if software.unfinished:
+        have += f" ({software.unfinished} was interrupted)"
+    if not is_current(wanted, software):
+        return [_verdict("fail", "RDMA stack", want, have, "Run the role's entry point install.")]
+    if wanted.kernel_parts and not modules.vendor:
+        return [
+            _verdict(
+                "fail", "kernel modules of the stack", "for the running kernel", "none", "Run the role: it builds them."
+            )
+        ]
+    if wanted.kernel_parts and modules.stale:
+        remedy = "Restart openibd (mofed_allow_restart: true) or reboot."
+        return [
+            _verdict("fail", "loaded modules", "those on disk", f"other builds of {', '.join(modules.stale)}", remedy)
+        ]
+    return [_verdict("ok", "RDMA stack", want, have)]
+
+
+def judge_bandwidth(
+    devices: t.Sequence[str], found: t.Sequence[Bandwidth], peer: str, least_gbps: float
+) -> list[Verdict]:
+    """What was measured against the least that is accepted; nothing is judged without such a value."""
+    remedy = "Measure each end with another node: a bad node fails with all, a bad cable with one. See error counters."
+    verdicts = []
+    for device, result in zip(devices, found):
+        low = least_gbps > 0 and result.average_gbps < least_gbps
+        expected = f"at least {least_gbps:g} Gb/s" if least_gbps > 0 else "a result"
+        text = f"{result.average_gbps:g} Gb/s with {result.size_bytes} bytes"
+        verdicts.append(
+            _verdict(
+                "fail" if low else "ok", f"ib_write_bw of {device} to {peer}", expected, text, remedy if low else ""
+            )
+        )
+    return verdicts
+
+
+def measured_devices(expected: t.Mapping[str, t.Any], ports: t.Sequence[Port]) -> list[tuple[str, int]]:
+    """The ports to measure, in an order that is the same on all nodes: those expected, or all that are active."""
+    active = [port for port in ports if is_active(port)]
+    named = expected.get("hcas") or []
+    chosen = []
+    for hca in named:
+        for port in active:
+            if port["device"] == hca["name"] or (hca.get("bus_id") and port["bus_id"] == hca["bus_id"]):
+                chosen.append(port)
+                break
+    if not named:
+        link_layer = expected.get("link_layer", "")
+        chosen = sorted(
+            (port for port in active if link_layer in ("", port["link_layer"])),
+            key=lambda port: (port["device"], port["port"] or 0),
+        )
+    return [(port["device"], port["port"] or 1) for port in chosen]
+
+
+__all__ = ["is_active", "judge_bandwidth", "judge_ports", "judge_stack", "measured_devices"]

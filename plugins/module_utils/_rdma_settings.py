@@ -1,0 +1,237 @@
+# Copyright (c) 2026 The hpcai.gpu_cluster developers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+# Private to the collection: it may change without notice.
+"""The half of ``rdma_stack`` that brings its files onto the node and makes them count now, where that does no harm."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import resource
+import typing as t
+from pathlib import Path
+
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _rdma_files as files
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state import Change
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state_apply import Host, NodeState
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._sysfs import read_text
+
+_NOTHING: dict[str, t.Any] = {
+    "packages": [], "archives": [], "links": [], "directories": [], "files": [], "absent": [], "units": [],
+}  # fmt: skip
+_RXE_UNIT = os.path.basename(files.RXE)
+_RULES = (files.NAMES, files.READ_AHEAD)
+_LIMITS = {"memlock": resource.RLIMIT_MEMLOCK, "nofile": resource.RLIMIT_NOFILE, "stack": resource.RLIMIT_STACK}
+
+
+def limit_allowed(name: str, value: str) -> bool:
+    """Whether this machine lets root set a limit, tried in a child.
+
+    A limit that PAM is told to set and may not (a container without the right, nofile above fs.nr_open) keeps every
+    user from logging in.
+    """
+    if name not in _LIMITS:
+        raise ClusterError(
+            "bad_input", f"{name!r} is not a limit that can be set.", f"Choose from {', '.join(_LIMITS)}."
+        )
+    wanted = resource.RLIM_INFINITY if value == "unlimited" else int(value)
+    child = os.fork()
+    if child == 0:
+        try:
+            resource.setrlimit(_LIMITS[name], (wanted, wanted))
+        except (OSError, ValueError):
+            os._exit(1)
+        os._exit(0)
+    return os.waitpid(child, 0)[1] == 0
+
+
+def _file(path: str, content: str, mode: str = "0644", owner: str = "root", group: str = "root") -> dict[str, t.Any]:
+    return {
+        "path": path, "content": content, "secret_content": None, "sensitive": False,
+        "mode": mode, "owner": owner, "group": group, "validate": [],
+    }  # fmt: skip
+
+
+class NodeSettings:
+    """Plans and writes the files of :mod:`_rdma_files`, the two files of others that are edited, and kernel settings."""
+
+    def __init__(self, host: Host, settings: files.Settings, *, phase: str = "all", root: Path = Path("/")) -> None:
+        self.host = host
+        self.settings = settings
+        self.live = phase != "install"
+        self.root = root
+        self.not_applied: list[dict[str, str]] = []
+        self.changes: list[Change] = []
+
+    def _skip(self, what: str, reason: str) -> None:
+        self.not_applied.append({"what": what, "reason": reason})
+
+    # -- files of our own ------------------------------------------------------------------------------------------
+
+    def allowed_limits(self, limits: t.Mapping[str, str]) -> dict[str, str]:
+        """The limits that this machine can give; the others would lock its users out."""
+        kept = {}
+        for name, value in limits.items():
+            if limit_allowed(name, value):
+                kept[name] = value
+            else:
+                self._skip(f"limit {name}", f"this machine does not let root set it to {value}")
+        return kept
+
+    def request(self) -> dict[str, t.Any]:
+        """What node_state is asked for: the wanted files, and the disappearance of those of switches that are off."""
+        # They come with a package that may have been installed or replaced in this very run.
+        rules = read_text(Path(files.DISTRIBUTION_NAMES))
+        wanted = files.wanted_files(dataclasses.replace(self.settings, distribution_names=rules))
+        self._check_names(bool(wanted.get(files.NAMES)))
+        return self._request(wanted)
+
+    def pins(self) -> dict[str, t.Any]:
+        """The file that has to be there before a vendor's packages are chosen."""
+        text = files.wanted_files(self.settings).get(files.PINS)
+        return {**_NOTHING, "files": [_file(files.PINS, text)] if text else []}
+
+    def removal(self) -> dict[str, t.Any]:
+        """The same with nothing wanted."""
+        return self._request({})
+
+    def _request(self, wanted: t.Mapping[str, str]) -> dict[str, t.Any]:
+        gone: list[t.Any] = [path for path in files.OWNED if path not in wanted and self._ours(path)]
+        if files.OPENIBD in gone:
+            gone.append({"path": os.path.dirname(files.OPENIBD), "if_empty": True})
+        parents = sorted({os.path.dirname(path) for path in wanted})
+        rxe = files.RXE in wanted
+        unit: dict[str, t.Any] = {"name": _RXE_UNIT, "state": "stopped", "enabled": False, "restart_on": []}
+        if rxe:
+            unit |= {"state": "started" if self.live else None, "enabled": True, "restart_on": [files.RXE]}
+        return {
+            "packages": [], "archives": [], "links": [],
+            "directories": [
+                {"path": path, "mode": "0755", "owner": "root", "group": "root"} for path in parents if not os.path.isdir(path)
+            ],
+            "files": [_file(path, text) for path, text in wanted.items()],
+            "absent": gone,
+            "units": [unit] if rxe or files.RXE in gone else [],
+        }  # fmt: skip
+
+    def _ours(self, path: str) -> bool:
+        return read_text(Path(path)).startswith(files.HEADER.strip())
+
+    def _check_names(self, wanted: bool) -> None:
+        if wanted and os.path.exists(files.NAMES) and not self._ours(files.NAMES):
+            raise ClusterError(
+                "in_the_way",
+                f"{files.NAMES} exists and is not ours.",
+                "Move it away, or set mofed_persistent_names: false to keep it.",
+            )
+
+    def write(self, request: dict[str, t.Any], *, check: bool) -> None:
+        """Bring the files and the unit about."""
+        state = NodeState(request, self.host)
+        state.run(check=check)
+        self.changes += state.changes
+
+    # -- files of others -------------------------------------------------------------------------------------------
+
+    def edit(self, edits: t.Mapping[str, t.Mapping[str, str] | None], *, check: bool) -> None:
+        """Set keys in files that exist; None restores what was there before."""
+        entries = []
+        for path, values in edits.items():
+            if not os.path.isfile(path):
+                continue
+            text = Path(path).read_text(encoding="utf-8", errors="surrogateescape")
+            changed = files.restore_keys(text) if values is None else text
+            for key, value in (values or {}).items():
+                changed = files.set_key(changed, key, value)
+            if changed != text:
+                now = os.stat(path)
+                entries.append(_file(path, changed, f"0{now.st_mode & 0o7777:03o}", str(now.st_uid), str(now.st_gid)))
+        if entries:
+            empty: dict[str, t.Any] = {
+                key: [] for key in ("packages", "archives", "links", "directories", "absent", "units")
+            }
+            self.write({**empty, "files": entries}, check=check)
+
+    # -- now -------------------------------------------------------------------------------------------------------
+
+    def apply_sysctl(self, *, check: bool) -> None:
+        """Set what differs, where the kernel is this machine's and lets us."""
+        if not self.live:
+            return
+        for key, value in self.settings.sysctl.items():
+            path = self.root / "proc/sys" / key.replace(".", "/")
+            if self.settings.container:
+                self._skip(key, "this is a container: kernel settings are its host's")
+            elif not path.exists():
+                self._skip(key, "this kernel has no such setting now; it counts once its module is loaded")
+            elif read_text(path).split() != value.split():
+                if not os.access(path, os.W_OK):
+                    self._skip(key, "the kernel does not let it be written")
+                    continue
+                change = Change("sysctl", key, f"set to {value}", f"{read_text(path)}\n", f"{value}\n")
+                if not check:
+                    try:
+                        path.write_text(value, encoding="ascii")
+                    except OSError as exc:
+                        self._skip(key, f"the kernel refused {value}: {exc.strerror}")
+                        continue
+                self.changes.append(change)
+
+    def check_rxe(self) -> None:
+        """Say what is missing for RDMA over Ethernet before a unit fails for it."""
+        netdev = self.settings.rxe_netdev
+        if not netdev or not self.live:
+            return
+        if not (self.root / "sys/class/net" / netdev).exists():
+            names = sorted(path.name for path in (self.root / "sys/class/net").glob("*"))
+            raise ClusterError(
+                "no_interface", f"There is no interface {netdev}: {', '.join(names)}.", "Correct mofed_rxe_netdev."
+            )
+        if (self.root / "sys/module/rdma_rxe").exists():
+            return
+        if self.host.run_command(["modprobe", "--dry-run", "--quiet", "rdma_rxe"])[0] != 0:
+            raise ClusterError(
+                "module_missing",
+                "This kernel has no module rdma_rxe.",
+                "Install the package that carries it (Ubuntu: linux-modules-extra-$(uname -r), EL: kernel-modules-extra).",
+            )
+
+    def revive_rxe(self, *, check: bool) -> None:
+        """Make the device again that somebody deleted under a unit that is still active."""
+        if not self.settings.rxe_netdev or not self.live or self._rxe_exists():
+            return
+        if any(change.kind == "unit" for change in self.changes):
+            return
+        self.changes.append(Change("unit", _RXE_UNIT, "restart", f"no {self.settings.rxe_device}\n", "active\n"))
+        if not check:
+            rc, _out, err = self.host.run_command(["systemctl", "restart", _RXE_UNIT])
+            if rc != 0 or not self._rxe_exists():
+                raise ClusterError(
+                    "no_device",
+                    f"{_RXE_UNIT} did not make {self.settings.rxe_device}: {err.strip()}",
+                    f"Read `journalctl -u {_RXE_UNIT}` on the node.",
+                )
+
+    def _rxe_exists(self) -> bool:
+        return (self.root / "sys/class/infiniband" / self.settings.rxe_device).exists()
+
+    def reload_udev(self, users: t.Callable[[], t.Sequence[str]]) -> None:
+        """New rules count at once; names of devices that are there change only while nobody uses RDMA."""
+        changed = {change.name for change in self.changes} & set(_RULES)
+        if not changed or not self.live or not (self.root / "run/udev/control").exists():
+            return
+        self.host.run_command(["udevadm", "control", "--reload"])
+        if files.NAMES not in changed or not list((self.root / "sys/class/infiniband").glob("*")):
+            return
+        if users():
+            self._skip("names of RDMA devices", "RDMA is in use; they change at the next boot")
+            return
+        self.host.run_command(["udevadm", "trigger", "--action=add", "--subsystem-match=infiniband"])
+        with contextlib.suppress(OSError):
+            self.host.run_command(["udevadm", "settle", "--timeout=30"])
+
+
+__all__ = ["NodeSettings", "limit_allowed"]

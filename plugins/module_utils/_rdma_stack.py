@@ -1,0 +1,396 @@
+# Copyright (c) 2026 The hpcai.gpu_cluster developers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+# Private to the collection: it may change without notice.
+"""The pure half of ``rdma_stack``: which RDMA software a node has, which one it should have, and the steps between.
+
+Nothing here touches the node: every function takes plain data and returns plain data.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import typing as t
+
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+
+# The distribution's packages that a vendor's stack brings itself, under names of both families.
+DISTRIBUTION_PACKAGES = (
+    "ibacm", "ibutils", "ibverbs-providers", "ibverbs-utils", "infiniband-diags", "iwpmd", "libibmad", "libibmad5", "libibnetdisc5",
+    "libibumad", "libibumad3", "libibverbs", "libibverbs-dev", "libibverbs-utils", "libibverbs1", "librdmacm", "librdmacm-dev",
+    "librdmacm-utils", "librdmacm1", "mstflint", "opensm", "perftest", "rdma-core", "rdma-core-devel", "rdmacm-utils", "srp_daemon",
+    "srptools",
+)  # fmt: skip
+DOCA_PACKAGES = ("doca-ofed", "doca-ofed-userspace")
+# These would flash or change the firmware, which is never this collection's business.
+_FIRMWARE_OPTIONS = ("--fw-update-only", "--force-fw-update", "--fw-image-dir", "--fw-dir", "--enable-sriov")
+_ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
+_EL = {"rhel", "almalinux", "rocky", "centos", "ol"}
+
+
+@dataclasses.dataclass(frozen=True)
+class System:
+    """What decides which build fits a node. ``os`` is spelled as in the vendor's file names, for example ubuntu24.04."""
+
+    os: str
+    arch: str
+    manager: str  # dpkg | rpm
+    kernel: str
+    container: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Software:
+    """What is installed: the answer of ``ofed_info -s``, versions of packages, and an installation that did not end."""
+
+    ofed: str = ""
+    packages: t.Mapping[str, str] = dataclasses.field(default_factory=dict)
+    unfinished: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Modules:
+    """The kernel modules of RDMA: those on disk for the kernel, and those that are loaded.
+
+    ``stale`` names loaded modules whose source differs from that on disk, ``vendor`` says whether the driver on disk is
+    not the kernel's own, ``headers`` whether modules can be built for this kernel.
+    """
+
+    found: bool = False
+    vendor: bool = False
+    loaded: bool = False
+    stale: tuple[str, ...] = ()
+    headers: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Wanted:
+    """The request: see the options of the module."""
+
+    source: str
+    version: str = ""
+    user_space_only: bool = False
+    kernel_support: bool = True
+    phase: str = "all"
+    allow_restart: bool = False
+    allow_reboot: bool = False
+    allow_replace: bool = False
+
+    @property
+    def kernel_parts(self) -> bool:
+        """Whether this stack brings kernel modules of its own."""
+        return self.source != "inbox" and not self.user_space_only
+
+
+@dataclasses.dataclass(frozen=True)
+class Step:
+    """One thing to do to the stack, with what was and what will be."""
+
+    kind: str  # uninstall | install | rebuild | restart | reboot
+    name: str
+    before: str = ""
+    after: str = ""
+
+    def summary(self) -> dict[str, str]:
+        """What a person wants to read of it."""
+        return {"kind": "stack", "name": self.name, "what": self.kind}
+
+    def diff(self) -> dict[str, str]:
+        """The step in the form that Ansible prints."""
+        header = f"RDMA stack ({self.kind} {self.name})"
+        before, after = (f"{text}\n" if text else "" for text in (self.before, self.after))
+        return {"before_header": header, "after_header": header, "before": before, "after": after}
+
+
+def os_tag(os_release: str, debian_version: str = "") -> str:
+    """The distribution as the vendors' file names have it: rebuilds of RHEL count as RHEL, Debian has its point release."""
+    fields = {}
+    for line in os_release.splitlines():
+        key, equals, value = line.partition("=")
+        if equals:
+            fields[key.strip()] = value.strip().strip("\"'")
+    name, version = fields.get("ID", "unknown"), fields.get("VERSION_ID", "")
+    if name in _EL:
+        return f"rhel{version}"
+    if name == "debian" and re.fullmatch(r"\d+\.\d+", debian_version.strip()):
+        version = debian_version.strip()
+    return f"{name}{version}"
+
+
+def sum_key(version: str, system: System) -> str:
+    """Under which name a sha256 is written down."""
+    return f"{version}-{system.os}-{system.arch}"
+
+
+def artifact_url(source: str, mirror: str, version: str, system: System) -> str:
+    """Where the vendor keeps the file for this node (names as on content.mellanox.com and www.mellanox.com)."""
+    mirror = mirror.rstrip("/")
+    if source == "mlnx_ofed":
+        return f"{mirror}/MLNX_OFED-{version}/MLNX_OFED_LINUX-{version}-{system.os}-{system.arch}.tgz"
+    release, os_name = version.split("-")[0], system.os.replace(".", "")
+    directory = f"{mirror}/DOCA_v{release}/host"
+    if system.manager == "dpkg":
+        return f"{directory}/doca-host_{version}-{os_name}_{_ARCHITECTURES.get(system.arch, system.arch)}.deb"
+    # The version of an rpm has one hyphen, before its release.
+    number, _hyphen, build = version.partition("-")
+    return f"{directory}/doca-host-{number}-{build.replace('-', '_')}_{os_name}.{system.arch}.rpm"
+
+
+def chosen_sum(sums: t.Mapping[str, t.Any], version: str, system: System) -> str:
+    """The sha256 of this node's file; there is no default, because nobody could vouch for one."""
+    key = sum_key(version, system)
+    digest = str(sums.get(key, "")).lower()
+    if not re.fullmatch(r"[0-9a-f]{64}", digest):
+        raise ClusterError(
+            "checksum_missing",
+            f"mofed_sha256 has no valid entry {key}.",
+            "Compute it with sha256sum from a copy of the file that you trust, and write it into mofed_sha256.",
+        )
+    return digest
+
+
+def parse_ofed_info(output: str) -> str:
+    """``MLNX_OFED_LINUX-24.10-3.2.5.0`` of the line ``MLNX_OFED_LINUX-24.10-3.2.5.0:`` that ``ofed_info -s`` prints."""
+    for line in output.splitlines():
+        match = re.fullmatch(r"([A-Za-z_][\w.-]*-[\w.-]+):?", line.strip())
+        if match:
+            return match.group(1)
+    return ""
+
+
+def parse_packages(output: str) -> dict[str, str]:
+    """Installed packages by name, of ``dpkg-query -W -f '${db:Status-Abbrev}|${Package}|${Version}\\n'`` or rpm's like."""
+    found = {}
+    for line in output.splitlines():
+        status, _bar, rest = line.partition("|")
+        name, bar, version = rest.partition("|")
+        if bar and status[1:2] == "i":
+            found[name] = version
+    return found
+
+
+def parse_modinfo(output: str) -> list[dict[str, str]]:
+    """One mapping per module of ``modinfo A B``: every module begins with its file name."""
+    modules: list[dict[str, str]] = []
+    for line in output.splitlines():
+        key, colon, value = line.partition(":")
+        if key == "filename" and colon:
+            modules.append({"filename": value.strip()})
+        elif colon and modules and key in ("srcversion", "version", "name"):
+            modules[-1][key] = value.strip()
+    return modules
+
+
+def is_vendor_module(path: str) -> bool:
+    """Modules that came besides a kernel lie outside of its own tree."""
+    return any(f"/{place}/" in path for place in ("updates", "extra", "weak-updates"))
+
+
+def parse_removals(output: str) -> list[str]:
+    """Packages that ``apt-get --simulate`` would remove."""
+    return sorted({match.group(1) for match in re.finditer(r"^(?:Remv|Purg) (\S+)", output, re.MULTILINE)})
+
+
+def wants_initramfs(output: str) -> bool:
+    """Whether an installer asks for a new initial ram disk."""
+    return bool(re.search(r"(update|rebuild|regenerate)\w*\b[^.\n]*\binitramfs|dracut -f", output, re.IGNORECASE))
+
+
+def installed_stack(software: Software) -> tuple[str, str]:
+    """Which vendor's stack is on the node: its source (empty: none) and its version."""
+    have = software.packages
+    if any(name in have for name in DOCA_PACKAGES):
+        return "doca", have.get("doca-host", software.ofed or "unknown").replace("_", "-")
+    if software.ofed.startswith("MLNX_OFED"):
+        return "mlnx_ofed", re.sub(r"^MLNX_OFED(_LINUX)?-", "", software.ofed)
+    if software.ofed:
+        return "other", software.ofed
+    return "", ""
+
+
+def is_current(wanted: Wanted, software: Software) -> bool:
+    """Whether the node has the wanted stack in the wanted version, and all of it."""
+    source, version = installed_stack(software)
+    if wanted.source == "inbox":
+        return not source
+    if source != wanted.source or software.unfinished:
+        return False
+    if source == "mlnx_ofed":
+        return version == wanted.version
+    # doca-host's version ends in the distribution: 3.2.1-044000-25.10-ubuntu2404.
+    package = DOCA_PACKAGES[1] if wanted.user_space_only else DOCA_PACKAGES[0]
+    return package in software.packages and f"{version}-".startswith(f"{wanted.version}-")
+
+
+def conflicts(software: Software) -> list[str]:
+    """The distribution's RDMA packages that a vendor's installer would replace; none where a vendor was first."""
+    if installed_stack(software)[0]:
+        return []
+    return sorted(set(software.packages) & set(DISTRIBUTION_PACKAGES))
+
+
+def refuse_conflicts(names: t.Sequence[str], what: str, wanted: Wanted) -> None:
+    """Stop where packages would disappear that nobody said may disappear."""
+    if names and not wanted.allow_replace:
+        raise ClusterError(
+            "conflict",
+            f"{what} takes the place of packages that are installed: {', '.join(names)}.",
+            "Set mofed_allow_replace: true if they may be removed or replaced. Nothing has been changed.",
+            packages=list(names),
+        )
+
+
+def installer_arguments(
+    wanted: Wanted, system: System, supported: t.Container[str], extra: t.Sequence[str]
+) -> list[str]:
+    """The options of ``mlnxofedinstall``. Firmware is never touched, and a question is never asked."""
+    for option in extra:
+        if option.split("=")[0] in _FIRMWARE_OPTIONS:
+            raise ClusterError(
+                "bad_input",
+                f"mofed_installer_options has {option}, which changes the firmware of adapters.",
+                "Take it out. Update firmware apart, with the vendor's tools.",
+            )
+    arguments = ["--without-fw-update", "--force"]
+    if wanted.user_space_only:
+        arguments += ["--user-space-only", "--all", "--without-neohost-backend"]
+    elif system.kernel not in supported and wanted.kernel_support:
+        arguments += ["--add-kernel-support", "--skip-repo"]
+    return arguments + [option for option in extra if option not in arguments]
+
+
+def check_kernel(wanted: Wanted, system: System, modules: Modules, supported: t.Container[str]) -> None:
+    """Stop before anything is removed where the stack could not be loaded by the kernel afterwards."""
+    if not wanted.kernel_parts or system.kernel in supported:
+        return
+    if not wanted.kernel_support:
+        raise ClusterError(
+            "kernel_mismatch",
+            f"This build has no modules for the kernel {system.kernel}.",
+            "Set mofed_kernel_support: true to build them, or choose another version. Nothing has been changed.",
+        )
+    if not modules.headers:
+        raise ClusterError(
+            "headers_missing",
+            f"Modules cannot be built: /lib/modules/{system.kernel}/build does not exist.",
+            f"Install the headers of the running kernel (linux-headers-{system.kernel} or kernel-devel-{system.kernel}).",
+        )
+
+
+def refuse_users(users: t.Sequence[str], what: str) -> None:
+    """Stop where somebody works over RDMA: nobody's consent makes that harmless."""
+    if users:
+        raise ClusterError(
+            "in_use",
+            f"{what} would break what uses RDMA now: {'; '.join(users)}.",
+            "End these jobs and unmount these file systems (drain the node), then run again. Nothing has been changed.",
+            users=list(users),
+        )
+
+
+def plan_restart(wanted: Wanted, reason: str) -> Step:
+    """Loading new modules: with consent, or not at all."""
+    if wanted.allow_restart:
+        return Step("restart", "openibd", reason, "modules of the installed version")
+    if wanted.allow_reboot:
+        return Step("reboot", "the node", reason, "modules of the installed version")
+    raise ClusterError(
+        "consent_missing",
+        f"{reason[:1].upper()}{reason[1:]}: the modules have to be loaded anew, which interrupts the node's network over them.",
+        "Set mofed_allow_restart: true to restart openibd, or mofed_allow_reboot: true to reboot.",
+    )
+
+
+def plan_stack(
+    wanted: Wanted, system: System, software: Software, modules: Modules, users: t.Callable[[], t.Sequence[str]]
+) -> list[Step]:
+    """The steps from the stack that is there to the wanted one; raises what speaks against them.
+
+    ``users`` is asked only when something is to be done: looking through all processes takes time.
+    """
+    source, version = installed_stack(software)
+    have = f"{source} {version}".strip()
+    want = f"{wanted.source} {wanted.version}".strip()
+    steps: list[Step] = []
+    if wanted.kernel_parts and system.container:
+        raise ClusterError(
+            "container",
+            "This is a container: kernel modules belong to its host.",
+            "Set mofed_user_space_only: true for containers, and run the role with modules on the host.",
+        )
+    if source and source != wanted.source:
+        if not wanted.allow_replace:
+            raise ClusterError(
+                "conflict",
+                f"{have} is installed, and mofed_source is {wanted.source}.",
+                f"Set mofed_allow_replace: true to remove {source} first, or mofed_source: {source} to keep it.",
+            )
+        steps.append(Step("uninstall", have, have, ""))
+    if wanted.source != "inbox":
+        if not is_current(wanted, software):
+            left = f" ({software.unfinished} was interrupted)" if software.unfinished else ""
+            steps.append(Step("install", want, f"{have}{left}" if source == wanted.source else left.strip(), want))
+        elif wanted.kernel_parts and not modules.vendor:
+            if not wanted.kernel_support:
+                check_kernel(wanted, system, modules, ())
+            steps.append(Step("rebuild", f"{want} for {system.kernel}", "no modules", f"modules for {system.kernel}"))
+    if steps and wanted.kernel_parts and system.manager == "dpkg" and wanted.source == "doca":
+        check_kernel(wanted, system, modules, ())
+    if wanted.phase != "install":
+        if wanted.kernel_parts and modules.loaded and (steps or modules.stale):
+            reason = (
+                "new modules are to be installed" if steps else f"{', '.join(modules.stale)} loaded from another build"
+            )
+            steps.append(plan_restart(wanted, reason))
+        elif steps and modules.loaded and any(step.kind == "uninstall" for step in steps):
+            steps.append(plan_restart(dataclasses.replace(wanted, allow_restart=False), f"{have} is loaded"))
+    if steps:
+        refuse_users(users(), "; ".join(f"{step.kind} {step.name}" for step in steps))
+    return steps
+
+
+def plan_removal(wanted: Wanted, software: Software, users: t.Callable[[], t.Sequence[str]]) -> list[Step]:
+    """Taking a vendor's stack away; the distribution's packages stay."""
+    source, version = installed_stack(software)
+    if not source or wanted.source == "inbox":
+        return []
+    if source != wanted.source:
+        raise ClusterError(
+            "conflict",
+            f"{source} {version} is installed, and mofed_source is {wanted.source}.",
+            f"Set mofed_source: {source} to remove it.",
+        )
+    refuse_users(users(), f"removing {source} {version}")
+    return [Step("uninstall", f"{source} {version}", f"{source} {version}", "")]
+
+
+__all__ = [
+    "DISTRIBUTION_PACKAGES",
+    "DOCA_PACKAGES",
+    "Modules",
+    "Software",
+    "Step",
+    "System",
+    "Wanted",
+    "artifact_url",
+    "check_kernel",
+    "chosen_sum",
+    "conflicts",
+    "installed_stack",
+    "installer_arguments",
+    "is_current",
+    "is_vendor_module",
+    "os_tag",
+    "parse_modinfo",
+    "parse_ofed_info",
+    "parse_packages",
+    "parse_removals",
+    "plan_removal",
+    "plan_restart",
+    "plan_stack",
+    "refuse_conflicts",
+    "refuse_users",
+    "sum_key",
+    "wants_initramfs",
+]

@@ -1,0 +1,217 @@
+#!/usr/bin/python
+# Copyright (c) 2026 The hpcai.gpu_cluster developers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Check a node's RDMA stack and ports, and measure the bandwidth between two nodes."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+---
+module: rdma_check
+short_description: Prove that the RDMA ports of a node are what they should be, and that data goes through them
+version_added: 0.2.0
+description:
+  - Reads ports, states, link layers and rates from sysfs and compares them with what is expected.
+  - Compares the installed stack and the loaded modules with the declared ones.
+  - Measures with C(ib_write_bw) between two nodes when both run this module at the same time, one as server and one as
+    client. The text is
+    read, because the JSON of perftest cannot be.
+author:
+  - The hpcai.gpu_cluster developers (@hpcai)
+options:
+  source:
+    description: The declared stack.
+    type: str
+    choices: [inbox, doca, mlnx_ofed]
+    default: inbox
+  version:
+    description: The declared version of a vendor's stack.
+    type: str
+    default: ""
+  user_space_only:
+    description: Whether the stack has no kernel modules of its own.
+    type: bool
+    default: false
+  fabric:
+    description:
+      - What is expected, as in a profile. C(hcas) is a list of C({name, bus_id, rate_gbps, link_layer}), C(count) the
+        number of active ports
+        of at least C(rate_gbps) with C(link_layer).
+      - Empty expects nothing in particular.
+    type: dict
+    default: {}
+  bandwidth:
+    description: This node's part in a measurement.
+    type: str
+    choices: [none, server, client]
+    default: none
+  peer:
+    description: The address of the server, for the client; for the server only a name in messages.
+    type: str
+    default: ""
+  size_bytes:
+    description: Bytes per write. 8388608 is what large collectives use.
+    type: int
+    default: 65536
+  iterations:
+    description: How many writes per port.
+    type: int
+    default: 5000
+  tcp_port:
+    description: The TCP port of the first RDMA port's handshake. Further ones use the numbers after it.
+    type: int
+    default: 18515
+  arguments:
+    description: Further arguments of C(ib_write_bw), the same on both sides.
+    type: list
+    elements: str
+    default: []
+  least_gbps:
+    description: The least average bandwidth that is accepted, in Gb/s. V(0) accepts every result.
+    type: float
+    default: 0
+  timeout_s:
+    description: How long to wait for the other side and the measurement, in seconds.
+    type: int
+    default: 60
+attributes:
+  check_mode:
+    support: full
+    description: Changes nothing, and runs in check mode, too.
+  diff_mode:
+    support: none
+    description: Changes nothing.
+  idempotence:
+    support: full
+    description: Changes nothing.
+"""
+
+EXAMPLES = r"""
+- name: Verify | Eight ports of 200 Gb/s InfiniBand
+  hpcai.gpu_cluster.rdma_check:
+    fabric: {count: 8, rate_gbps: 200, link_layer: InfiniBand}
+
+- name: Verify | Measure between two nodes
+  hpcai.gpu_cluster.rdma_check:
+    bandwidth: "{{ 'server' if inventory_hostname == 'gpu-1' else 'client' }}"
+    peer: "{{ 'gpu-2' if inventory_hostname == 'gpu-1' else 'gpu-1' }}"
+"""
+
+RETURN = r"""
+verdicts:
+  description: What was judged, as C({check, verdict, what, expected, found, source, remedy}).
+  returned: always
+  type: list
+  elements: dict
+ports:
+  description: The RDMA ports of the node, as in the facts of M(hpcai.gpu_cluster.node_facts).
+  returned: always
+  type: list
+  elements: dict
+bandwidth:
+  description: What was measured, as C({device, peer, size_bytes, iterations, peak_gbps, average_gbps}).
+  returned: when O(bandwidth) is not V(none)
+  type: list
+  elements: dict
+error_kind:
+  description: Identifies the reason of a failure for programs.
+  returned: on failure
+  type: str
+  sample: rdma_mismatch
+"""
+
+import dataclasses
+import typing as t
+from pathlib import Path
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _perftest as perftest
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._profile_check import describe
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma_check import (
+    judge_bandwidth,
+    judge_ports,
+    judge_stack,
+    measured_devices,
+)
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma_node import (
+    read_modules,
+    read_software,
+    read_system,
+)
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma_stack import Modules, Wanted
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._sysfs import read_hcas
+
+ARGUMENT_SPEC: dict[str, t.Any] = {
+    "source": {"type": "str", "choices": ["inbox", "doca", "mlnx_ofed"], "default": "inbox"},
+    "version": {"type": "str", "default": ""},
+    "user_space_only": {"type": "bool", "default": False},
+    "fabric": {"type": "dict", "default": {}},
+    "bandwidth": {"type": "str", "choices": ["none", "server", "client"], "default": "none"},
+    "peer": {"type": "str", "default": ""},
+    "size_bytes": {"type": "int", "default": 65536},
+    "iterations": {"type": "int", "default": 5000},
+    "tcp_port": {"type": "int", "default": 18515},
+    "arguments": {"type": "list", "elements": "str", "default": []},
+    "least_gbps": {"type": "float", "default": 0},
+    "timeout_s": {"type": "int", "default": 60},
+}
+
+
+def measure(
+    params: dict[str, t.Any], ports: list[dict[str, t.Any]]
+) -> tuple[list[dict[str, t.Any]], list[dict[str, t.Any]]]:
+    """Measure and judge; only the client judges, so that a slow pair is told once."""
+    devices = measured_devices(params["fabric"], ports)
+    if not devices:
+        raise ClusterError(
+            "no_port", "There is no active RDMA port to measure with.", "Look at the ports in this result (ibstat)."
+        )
+    test = perftest.Measurement(
+        tuple(devices), params["size_bytes"], params["iterations"], params["tcp_port"], tuple(params["arguments"])
+    )
+    if params["bandwidth"] == "server":
+        found, verdicts = perftest.serve(test, params["timeout_s"]), []
+    else:
+        found = perftest.measure(test, params["peer"], params["timeout_s"])
+        verdicts = judge_bandwidth([name for name, _port in devices], found, params["peer"], params["least_gbps"])
+    names = [name for name, _port in devices]
+    rows = [
+        {"device": name, "peer": params["peer"], **dataclasses.asdict(result)} for name, result in zip(names, found)
+    ]
+    return rows, verdicts
+
+
+def check(module: AnsibleModule) -> dict[str, t.Any]:
+    """Read, judge, and measure if asked to."""
+    params = module.params
+    system = read_system()
+    wanted = Wanted(params["source"], params["version"], params["user_space_only"])
+    modules = read_modules(module, system) if wanted.kernel_parts else Modules()
+    ports = read_hcas(Path("/")) or []
+    verdicts = judge_stack(wanted, read_software(module, system), modules) + judge_ports(params["fabric"], ports)
+    result: dict[str, t.Any] = {"changed": False, "verdicts": verdicts, "ports": ports}
+    # A port that is known to be wrong is not worth waiting for.
+    if params["bandwidth"] != "none" and not describe(verdicts, "fail"):
+        result["bandwidth"], judged = measure(params, ports)
+        verdicts += judged
+    wrong = describe(verdicts, "fail")
+    if wrong:
+        result.update(failed=True, error_kind="rdma_mismatch", msg=f"RDMA is not what it should be.\n{wrong}")
+    return result
+
+
+def main() -> None:
+    """Check, and fail with all that is wrong."""
+    module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
+    module.run_command_environ_update = {"LC_ALL": "C", "LANGUAGE": "C"}
+    try:
+        result = check(module)
+    except ClusterError as exc:
+        module.fail_json(**exc.as_result())
+    module.fail_json(**result) if result.pop("failed", False) else module.exit_json(**result)
+
+
+if __name__ == "__main__":
+    main()

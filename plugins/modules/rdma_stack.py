@@ -1,0 +1,398 @@
+#!/usr/bin/python
+# Copyright (c) 2026 The hpcai.gpu_cluster developers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Bring the RDMA software of a node, and the settings that it needs, to a declared state."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+---
+module: rdma_stack
+short_description: Bring the RDMA software of a node and its settings to a declared state
+version_added: 0.2.0
+description:
+  - Installs NVIDIA DOCA-OFED, MLNX_OFED or the distribution's RDMA packages, in one task result with names of devices,
+    limits, kernel
+    settings and units.
+  - MLNX_OFED is recognized by C(ofed_info -s), DOCA by the versions of its packages, and an installation that was
+    interrupted is done again.
+  - Everything that speaks against a change is found before the first change is made, namely jobs and file systems that
+    use RDMA, kernels
+    that the stack has no modules for, distribution packages in the way, and missing consent.
+  - Firmware of adapters is never updated.
+author:
+  - The hpcai.gpu_cluster developers (@hpcai)
+options:
+  state:
+    description: V(absent) uninstalls a vendor's stack and takes the settings away. The distribution's packages stay.
+    type: str
+    choices: [present, absent]
+    default: present
+  phase:
+    description: V(install) touches packages and files only, as when an image is built. V(all) also loads and sets.
+    type: str
+    choices: [all, install]
+    default: all
+  source:
+    description: Where the software comes from.
+    type: str
+    choices: [inbox, doca, mlnx_ofed]
+    default: inbox
+  version:
+    description: The vendor's version, V(24.10-3.2.5.0) for MLNX_OFED or V(3.2.1-044000-25.10) for DOCA.
+    type: str
+    default: ""
+  mirror:
+    description: The vendor's site or a copy of it.
+    type: str
+    default: ""
+  artifact:
+    description: The file's whole URL or its path on the node. Empty to compute it from mirror, version and the node.
+    type: str
+    default: ""
+  sha256:
+    description: sha256 of files by C(<version>-<os>-<architecture>), for example V(24.10-3.2.5.0-ubuntu22.04-x86_64).
+    type: dict
+    default: {}
+  packages:
+    description: Packages to install besides a vendor's, or all of them for O(source=inbox). Names, or C(dpkg) and C(rpm).
+    type: list
+    elements: raw
+    default: []
+  user_space_only:
+    description: Whether to leave the kernel alone, as in a container.
+    type: bool
+    default: false
+  kernel_support:
+    description: Whether modules are built where the vendor has none for the kernel. Needs the kernel's headers.
+    type: bool
+    default: true
+  kernel:
+    description: The kernel to install modules for. Empty for the running one.
+    type: str
+    default: ""
+  installer_options:
+    description: Further options of C(mlnxofedinstall). Those that change firmware are refused.
+    type: list
+    elements: str
+    default: []
+  initramfs:
+    description: Whether the initial ram disk is made anew after modules were installed. V(auto) when the installer asks.
+    type: str
+    choices: [auto, always, never]
+    default: auto
+  timeout_s:
+    description: How long fetching and each step of installing may take, in seconds.
+    type: int
+    default: 3600
+  persistent_names:
+    description: Whether udev names RDMA devices by their PCI address. On Azure V(mlx5_ib0) and on, and V(mlx5_an0).
+    type: bool
+    default: false
+  device_names:
+    description: Names by PCI address, which come before Azure's.
+    type: dict
+    default: {}
+  ipoib:
+    description: Whether IP over InfiniBand is loaded. V(keep) leaves that as it is.
+    type: str
+    choices: [keep, load, skip]
+    default: keep
+  rxe_netdev:
+    description: The network interface to run RDMA over Ethernet in software on, at every boot.
+    type: str
+    default: ""
+  rxe_device:
+    description: The name of that RDMA device.
+    type: str
+    default: rxe0
+  limits:
+    description:
+      - Limits of login sessions by name, V(memlock), V(nofile) or V(stack).
+      - One that the machine does not let root set is left out and reported, because it would keep users from logging in.
+    type: dict
+    default: {}
+  sysctl:
+    description:
+      - Kernel settings by name. They are written for the next boot, and set now where this kernel has them.
+      - In a container they are written only.
+    type: dict
+    default: {}
+  sunrpc_slots:
+    description: Requests that NFS keeps in flight per connection at most. V(0) leaves that as it is.
+    type: int
+    default: 0
+  nfs_read_ahead_kib:
+    description: How far NFS reads ahead, in KiB. V(0) leaves that as it is.
+    type: int
+    default: 0
+  waagent_rdma:
+    description: Whether Azure's agent is told to set up RDMA (C(OS.EnableRDMA=y)), where there is one.
+    type: bool
+    default: false
+  allow_restart:
+    description: Whether openibd may be restarted to load new modules.
+    type: bool
+    default: false
+  allow_reboot:
+    description: Whether RV(reboot_required) may be asked for instead.
+    type: bool
+    default: false
+  allow_replace:
+    description: Whether packages and stacks that are in the way may be removed or replaced.
+    type: bool
+    default: false
+attributes:
+  check_mode:
+    support: full
+    description: Reports what would be done, as far as it can be known before an archive is fetched.
+  diff_mode:
+    support: full
+    description: One entry per change.
+  idempotence:
+    support: full
+    description: A second run changes nothing.
+"""
+
+EXAMPLES = r"""
+- name: Install | The distribution's RDMA packages, RoCE in software for a lab
+  hpcai.gpu_cluster.rdma_stack:
+    packages: [rdma-core, ibverbs-utils, perftest]
+    rxe_netdev: ens4
+
+- name: Install | MLNX_OFED, with modules built for the running kernel
+  hpcai.gpu_cluster.rdma_stack:
+    source: mlnx_ofed
+    version: 24.10-3.2.5.0
+    mirror: https://content.mellanox.com/ofed
+    sha256:
+      24.10-3.2.5.0-ubuntu22.04-x86_64: "{{ mlnx_ofed_sha256 }}"
+    allow_restart: true
+"""
+
+RETURN = r"""
+changes:
+  description: What was changed, or would be, in order.
+  returned: success
+  type: list
+  elements: dict
+  sample: [{kind: stack, name: mlnx_ofed 24.10-3.2.5.0, what: install}]
+stack:
+  description: The vendor's stack on the node, as C({source, version}). Empty strings for the distribution's.
+  returned: success
+  type: dict
+  sample: {source: mlnx_ofed, version: 24.10-3.2.5.0}
+not_applied:
+  description: What does not count now, as C({what, reason}).
+  returned: success
+  type: list
+  elements: dict
+reboot_required:
+  description: Whether new modules wait for a reboot that was consented to.
+  returned: success
+  type: bool
+error_kind:
+  description: Identifies the reason of a failure for programs.
+  returned: on failure
+  type: str
+  sample: in_use
+remedy:
+  description: What to do about a failure.
+  returned: on failure
+  type: str
+"""
+
+import dataclasses
+import typing as t
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _rdma_files as files
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state import Change
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma_node import (
+    Stack,
+    read_modules,
+    read_software,
+    read_system,
+)
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma_settings import NodeSettings
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma_stack import (
+    Modules,
+    Step,
+    Wanted,
+    chosen_sum,
+    installed_stack,
+    plan_removal,
+    plan_stack,
+)
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma_users import users
+
+ARGUMENT_SPEC: dict[str, t.Any] = {
+    "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
+    "phase": {"type": "str", "choices": ["all", "install"], "default": "all"},
+    "source": {"type": "str", "choices": ["inbox", "doca", "mlnx_ofed"], "default": "inbox"},
+    "version": {"type": "str", "default": ""},
+    "mirror": {"type": "str", "default": ""},
+    "artifact": {"type": "str", "default": ""},
+    "sha256": {"type": "dict", "default": {}},
+    "packages": {"type": "list", "elements": "raw", "default": []},
+    "user_space_only": {"type": "bool", "default": False},
+    "kernel_support": {"type": "bool", "default": True},
+    "kernel": {"type": "str", "default": ""},
+    "installer_options": {"type": "list", "elements": "str", "default": []},
+    "initramfs": {"type": "str", "choices": ["auto", "always", "never"], "default": "auto"},
+    "timeout_s": {"type": "int", "default": 3600},
+    "persistent_names": {"type": "bool", "default": False},
+    "device_names": {"type": "dict", "default": {}},
+    "ipoib": {"type": "str", "choices": ["keep", "load", "skip"], "default": "keep"},
+    "rxe_netdev": {"type": "str", "default": ""},
+    "rxe_device": {"type": "str", "default": "rxe0"},
+    "limits": {"type": "dict", "default": {}},
+    "sysctl": {"type": "dict", "default": {}},
+    "sunrpc_slots": {"type": "int", "default": 0},
+    "nfs_read_ahead_kib": {"type": "int", "default": 0},
+    "waagent_rdma": {"type": "bool", "default": False},
+    "allow_restart": {"type": "bool", "default": False},
+    "allow_reboot": {"type": "bool", "default": False},
+    "allow_replace": {"type": "bool", "default": False},
+}
+_IPOIB = {"keep": None, "load": True, "skip": False}
+
+
+def texts(values: t.Mapping[str, t.Any]) -> dict[str, str]:
+    """Values as they are written into a file."""
+    return {str(key): str(value) for key, value in values.items()}
+
+
+class Run:
+    """One run of the module: what is there, what is wanted, and the changes."""
+
+    def __init__(self, module: AnsibleModule) -> None:
+        params = module.params
+        self.params, self.check = params, module.check_mode
+        self.system = read_system(params["kernel"])
+        fields = [field.name for field in dataclasses.fields(Wanted)]
+        self.wanted = Wanted(**{name: params[name] for name in fields})
+        if self.wanted.source != "inbox" and not self.wanted.version:
+            raise ClusterError("bad_input", "mofed_version is empty.", "Pin the version of the vendor's stack.")
+        self.stack = Stack(module, params, self.wanted, self.system)
+        self.settings = NodeSettings(module, self._settings(), phase=params["phase"])
+        self.software = read_software(module, self.system)
+        look = self.wanted.kernel_parts or bool(installed_stack(self.software)[0])
+        self.modules = read_modules(module, self.system) if look else Modules()
+        self.changes: list[Change | Step] = []
+
+    def _settings(self) -> files.Settings:
+        params = self.params
+        return files.Settings(
+            source=params["source"],
+            user_space_only=params["user_space_only"],
+            container=self.system.container,
+            manager=self.system.manager,
+            persistent_names=params["persistent_names"],
+            device_names=texts(params["device_names"]),
+            ipoib=_IPOIB[params["ipoib"]],
+            rxe_netdev=params["rxe_netdev"],
+            rxe_device=params["rxe_device"],
+            sysctl=texts(params["sysctl"]),
+            sunrpc_slots=params["sunrpc_slots"],
+            nfs_read_ahead_kib=params["nfs_read_ahead_kib"],
+        )
+
+    def _edits(self) -> dict[str, dict[str, str] | None]:
+        waagent = {"OS.EnableRDMA": "y"} if self.params["waagent_rdma"] else None
+        ipoib = _IPOIB[self.params["ipoib"]]
+        openib = None if ipoib is None else {"IPOIB_LOAD": "yes" if ipoib else "no"}
+        return {files.WAAGENT: waagent, files.OPENIB_CONF: openib}
+
+    def _take(self, steps: t.Iterable[Step]) -> None:
+        for step in steps:
+            if not self.check:
+                self.stack.apply(step)
+            self.changes.append(step)
+
+    def _packages(self) -> None:
+        """The distribution's packages; a vendor's installation brings them itself when it is done."""
+        missing = self.stack.missing(self.params["packages"])
+        if missing and not self.check:
+            self.stack.install_packages(missing)
+        self.changes += [Change("package", name, "install", "", f"{name}\n") for name in missing]
+
+    def present(self) -> None:
+        """Plan everything, then install, write, load and set, in the order in which one needs the other."""
+        settings = self.settings
+        limits = settings.allowed_limits(texts(self.params["limits"]))
+        settings.settings = dataclasses.replace(settings.settings, limits=limits)
+        steps = plan_stack(self.wanted, self.system, self.software, self.modules, users)
+        if any(step.kind == "install" for step in steps):
+            chosen_sum(self.params["sha256"], self.wanted.version, self.system)
+        settings.check_rxe()
+        # In check mode this is the whole plan of the files; otherwise it finds what would be refused.
+        settings.write(settings.request(), check=True)
+        if self.check:
+            self._take(steps)
+        else:
+            settings.changes = []
+            self._take(step for step in steps if step.kind == "uninstall")
+            settings.write(settings.pins(), check=False)
+            self._take(step for step in steps if step.kind in ("install", "rebuild"))
+        if not any(step.kind == "install" for step in steps):
+            self._packages()
+        if not self.check:
+            settings.write(settings.request(), check=False)
+            self._take(step for step in steps if step.kind in ("restart", "reboot"))
+        settings.edit(self._edits(), check=self.check)
+        settings.revive_rxe(check=self.check)
+        settings.apply_sysctl(check=self.check)
+        if not self.check:
+            settings.reload_udev(users)
+
+    def absent(self) -> None:
+        """Take away what was installed and written."""
+        settings = self.settings
+        steps = plan_removal(self.wanted, self.software, users)
+        self._take(steps)
+        settings.write(settings.removal(), check=self.check)
+        settings.edit({files.WAAGENT: None, files.OPENIB_CONF: None}, check=self.check)
+        if steps and self.modules.loaded:
+            settings.not_applied.append(
+                {"what": "kernel modules", "reason": "the removed ones stay loaded until a reboot"}
+            )
+        if not self.check:
+            settings.reload_udev(users)
+
+    def result(self) -> dict[str, t.Any]:
+        """What the module returns."""
+        changes = [*self.changes, *self.settings.changes]
+        source, version = installed_stack(read_software(self.stack.host, self.system) if changes else self.software)
+        return {
+            "changed": bool(changes),
+            "changes": [change.summary() for change in changes],
+            "diff": [change.diff() for change in changes],
+            "stack": {"source": source, "version": version},
+            "not_applied": self.settings.not_applied,
+            "reboot_required": any(isinstance(change, Step) and change.kind == "reboot" for change in changes),
+        }
+
+
+def main() -> None:
+    """Read, plan and, unless in check mode, apply."""
+    module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
+    module.run_command_environ_update = {"LC_ALL": "C", "LANGUAGE": "C", "DEBIAN_FRONTEND": "noninteractive"}
+    try:
+        run = Run(module)
+        run.present() if module.params["state"] == "present" else run.absent()
+        result = run.result()
+    except ClusterError as exc:
+        module.fail_json(**exc.as_result())
+    except OSError as exc:
+        module.fail_json(
+            msg=f"{exc.filename or 'A path'}: {exc.strerror}. Correct this on the node and run again.",
+            error_kind="os_error",
+        )
+    module.exit_json(**result)
+
+
+if __name__ == "__main__":
+    main()
