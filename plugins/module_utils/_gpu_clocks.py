@@ -182,9 +182,11 @@ def current(gpu: Gpu, record: Record, session: str) -> Settings:
     """What is in effect: read where that is possible, remembered where the memory can be believed."""
     unknown = {name for name in LOCKS if record.sessions.get(name) != session}
     lock = record.graphics_lock if "graphics_lock" not in unknown else None
-    if gpu.persistence is False or (lock and contradicts(gpu, lock, record.seen_mhz)):
-        # The last client may have taken the settings with it; or something else has set the clocks.
+    if lock and contradicts(gpu, lock, record.seen_mhz):
         unknown = set(LOCKS)
+    elif gpu.persistence is False:
+        # The last client may have taken the locks with it. No lock stays no lock.
+        unknown |= {name for name in LOCKS if getattr(record, name)}
     return Settings(
         persistence=gpu.persistence,
         applications=_canonical(gpu.applications, gpu),

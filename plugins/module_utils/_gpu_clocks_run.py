@@ -117,6 +117,18 @@ def _selected(gpus: list[Gpu], wanted: t.Sequence[str]) -> list[Gpu]:
     return chosen
 
 
+def _check_wish(wish: Wish) -> None:
+    asked = [clock for clock in (wish.graphics_mhz, wish.memory_mhz) if clock is not None]
+    if any(clock <= 0 for clock in asked):
+        raise ClusterError("bad_value", f"{min(asked)} MHz is no clock.", "Give a positive number, or leave it out.")
+    if wish.policy == "values" and not asked:
+        raise ClusterError(
+            "bad_value",
+            "The policy is values, and no value is given.",
+            "Set gpu_clocks_graphics_mhz, gpu_clocks_memory_mhz, or both.",
+        )
+
+
 class Clocks:
     """The clocks of this node's GPUs."""
 
@@ -129,6 +141,7 @@ class Clocks:
 
     def apply(self, wish: Wish, layer: str = "node", holder: str = "node", *, check: bool = False) -> dict[str, t.Any]:
         """Give every GPU what was wished for, and remember what it had."""
+        _check_wish(wish)
 
         def decide(gpu: Gpu, record: Record, now: Settings, session: str) -> _Decision:
             goal = clocks.target(gpu, wish, clocks.base_of(record, layer, now), record)

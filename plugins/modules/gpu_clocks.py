@@ -265,11 +265,7 @@ def run(params: dict[str, t.Any], *, check: bool) -> dict[str, t.Any]:
 
 def main() -> None:
     """Read, plan and, unless in check mode, apply."""
-    module = AnsibleModule(
-        argument_spec=ARGUMENT_SPEC,
-        required_if=[("policy", "values", ("graphics_mhz", "memory_mhz"), True)],
-        supports_check_mode=True,
-    )
+    module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
     try:
         result = run(module.params, check=module.check_mode)
     except ClusterError as exc:
