@@ -1,0 +1,316 @@
+# Copyright (c) 2026 The hpcai.gpu_cluster developers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""rdma_stack's plan: what is installed, what has to happen, and what stops it."""
+
+from __future__ import annotations
+
+import dataclasses
+import typing as t
+
+import pytest
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _rdma_stack as stack
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from hypothesis import given
+from hypothesis import strategies as st
+
+UBUNTU = stack.System("ubuntu22.04", "x86_64", "dpkg", "5.15.0-25-generic")
+ROCKY = stack.System("rhel9.4", "x86_64", "rpm", "5.14.0-427.el9.x86_64")
+OFED = "24.10-3.2.5.0"
+DOCA = "3.2.1-044000-25.10"
+MLNX = stack.Wanted("mlnx_ofed", OFED)
+NONE = stack.Software()
+UNLOADED = stack.Modules()
+INSTALLED = stack.Software(ofed=f"MLNX_OFED_LINUX-{OFED}")
+FITTING = stack.Modules(found=True, vendor=True, loaded=True, headers=True)
+INBOX_LOADED = stack.Modules(found=True, loaded=True, headers=True)
+
+
+def kinds(
+    wanted: stack.Wanted,
+    software: stack.Software = NONE,
+    modules: stack.Modules = UNLOADED,
+    system: stack.System = UBUNTU,
+    users: t.Sequence[str] = (),
+) -> list[str]:
+    return [step.kind for step in stack.plan_stack(wanted, system, software, modules, lambda: users)]
+
+
+def refusal(*args: t.Any, **kwargs: t.Any) -> ClusterError:
+    with pytest.raises(ClusterError) as caught:
+        kinds(*args, **kwargs)
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("text", "debian", "tag"),
+    [
+        ('ID=ubuntu\nVERSION_ID="24.04"\n', "bookworm/sid", "ubuntu24.04"),
+        ('ID=debian\nVERSION_ID="12"\n', "12.9", "debian12.9"),
+        ("ID=debian\nVERSION_ID=12\n", "trixie/sid", "debian12"),
+        ('ID="rocky"\nVERSION_ID="9.4"\nID_LIKE="rhel centos fedora"\n', "", "rhel9.4"),
+        ('ID="almalinux"\nVERSION_ID="8.10"\n', "", "rhel8.10"),
+    ],
+)
+def test_distributions_are_spelled_as_in_file_names(text: str, debian: str, tag: str) -> None:
+    assert stack.os_tag(text, debian) == tag
+
+
+@pytest.mark.parametrize(
+    ("source", "version", "system", "url"),
+    [
+        ("mlnx_ofed", OFED, UBUNTU, f"https://m/MLNX_OFED-{OFED}/MLNX_OFED_LINUX-{OFED}-ubuntu22.04-x86_64.tgz"),
+        ("doca", DOCA, UBUNTU, f"https://m/DOCA_v3.2.1/host/doca-host_{DOCA}-ubuntu2204_amd64.deb"),
+        ("doca", DOCA, ROCKY, "https://m/DOCA_v3.2.1/host/doca-host-3.2.1-044000_25.10_rhel94.x86_64.rpm"),
+    ],
+)
+def test_the_vendors_file_names(source: str, version: str, system: stack.System, url: str) -> None:
+    assert stack.artifact_url(source, "https://m/", version, system) == url
+
+
+@pytest.mark.parametrize(
+    ("answer", "name"),
+    [
+        (f"MLNX_OFED_LINUX-{OFED}:\n", f"MLNX_OFED_LINUX-{OFED}"),
+        ("OFED-internal-25.10-2.4.1:\n", "OFED-internal-25.10-2.4.1"),
+        ("sh: 1: ofed_info: not found\n", ""),
+        ("", ""),
+    ],
+)
+def test_ofed_info_is_read(answer: str, name: str) -> None:
+    assert stack.parse_ofed_info(answer) == name
+
+
+def test_only_installed_packages_count() -> None:
+    out = "ii |perftest|4.5+0.17-1\nrc |rdma-core|44.0-2\nun |opensm|\niF |doca-ofed|3.2.1\n"
+    assert stack.parse_packages(out) == {"perftest": "4.5+0.17-1"}
+
+
+def doca(version: str = DOCA, *names: str) -> stack.Software:
+    host = f"{version}-ubuntu2204"
+    return stack.Software("OFED-internal-25.10", {"doca-host": host, **dict.fromkeys(names or ("doca-ofed",), "3.2.1")})
+
+
+@pytest.mark.parametrize(
+    ("wanted", "software", "current"),
+    [
+        (MLNX, INSTALLED, True),
+        (MLNX, NONE, False),
+        (stack.Wanted("mlnx_ofed", "24.10-4.1.4.0"), INSTALLED, False),
+        (MLNX, dataclasses.replace(INSTALLED, unfinished="mlnx_ofed"), False),
+        (stack.Wanted("inbox"), NONE, True),
+        (stack.Wanted("inbox"), INSTALLED, False),
+        (stack.Wanted("doca", DOCA), doca(), True),
+        (stack.Wanted("doca", DOCA), doca("3.2.1-044000-25.10".replace("-25", "_25")), True),
+        (stack.Wanted("doca", "3.2.1-04400"), doca(), False),
+        (stack.Wanted("doca", DOCA), doca("3.1.0-091000-25.07"), False),
+        (stack.Wanted("doca", DOCA), stack.Software(packages={"doca-host": f"{DOCA}-ubuntu2204"}), False),
+        (stack.Wanted("doca", DOCA, user_space_only=True), doca(DOCA, "doca-ofed-userspace"), True),
+        (stack.Wanted("doca", DOCA), doca(DOCA, "doca-ofed-userspace"), False),
+    ],
+)
+def test_the_wanted_version_and_all_of_it(wanted: stack.Wanted, software: stack.Software, current: bool) -> None:
+    assert stack.is_current(wanted, software) is current
+
+
+def test_nothing_is_done_to_a_node_that_is_right() -> None:
+    def asked() -> t.Sequence[str]:
+        raise AssertionError("nobody has to look through all processes for this")
+
+    assert stack.plan_stack(MLNX, UBUNTU, INSTALLED, FITTING, asked) == []
+    assert stack.plan_stack(stack.Wanted("inbox"), UBUNTU, NONE, stack.Modules(), asked) == []
+
+
+def test_a_node_without_adapters_is_installed_without_consent() -> None:
+    assert kinds(MLNX) == ["install"]
+
+
+@pytest.mark.parametrize(
+    ("consent", "steps"),
+    [({"allow_restart": True}, ["install", "restart"]), ({"allow_reboot": True}, ["install", "reboot"])],
+)
+def test_loaded_modules_need_consent(consent: dict[str, bool], steps: list[str]) -> None:
+    error = refusal(MLNX, modules=INBOX_LOADED)
+    assert error.kind == "consent_missing"
+    assert "mofed_allow_restart" in error.remedy
+    assert "mofed_allow_reboot" in error.remedy
+    assert kinds(dataclasses.replace(MLNX, **consent), modules=INBOX_LOADED) == steps
+
+
+def test_an_image_is_built_without_loading_anything() -> None:
+    assert kinds(dataclasses.replace(MLNX, phase="install"), modules=INBOX_LOADED) == ["install"]
+
+
+def test_old_modules_that_are_still_loaded_are_noticed_later() -> None:
+    stale = dataclasses.replace(FITTING, stale=("mlx5_core",))
+    assert "mlx5_core loaded from another build" in refusal(MLNX, INSTALLED, stale).message.lower()
+    assert kinds(dataclasses.replace(MLNX, allow_restart=True), INSTALLED, stale) == ["restart"]
+
+
+def test_nobody_s_consent_makes_jobs_harmless() -> None:
+    wanted = dataclasses.replace(MLNX, allow_restart=True, allow_reboot=True, allow_replace=True)
+    error = refusal(wanted, modules=INBOX_LOADED, users=["lustre mounted on /scratch"])
+    assert error.kind == "in_use"
+    assert "lustre mounted on /scratch" in error.message
+
+
+def test_a_new_kernel_gets_its_modules_or_is_refused() -> None:
+    unfit = stack.Modules(found=True, vendor=False, headers=True)
+    assert kinds(MLNX, INSTALLED, unfit) == ["rebuild"]
+    assert refusal(dataclasses.replace(MLNX, kernel_support=False), INSTALLED, unfit).kind == "kernel_mismatch"
+    assert kinds(dataclasses.replace(MLNX, user_space_only=True), INSTALLED, unfit) == []
+
+
+def test_what_cannot_be_built_is_refused_before_anything_is_removed() -> None:
+    with pytest.raises(ClusterError) as caught:
+        stack.check_kernel(MLNX, UBUNTU, stack.Modules(), ["5.4.0"])
+    assert caught.value.kind == "headers_missing"
+    stack.check_kernel(MLNX, UBUNTU, stack.Modules(), [UBUNTU.kernel])
+    stack.check_kernel(MLNX, UBUNTU, stack.Modules(headers=True), ["5.4.0"])
+    stack.check_kernel(dataclasses.replace(MLNX, user_space_only=True), UBUNTU, stack.Modules(), [])
+    assert refusal(stack.Wanted("doca", DOCA)).kind == "headers_missing"
+    assert kinds(stack.Wanted("doca", DOCA), system=ROCKY) == ["install"]
+
+
+def test_another_stack_goes_only_with_consent() -> None:
+    wanted = stack.Wanted("doca", DOCA, user_space_only=True)
+    assert refusal(wanted, INSTALLED).kind == "conflict"
+    assert kinds(dataclasses.replace(wanted, allow_replace=True), INSTALLED) == ["uninstall", "install"]
+    inbox = stack.Wanted("inbox", allow_replace=True)
+    assert kinds(inbox, INSTALLED) == ["uninstall"]
+    # openibd is gone then: only a reboot brings the kernel's own modules.
+    assert refusal(dataclasses.replace(inbox, allow_restart=True), INSTALLED, FITTING).kind == "consent_missing"
+    assert kinds(dataclasses.replace(inbox, allow_reboot=True), INSTALLED, FITTING) == ["uninstall", "reboot"]
+
+
+def test_a_container_has_no_modules_of_its_own() -> None:
+    inside = dataclasses.replace(UBUNTU, container=True)
+    assert refusal(MLNX, system=inside).kind == "container"
+    assert kinds(dataclasses.replace(MLNX, user_space_only=True), system=inside) == ["install"]
+    assert kinds(stack.Wanted("inbox"), system=inside) == []
+
+
+def test_arguments_of_the_container_installation_are_those_of_the_reference() -> None:
+    wanted = stack.Wanted("mlnx_ofed", "5.2-2.2.0.0", user_space_only=True)
+    arguments = stack.installer_arguments(wanted, UBUNTU, (), ())
+    assert set(arguments) == {
+        "--user-space-only",
+        "--without-fw-update",
+        "--all",
+        "--without-neohost-backend",
+        "--force",
+    }
+
+
+def test_modules_are_built_only_where_there_are_none() -> None:
+    extra = ["--hpc", "--with-nfsrdma"]
+    assert stack.installer_arguments(MLNX, UBUNTU, (), extra)[2:] == ["--add-kernel-support", "--skip-repo", *extra]
+    assert stack.installer_arguments(MLNX, UBUNTU, [UBUNTU.kernel], extra)[2:] == extra
+
+
+@given(
+    user_space=st.booleans(),
+    support=st.booleans(),
+    supported=st.booleans(),
+    extra=st.lists(st.sampled_from(["--hpc", "--dkms", "-q", "--fw-update-only", "--force-fw-update", "--fw-dir=/x"])),
+)
+def test_firmware_is_never_touched(user_space: bool, support: bool, supported: bool, extra: list[str]) -> None:
+    wanted = stack.Wanted("mlnx_ofed", OFED, user_space_only=user_space, kernel_support=support)
+    kernels = [UBUNTU.kernel] if supported else []
+    if any("fw" in option for option in extra):
+        with pytest.raises(ClusterError, match="firmware"):
+            stack.installer_arguments(wanted, UBUNTU, kernels, extra)
+        return
+    arguments = stack.installer_arguments(wanted, UBUNTU, kernels, extra)
+    assert {"--without-fw-update", "--force"} <= set(arguments)
+    assert not [option for option in arguments if "fw" in option and option != "--without-fw-update"]
+
+
+@given(
+    source=st.sampled_from(["inbox", "doca", "mlnx_ofed"]),
+    software=st.sampled_from([NONE, INSTALLED, doca(), dataclasses.replace(INSTALLED, unfinished="x")]),
+    flags=st.fixed_dictionaries(
+        {
+            name: st.booleans()
+            for name in ("user_space_only", "kernel_support", "allow_restart", "allow_reboot", "allow_replace")
+        }
+    ),
+    modules=st.builds(
+        stack.Modules,
+        found=st.booleans(),
+        vendor=st.booleans(),
+        loaded=st.booleans(),
+        stale=st.sampled_from([(), ("ib_core",)]),
+        headers=st.booleans(),
+    ),
+    busy=st.booleans(),
+    phase=st.sampled_from(["all", "install"]),
+)
+def test_every_plan_has_its_consent_and_disturbs_nobody(
+    source: str, software: stack.Software, flags: dict[str, bool], modules: stack.Modules, busy: bool, phase: str
+) -> None:
+    version = {"inbox": "", "doca": DOCA, "mlnx_ofed": OFED}[source]
+    wanted = stack.Wanted(source, version, phase=phase, **flags)
+    try:
+        steps = kinds(wanted, software, modules, users=["a job"] if busy else [])
+    except ClusterError:
+        return
+    assert not (busy and steps)
+    assert "restart" not in steps or flags["allow_restart"]
+    assert "reboot" not in steps or flags["allow_reboot"]
+    assert "uninstall" not in steps or flags["allow_replace"]
+    assert not (phase == "install" and {"restart", "reboot"} & set(steps))
+    # Whatever is loaded last, it comes after what is installed.
+    order = ["uninstall", "install", "rebuild", "restart", "reboot"]
+    assert steps == sorted(steps, key=order.index)
+    assert bool({"uninstall", "install"} & set(steps)) is not stack.is_current(wanted, software)
+
+
+def test_the_distribution_s_packages_in_the_way_are_named() -> None:
+    software = stack.Software(packages={"perftest": "4.5", "rdma-core": "44", "doca-host": "1"})
+    assert stack.conflicts(software) == ["perftest", "rdma-core"]
+    assert stack.conflicts(dataclasses.replace(software, ofed=f"MLNX_OFED_LINUX-{OFED}")) == []
+    with pytest.raises(ClusterError, match=r"perftest, rdma-core.*mofed_allow_replace"):
+        stack.refuse_conflicts(["perftest", "rdma-core"], "DOCA", MLNX)
+    stack.refuse_conflicts(["perftest"], "DOCA", dataclasses.replace(MLNX, allow_replace=True))
+
+
+def test_removal_takes_only_what_was_named() -> None:
+    def nobody() -> list[str]:
+        return []
+
+    assert [step.kind for step in stack.plan_removal(MLNX, INSTALLED, nobody)] == ["uninstall"]
+    assert stack.plan_removal(stack.Wanted("inbox"), INSTALLED, nobody) == []
+    assert stack.plan_removal(MLNX, NONE, nobody) == []
+    with pytest.raises(ClusterError, match="mofed_source: mlnx_ofed"):
+        stack.plan_removal(stack.Wanted("doca", DOCA), INSTALLED, nobody)
+    with pytest.raises(ClusterError, match="hpl"):
+        stack.plan_removal(MLNX, INSTALLED, lambda: ["hpl (pid 7)"])
+
+
+def test_a_sum_is_required() -> None:
+    good = "a" * 64
+    assert stack.chosen_sum({f"{OFED}-ubuntu22.04-x86_64": good.upper()}, OFED, UBUNTU) == good
+    for sums in ({}, {f"{OFED}-ubuntu22.04-x86_64": "abc"}, {f"{OFED}-ubuntu24.04-x86_64": good}):
+        with pytest.raises(ClusterError, match=f"{OFED}-ubuntu22.04-x86_64"):
+            stack.chosen_sum(sums, OFED, UBUNTU)
+
+
+@pytest.mark.parametrize(
+    ("said", "wants"),
+    [
+        ("Note: In order to load the new nvme-rdma, please update your initramfs\n", True),
+        ("In order to update the initramfs run dracut -f\n", True),
+        ("Installation passed successfully\n", False),
+    ],
+)
+def test_the_hint_at_the_initial_ram_disk(said: str, wants: bool) -> None:
+    assert stack.wants_initramfs(said) is wants
+
+
+def test_simulated_removals_are_read() -> None:
+    out = (
+        "Reading package lists...\nThe following packages will be REMOVED:\n  libopenmpi3 openmpi-bin\n"
+        "Remv openmpi-bin [4.1.4-3+b1]\nRemv libopenmpi3 [4.1.4-3+b1]\nInst ofed-scripts (1 Lab [all])\n"
+    )
+    assert stack.parse_removals(out) == ["libopenmpi3", "openmpi-bin"]
