@@ -1,0 +1,236 @@
+# Copyright (c) 2026 The hpcai.gpu_cluster developers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""rdma_check: ports and stack against what is expected, perftest's output, and both ends of a measurement."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import threading
+import time
+import typing as t
+
+import pytest
+import yaml
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _perftest as perftest
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _rdma_check as check
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _rdma_stack as stack
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+
+FIXTURES = pathlib.Path(__file__).parent / "fixtures"
+PROFILES = pathlib.Path(__file__).parents[3] / "roles/node_profile/files/profiles"
+
+
+def port(device: str, **values: t.Any) -> dict[str, t.Any]:
+    return {
+        "device": device, "port": 1, "netdev": None, "link_layer": "InfiniBand", "rate_gbps": 200, "state": "ACTIVE",
+        "numa": 0, "bus_id": None, **values,
+    }  # fmt: skip
+
+
+def ndv4(**changed: dict[str, t.Any]) -> list[dict[str, t.Any]]:
+    names = [f"mlx5_ib{number}" for number in range(8)]
+    return [
+        port(name, bus_id=f"{0x101 + number:04x}:00:00.0", **changed.get(name, {})) for number, name in enumerate(names)
+    ]
+
+
+def profile(name: str) -> dict[str, t.Any]:
+    fabric = yaml.safe_load((PROFILES / f"{name}.yml").read_text())["fabric"]
+    assert isinstance(fabric, dict)
+    return fabric
+
+
+def wrong(expected: dict[str, t.Any], ports: list[dict[str, t.Any]]) -> list[str]:
+    return [item["what"] for item in check.judge_ports(expected, ports) if item["verdict"] == "fail"]
+
+
+def test_a_whole_machine_is_right() -> None:
+    assert wrong(profile("Standard_ND96asr_v4"), ndv4()) == []
+
+
+@pytest.mark.parametrize(
+    ("changed", "what"),
+    [
+        ({"state": "DOWN"}, "port of HCA mlx5_ib3"),
+        ({"state": "INIT"}, "port of HCA mlx5_ib3"),
+        ({"rate_gbps": 100}, "rate of HCA mlx5_ib3"),
+        ({"link_layer": "Ethernet"}, "link layer of HCA mlx5_ib3"),
+    ],
+)
+def test_one_bad_port_is_named(changed: dict[str, t.Any], what: str) -> None:
+    assert [text.split(" (")[0] for text in wrong(profile("Standard_ND96asr_v4"), ndv4(mlx5_ib3=changed))] == [what]
+
+
+def test_a_lost_adapter_is_named() -> None:
+    assert "HCA mlx5_ib7" in wrong(profile("Standard_ND96asr_v4"), ndv4()[:7])[0]
+
+
+@pytest.mark.parametrize(
+    ("changed", "fails"),
+    [({}, 0), ({"state": "DOWN"}, 1), ({"rate_gbps": 40}, 1), ({"link_layer": "Ethernet"}, 1)],
+)
+def test_ports_are_counted_if_they_are_of_use(changed: dict[str, t.Any], fails: int) -> None:
+    expected = {"count": 8, "rate_gbps": 200, "link_layer": "InfiniBand"}
+    found = [*ndv4(mlx5_ib3=changed), port("mlx5_an0", link_layer="Ethernet", rate_gbps=100)]
+    verdicts = [item for item in check.judge_ports(expected, found) if item["verdict"] == "fail"]
+    assert len(verdicts) == fails
+    if changed.get("state") == "DOWN":
+        assert "mlx5_ib3 is DOWN" in verdicts[0]["found"]
+
+
+def test_nothing_expected_is_nothing_wrong() -> None:
+    assert [item["verdict"] for item in check.judge_ports({}, [])] == ["ok"]
+    assert [item["verdict"] for item in check.judge_ports({}, ndv4(mlx5_ib0={"state": "DOWN"}))] == ["ok"]
+
+
+def test_the_ports_to_measure_have_the_same_order_everywhere() -> None:
+    found = ndv4(mlx5_ib2={"state": "DOWN"})
+    assert check.measured_devices({}, found[::-1])[:2] == [("mlx5_ib0", 1), ("mlx5_ib1", 1)]
+    assert ("mlx5_ib2", 1) not in check.measured_devices(profile("Standard_ND96asr_v4"), found)
+    # Without udev's names the addresses lead to the same ports.
+    kernel = [{**item, "device": f"mlx5_{7 - number}"} for number, item in enumerate(ndv4())]
+    assert check.measured_devices(profile("Standard_ND96asr_v4"), kernel)[0] == ("mlx5_7", 1)
+
+
+OFED = "24.10-3.2.5.0"
+
+
+@pytest.mark.parametrize(
+    ("software", "modules", "what"),
+    [
+        (stack.Software(f"MLNX_OFED_LINUX-{OFED}"), stack.Modules(vendor=True), ""),
+        (stack.Software(), stack.Modules(), "RDMA stack"),
+        (stack.Software("MLNX_OFED_LINUX-5.2-2.2.0.0"), stack.Modules(vendor=True), "RDMA stack"),
+        (stack.Software(f"MLNX_OFED_LINUX-{OFED}", unfinished="x"), stack.Modules(vendor=True), "RDMA stack"),
+        (stack.Software(f"MLNX_OFED_LINUX-{OFED}"), stack.Modules(), "kernel modules of the stack"),
+        (stack.Software(f"MLNX_OFED_LINUX-{OFED}"), stack.Modules(vendor=True, stale=("ib_core",)), "loaded modules"),
+    ],
+)
+def test_stack_and_modules(software: stack.Software, modules: stack.Modules, what: str) -> None:
+    verdicts = check.judge_stack(stack.Wanted("mlnx_ofed", OFED), software, modules)
+    assert [item["what"] for item in verdicts if item["verdict"] == "fail"] == ([what] if what else [])
+
+
+def test_a_slow_port_is_told_with_its_peer() -> None:
+    found = [perftest.Bandwidth(65536, 5000, 190.0, 186.2), perftest.Bandwidth(65536, 5000, 90.0, 88.0)]
+    verdicts = check.judge_bandwidth(["mlx5_ib0", "mlx5_ib1"], found, "gpu-2", 180)
+    assert [item["verdict"] for item in verdicts] == ["ok", "fail"]
+    assert verdicts[1]["what"] == "ib_write_bw of mlx5_ib1 to gpu-2"
+    assert "88 Gb/s" in verdicts[1]["found"]
+    assert {item["verdict"] for item in check.judge_bandwidth(["a", "b"], found, "gpu-2", 0)} == {"ok"}
+
+
+TABLE = """ #bytes     #iterations    BW peak[Gb/sec]    BW average[Gb/sec]   MsgRate[Mpps]
+Conflicting CPU frequency values detected: 1500.000000 != 3300.016000. CPU Frequency is not max.
+ 65536      5000             0.00               98.02                0.186950
+"""
+
+
+def test_a_warning_between_header_and_row() -> None:
+    assert perftest.parse(TABLE) == perftest.Bandwidth(65536, 5000, 0.0, 98.02)
+
+
+@pytest.mark.parametrize(
+    "output",
+    ["", TABLE.replace("Gb/sec", "MB/sec"), "\n".join(TABLE.splitlines()[:2]), "Couldn't connect to gpu-2:18515"],
+)
+def test_no_result_is_an_error(output: str) -> None:
+    with pytest.raises(ClusterError) as caught:
+        perftest.parse(output)
+    assert caught.value.kind == "bad_output"
+
+
+TOOL = r"""#!/usr/bin/python3
+# Speaks perftest's command line: a server waits for a file, a client makes it.
+import os, sys, time
+args = sys.argv[1:]
+value = lambda name: args[args.index(name) + 1]
+mark = os.path.join(os.environ["MEETING"], value("-p"))
+server = args[-1] if not args[-1].startswith("-") and args[-2] in ("--report_gbits", "--extra") else ""
+if value("-d") == "broken0":
+    sys.exit("Unable to open device")
+if server:
+    if not os.path.exists(mark + ".waiting"):
+        print(f" Couldn't connect to {server}:{value('-p')}")
+        sys.exit(1)
+    open(mark + ".met", "w").close()
+else:
+    open(mark + ".waiting", "w").close()
+    while not os.path.exists(mark + ".met"):
+        time.sleep(0.02)
+print(" #bytes     #iterations    BW peak[Gb/sec]    BW average[Gb/sec]   MsgRate[Mpps]")
+print(f" {value('-s')}      {value('-n')}             1.50               1.25                0.1")
+"""
+
+
+@pytest.fixture
+def tool(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Path:
+    path = tmp_path / "bin" / "ib_write_bw"
+    path.parent.mkdir()
+    path.write_text(TOOL)
+    path.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{path.parent}:{os.environ['PATH']}")
+    monkeypatch.setenv("MEETING", str(tmp_path))
+    monkeypatch.setattr(perftest, "_RETRY_S", 0.05)
+    return path
+
+
+def both(test: perftest.Measurement, delay_s: float, timeout_s: float = 20) -> tuple[t.Any, list[perftest.Bandwidth]]:
+    server: list[t.Any] = []
+    thread = threading.Thread(target=lambda: (time.sleep(delay_s), server.append(perftest.serve(test, timeout_s))))
+    thread.start()
+    found = perftest.measure(test, "gpu-1", timeout_s)
+    thread.join()
+    return server[0], found
+
+
+def test_a_client_waits_for_its_server(tool: pathlib.Path) -> None:
+    test = perftest.Measurement((("mlx5_0", 1), ("mlx5_1", 2)), 1024, 10, 20000)
+    server, client = both(test, 0.4)
+    assert client == server == [perftest.Bandwidth(1024, 10, 1.5, 1.25)] * 2
+
+
+def test_both_ends_agree_on_everything_but_the_address(tool: pathlib.Path) -> None:
+    test = perftest.Measurement((("mlx5_0", 1), ("mlx5_1", 2)), 1024, 10, 20000, ("-x", "3"))
+    assert perftest.argv(test, 1) == [
+        "ib_write_bw", "-d", "mlx5_1", "-i", "2", "-p", "20001", "-s", "1024", "-n", "10", "-F", "--report_gbits", "-x", "3",
+    ]  # fmt: skip
+    assert perftest.argv(test, 1, "gpu-1") == [*perftest.argv(test, 1), "gpu-1"]
+
+
+def test_a_server_that_nobody_comes_to_leaves_nothing_running(tool: pathlib.Path) -> None:
+    test = perftest.Measurement((("mlx5_0", 1), ("mlx5_1", 1)), 1024, 10, 20000)
+    with pytest.raises(ClusterError, match="waited"):
+        perftest.serve(test, 0.5)
+    left = [path for path in pathlib.Path("/proc").glob("[0-9]*/cmdline") if str(tool) in _read(path)]
+    assert left == []
+
+
+def _read(path: pathlib.Path) -> str:
+    try:
+        return path.read_text()
+    except OSError:
+        return ""
+
+
+def test_a_broken_device_is_told_at_once(tool: pathlib.Path) -> None:
+    test = perftest.Measurement((("broken0", 1),), 1024, 10, 20000)
+    started = time.monotonic()
+    for end in (lambda: perftest.serve(test, 20), lambda: perftest.measure(test, "gpu-1", 20)):
+        with pytest.raises(ClusterError, match="Unable to open device"):
+            end()
+    assert time.monotonic() - started < 10
+
+
+def test_a_client_gives_up(tool: pathlib.Path) -> None:
+    with pytest.raises(ClusterError, match="Couldn't connect"):
+        perftest.measure(perftest.Measurement((("mlx5_0", 1),), 1024, 10, 20000), "gpu-1", 0.4)
+
+
+def test_the_tool_may_be_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(ClusterError) as caught:
+        perftest.serve(perftest.Measurement((("mlx5_0", 1),)), 1)
+    assert caught.value.kind == "tool_missing"
