@@ -48,8 +48,7 @@ def up(paths: Paths, nodes: int) -> bool:
     if not 1 <= nodes <= 16:
         raise LabError(f"LAB_VM_NODES is {nodes}; it must be 1 to 16")
     image = _image()
-    recipe = hashlib.sha256(b"".join((HERE / name).read_bytes() for name in ("qemu.py", "state.py"))).hexdigest()[:12]
-    recipe = f"{image.name}-{recipe}-{nodes}"
+    recipe = f"{image.name}-{state.layout()}-{nodes}"
     lab = state.load(paths)
     if lab and lab["recipe"] != recipe:
         print("The lab that is there was made from something else: making it anew", flush=True)
@@ -59,10 +58,11 @@ def up(paths: Paths, nodes: int) -> bool:
         lab = state.create(paths, image, nodes, recipe)
     stopped = [node for node in lab["nodes"] if runtime.pid(paths, lab, node) is None]
     if stopped:
-        choice = accelerator.choose(os.environ.get("LAB_VM_ACCEL", ""))
-        lab["accelerator"] = lab["accelerator"] or choice.accelerator
-        print(f"{'KVM' if choice.accelerator == 'kvm' else 'Emulation'}: {choice.reason}", flush=True)
-        state.save(paths, lab)
+        if not lab["accelerator"]:
+            choice = accelerator.choose(os.environ.get("LAB_VM_ACCEL", ""))
+            lab["accelerator"] = choice.accelerator
+            print(f"{'KVM' if choice.accelerator == 'kvm' else 'Emulation'}: {choice.reason}", flush=True)
+            state.save(paths, lab)
         try:
             _boot(paths, lab, stopped)
         except LabError:

@@ -120,11 +120,15 @@ def _bridges_argv(node: Node) -> list[str]:
     ports = 0
 
     def port(bridge: str) -> str:
-        # Chassis and slot only have to be unique. Without io-reserve=0 the ports would use up the I/O addresses.
+        # Chassis and slot only have to be unique. Without io-reserve=0 the ports would use up the I/O addresses; hotplug
+        # costs time at boot, and disks are changed while the node is off.
         nonlocal ports
         ports += 1
         words.extend(
-            ["-device", f"pcie-root-port,id=port{ports},bus={bridge},chassis={ports},slot={ports},io-reserve=0"]
+            [
+                "-device",
+                f"pcie-root-port,id=port{ports},bus={bridge},chassis={ports},slot={ports},io-reserve=0,hotplug=off",
+            ]
         )
         return f"port{ports}"
 

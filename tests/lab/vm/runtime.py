@@ -35,6 +35,8 @@ def pid(paths: Paths, lab: dict[str, t.Any], node: str) -> int | None:
 def power_on(paths: Paths, lab: dict[str, t.Any], node: str) -> None:
     """Start a node's QEMU; returns when it is there, long before the guest is."""
     directory = paths.node(node)
+    if not pathlib.Path(lab["image"]).is_dir():
+        raise LabError(f"The image that {node} was made from is gone; machine.py up makes the lab anew")
     (directory / "qmp.sock").unlink(missing_ok=True)
     with (directory / "qemu.log").open("wb") as log:
         process = subprocess.Popen(
@@ -77,7 +79,10 @@ def power_off(paths: Paths, lab: dict[str, t.Any], node: str, clean: bool = Fals
 
 
 def wait(paths: Paths, lab: dict[str, t.Any], node: str, timeout_s: float = 0) -> None:
-    """Return when the node has booted: sshd answers and systemd has nothing left to start."""
+    """Return when the node has booted: sshd answers, systemd has nothing left to start, and the disks are there.
+
+    Under emulation the NVMe disks appear after everything else, as they do on a machine with many of them.
+    """
     timeout_s = timeout_s or BOOT_TIMEOUT_S[lab["accelerator"]]
     deadline = time.monotonic() + timeout_s
     while not _greets(lab["nodes"][node]["ssh_port"]):
@@ -90,7 +95,7 @@ def wait(paths: Paths, lab: dict[str, t.Any], node: str, timeout_s: float = 0) -
         time.sleep(0.5)
     try:
         done = subprocess.run(
-            ssh_argv(paths, lab, node, "systemctl", "is-system-running", "--wait"),
+            ssh_argv(paths, lab, node, "systemctl is-system-running --wait; udevadm settle --timeout=120"),
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -99,7 +104,7 @@ def wait(paths: Paths, lab: dict[str, t.Any], node: str, timeout_s: float = 0) -
         )
     except subprocess.TimeoutExpired as exc:
         raise LabError(
-            f"{node} answers, but its boot does not end: systemctl list-jobs says what it waits for"
+            f"{node} answers, but its boot does not end; `systemctl list-jobs` there says what it waits for"
         ) from exc
     if done.returncode == 255:
         raise LabError(f"{node}: ssh fails: {done.stderr.strip()}")

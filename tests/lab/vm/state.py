@@ -65,6 +65,13 @@ def save(paths: Paths, lab: dict[str, t.Any]) -> None:
     part.replace(paths.machines)
 
 
+def layout() -> str:
+    """A digest of what nodes are made of besides their image: a lab made of something else is made anew."""
+    disks = tuple(qemu.Disk(f"serial{slot}", f"file{slot}") for slot in range(qemu.DISKS))
+    node = qemu.Node("node", 1, "process", "uuid", 1, "group", 1, MEMORY_MIB, "kernel", "initrd", disks)
+    return hashlib.sha256(json.dumps([qemu.argv(node, "tcg"), DISK_BYTES, FABRIC_PREFIX]).encode()).hexdigest()[:8]
+
+
 def create(paths: Paths, image: pathlib.Path, nodes: int, recipe: str) -> dict[str, t.Any]:
     """Make keys, disks and the description of a new lab; nothing runs yet."""
     paths.directory.mkdir(parents=True, mode=0o700)
@@ -102,6 +109,9 @@ def create(paths: Paths, image: pathlib.Path, nodes: int, recipe: str) -> dict[s
             public = (directory / "ssh_host_ed25519_key.pub").read_text().split()
             stream.write(f"[127.0.0.1]:{description['ssh_port']} {public[0]} {public[1]}\n")
     save(paths, lab)
+    user = image / "users" / name
+    user.unlink(missing_ok=True)
+    user.symlink_to(paths.machines)  # keeps tests/lab/vm/build from removing the image
     return lab
 
 
@@ -210,6 +220,7 @@ __all__ = [
     "Paths",
     "create",
     "lab_name",
+    "layout",
     "load",
     "machine",
     "remove",
