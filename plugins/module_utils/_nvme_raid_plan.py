@@ -109,7 +109,7 @@ def _names(disks: t.Iterable[Disk]) -> str:
 
 def _hard_reason(disk: Disk, ours: t.Collection[str], node: Node) -> str:
     """Why the disk must never be touched; ``ours`` are devices that belong to what is wanted."""
-    system = [point for point in (*disk.mounts, *disk.stacked_mounts) if point in _SYSTEM_MOUNTS]
+    system = sorted({*disk.mounts, *disk.stacked_mounts} & _SYSTEM_MOUNTS)
     if system:
         return f"carries the operating system (mounted on {system[0]})"
     if disk.mounts and disk.name not in ours:

@@ -1,0 +1,258 @@
+# Copyright (c) 2026 The hpcai.gpu_cluster developers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""nvme_raid on real disks, a real md driver and real power cuts.
+
+A boot takes about a minute under emulation, so cases that need the same one share a test. Each begins with the node's
+eight disks empty and leaves them so.
+"""
+
+from __future__ import annotations
+
+import json
+import typing as t
+
+import pytest
+
+if t.TYPE_CHECKING:
+    from .conftest import Result, VmLab
+
+NODE = "vm-1"
+POINT = "/mnt/resource_nvme"
+UNIT = "nvme-raid-scratch.service"
+# Everything that a check must not change: configuration, units, package database, mounts, arrays.
+STATE = (
+    "(find /etc /usr/local /var/lib/dpkg/status -xdev -type f -exec sha256sum {} + ; cat /proc/mdstat /proc/swaps; "
+    "cut -d' ' -f5- /proc/self/mountinfo; ls -la /mnt) | sha256sum"
+)
+# One partition over most of a disk of the lab, as an MBR has it.
+PARTITION = (
+    'import struct, sys; open(sys.argv[1], "r+b").write(bytes(446)'
+    ' + struct.pack("<8B2I", 0, 0, 0, 0, 0x83, 0, 0, 0, 2048, 1000000) + bytes(48) + bytes((0x55, 0xAA)))'
+)
+
+
+def role(lab: VmLab, tasks_from: str = "main", *argv: str, **variables: t.Any) -> Result:
+    return lab.role("nvme_raid", tasks_from, *argv, limit=NODE, **variables)
+
+
+def converge(lab: VmLab, **variables: t.Any) -> Result:
+    """Run the role, which must succeed."""
+    done = role(lab, "main", **variables)
+    assert done.rc == 0, done.output
+    return done
+
+
+def refuse(lab: VmLab, kind: str, *told: str, tasks_from: str = "configure", **variables: t.Any) -> None:
+    """Run a phase that must be refused with this reason."""
+    done = role(lab, tasks_from, **variables)
+    assert done.rc != 0, done.output
+    flat = " ".join(done.output.split())
+    for text in (kind, *told):
+        assert text in flat, done.output
+
+
+def boot_log(lab: VmLab) -> str:
+    return lab.run(NODE, "journalctl", "-b", "-u", UNIT, "--no-pager", "-o", "cat")
+
+
+def mounted(lab: VmLab) -> dict[str, str]:
+    """What is mounted at the mount point, with owner and mode."""
+    script = f"findmnt -nJo SOURCE,FSTYPE,OPTIONS,LABEL {POINT} || echo {{}}; stat -c '%U:%G %a' {POINT}"
+    *lines, owner = lab.shell(NODE, script).splitlines()
+    found = json.loads("".join(lines)).get("filesystems", [{}])[0]
+    return {**found, "owner": owner}
+
+
+def checksums(lab: VmLab) -> list[str]:
+    return [lab.checksum(NODE, number) for number in range(8)]
+
+
+def by_id(lab: VmLab, disk: int) -> str:
+    return f"/dev/disk/by-id/nvme-QEMU_NVMe_Ctrl_{lab.serial(NODE, disk)}"
+
+
+@pytest.fixture
+def empty(vm_lab: VmLab) -> t.Iterator[VmLab]:
+    """The lab with a node whose disks are empty, and emptied again afterwards without a boot."""
+    wipe(vm_lab)
+    yield vm_lab
+    wipe(vm_lab)
+
+
+def wipe(lab: VmLab) -> None:
+    lab.power_on(NODE)
+    lab.shell(
+        NODE,
+        f"systemctl disable --quiet {UNIT} || true; swapoff -a; umount -q {POINT} /mnt/other || true;"
+        "for a in /dev/md[0-9]*; do if [ -e $a ]; then mdadm --stop $a; fi; done; "
+        "vgchange -qan >/dev/null 2>&1 || true;"
+        f"for d in /dev/nvme?n1; do wipefs -qaf $d; {zero('$d')}; done; udevadm settle",
+    )
+
+
+def zero(disk: str) -> str:
+    """Shell words that make the ends of a disk of the lab zero."""
+    return "; ".join(
+        f"dd if=/dev/zero of={disk} bs=1M count=1 seek={seek} conv=notrunc status=none" for seek in (0, 511)
+    )
+
+
+def test_create_reboot_and_replaced_disks(empty: VmLab) -> None:
+    """Check mode, create, idempotence, reboot with data, reordered disks, power off with all disks replaced."""
+    lab = empty
+    before, disks = lab.shell(NODE, STATE), checksums(lab)
+    done = role(lab, "main", "--check", "--diff", nvme_raid_expected_disks=8)
+    assert done.rc == 0, done.output
+    assert "+create scratch, a raid0 of 8 disks" in done.output
+    assert (lab.shell(NODE, STATE), checksums(lab)) == (before, disks)
+
+    wanted = {"nvme_raid_expected_disks": 8, "nvme_raid_group": "users", "nvme_raid_mode": "02775"}
+    converge(lab, **wanted)
+    second = converge(lab, **wanted)
+    assert second.recap(NODE)["changed"] == 0, second.output
+    found = mounted(lab)
+    assert (found["fstype"], found["label"], found["owner"]) == ("xfs", "scratch", "root:users 2775")
+    assert "noatime" in found["options"]
+    # Eight disks times 512 KiB, in blocks of 4 KiB.
+    assert "sunit=128    swidth=1024 blks" in lab.run(NODE, "xfs_info", POINT)
+
+    lab.shell(NODE, f"echo precious > {POINT}/data")
+    # A unit that wants to come later stands in for Slurm.
+    lab.shell(
+        NODE,
+        "printf '[Service]\\nType=oneshot\\nExecStart=/bin/sh -c \"findmnt -n -o FSTYPE "
+        f"{POINT} > /run/slurmd-saw\"\\n[Install]\\nWantedBy=multi-user.target\\n' > /etc/systemd/system/slurmd.service;"
+        "systemctl enable --quiet slurmd.service",
+    )
+    lab.power_off(NODE, clean=True)
+    lab.reorder_disks(NODE)
+    lab.power_on(NODE)
+    assert lab.run(NODE, "cat", f"{POINT}/data") == "precious\n"
+    assert mounted(lab)["owner"] == "root:users 2775"
+    assert lab.run(NODE, "cat", "/run/slurmd-saw") == "xfs\n"
+    third = role(lab, "verify", **wanted)
+    assert third.rc == 0, third.output
+    assert third.recap(NODE)["changed"] == 0
+
+    lab.power_off(NODE)
+    lab.replace_disks(NODE)
+    lab.power_on(NODE)
+    log = boot_log(lab)
+    assert "create scratch, a raid0 of 8 disks" in log
+    found = mounted(lab)
+    assert (found["fstype"], found["owner"]) == ("xfs", "root:users 2775")
+    assert lab.run(NODE, "ls", POINT) == ""
+    assert lab.run(NODE, "cat", "/run/slurmd-saw") == "xfs\n"
+    lab.shell(NODE, "systemctl disable --quiet slurmd.service; rm /etc/systemd/system/slurmd.service")
+    assert converge(lab, **wanted).recap(NODE)["changed"] == 0
+
+    # Removing asks for consent while there are files, and for nothing when there are none.
+    lab.shell(NODE, f"echo precious > {POINT}/data")
+    refuse(lab, "consent_missing", "nvme_raid_allow_data_loss", tasks_from="remove", **wanted)
+    assert lab.run(NODE, "cat", f"{POINT}/data") == "precious\n"
+    assert lab.run(NODE, "systemctl", "is-enabled", UNIT) == "enabled\n"
+    removed = role(lab, "remove", nvme_raid_allow_data_loss=True, **wanted)
+    assert removed.rc == 0, removed.output
+    assert mounted(lab).get("fstype") is None
+    assert "md" not in lab.shell(NODE, "grep ^md /proc/mdstat || true")
+    assert lab.shell(NODE, "wipefs --no-act /dev/nvme?n1") == ""
+    assert role(lab, "remove", **wanted).recap(NODE)["changed"] == 0
+
+
+def test_a_missing_disk_and_foreign_data_at_boot(empty: VmLab) -> None:
+    """One disk missing, one replaced, and one that somebody else uses: refused in a play and at boot, nothing touched."""
+    lab = empty
+    wanted = {"nvme_raid_expected_disks": 8, "nvme_raid_wait_s": 3}
+    converge(lab, **wanted)
+    lab.shell(NODE, f"echo precious > {POINT}/data; sync")
+    lab.power_off(NODE)
+    lab.remove_disk(NODE, 3)
+    lab.power_on(NODE)
+    assert "made of 8 disks, and only 7 of them are there" in boot_log(lab)
+    # The node has booted all the same.
+    assert lab.run(NODE, "systemctl", "is-active", "multi-user.target") == "active\n"
+    before = [lab.checksum(NODE, number) for number in range(8)]
+    refuse(lab, "disk_missing", "only 7 of them are there", **wanted)
+    refuse(lab, "disk_missing", tasks_from="verify", **wanted)
+    assert [lab.checksum(NODE, number) for number in range(8)] == before
+
+    # The disk comes back: so does the data.
+    lab.power_off(NODE)
+    lab.insert_disk(NODE, 3)
+    lab.power_on(NODE)
+    assert lab.run(NODE, "cat", f"{POINT}/data") == "precious\n"
+
+    # All disks are replaced, and one of the new ones is not empty: not ours to make empty, at boot or in a play.
+    lab.power_off(NODE)
+    lab.replace_disks(NODE)
+    lab.power_on(NODE)
+    lab.shell(NODE, f"umount {POINT}; mdadm --quiet --stop /dev/md/scratch; udevadm settle")
+    wipe_all_but_the_unit(lab)
+    disk = lab.device(NODE, 5)
+    lab.shell(NODE, f"mkfs.ext4 -q -L theirs {disk}; mkdir -p /mnt/other; mount {disk} /mnt/other; "
+                    "echo theirs > /mnt/other/f; umount /mnt/other")  # fmt: skip
+    before = checksums(lab)
+    started = lab.shell(NODE, f"systemctl restart {UNIT} && echo started || echo failed")
+    assert started == "failed\n"
+    assert f"{by_id(lab, 5)} holds ext4 labeled theirs" in boot_log(lab)
+    refuse(lab, "foreign_data", f"{by_id(lab, 5)} holds ext4 labeled theirs", "nvme_raid_format_devices", **wanted)
+    # Consent for another disk is none for this one.
+    refuse(lab, "foreign_data", nvme_raid_allow_format=True, nvme_raid_format_devices=[by_id(lab, 4)], **wanted)
+    assert checksums(lab) == before
+    done = converge(lab, nvme_raid_allow_format=True, nvme_raid_format_devices=[by_id(lab, 5)], **wanted)
+    assert done.recap(NODE)["changed"] == 1, done.output
+    assert mounted(lab)["label"] == "scratch"
+
+
+def wipe_all_but_the_unit(lab: VmLab) -> None:
+    wipe(lab)
+    lab.run(NODE, "systemctl", "enable", "--quiet", UNIT)
+
+
+def test_disks_in_use_and_other_shapes(empty: VmLab) -> None:
+    """What uses disks is named; RAID10 runs without a disk, is reported and repaired; RAID1; ext4; a single disk."""
+    lab = empty
+    used = [lab.device(NODE, number) for number in range(4)]
+    lab.shell(
+        NODE,
+        f"pvcreate -qq {used[0]}; vgcreate -qq theirs {used[0]}; lvcreate -qqy -n lv -L 100M theirs; udevadm settle;"
+        f"mkswap -q {used[1]} >/dev/null; swapon {used[1]};"
+        f"python3 -c '{PARTITION}' {used[2]}; blockdev --rereadpt {used[2]}; udevadm settle; mkfs.ext4 -q {used[2]}p1;"
+        "mkdir -p /mnt/other; "
+        f"mount {used[2]}p1 /mnt/other; head -c 4096 /dev/urandom | dd of={used[3]} bs=4096 status=none conv=fsync",
+    )
+    before = [lab.checksum(NODE, number) for number in range(4)]
+    plan = role(lab, "configure", "-vv", "--check", nvme_raid_level="raid10", nvme_raid_expected_disks=4)
+    assert plan.rc == 0, plan.output
+    for told in ("in use by dm-0", "in use as swap", "mounted on /mnt/other", "data that is not recognized"):
+        assert told in " ".join(plan.output.split()), plan.output
+    converge(lab, nvme_raid_level="raid10", nvme_raid_expected_disks=4, nvme_raid_chunk_kib=64)
+    assert [lab.checksum(NODE, number) for number in range(4)] == before
+    assert "sunit=16     swidth=32 blks" in lab.run(NODE, "xfs_info", POINT)
+
+    # A disk of the RAID10 dies: still mounted, verify tells, and an empty disk takes its place.
+    wanted = {"nvme_raid_level": "raid10", "nvme_raid_chunk_kib": 64, "nvme_raid_expected_disks": 4}
+    lab.shell(NODE, f"echo precious > {POINT}/data; mdadm --wait /dev/md/scratch || true")
+    dead = lab.device(NODE, 7)
+    lab.shell(NODE, f"mdadm -q /dev/md/scratch --fail {dead}; mdadm -q /dev/md/scratch --remove {dead}")
+    refuse(lab, "degraded", "3 of its 4 disks work", tasks_from="verify", **wanted)
+    # With its old superblock it holds data; only the empty disk that replaces it is taken.
+    assert role(lab, "configure", **wanted).recap(NODE)["changed"] == 0
+    lab.shell(NODE, f"wipefs -qa {dead}; {zero(dead)}")
+    repaired = role(lab, "configure", "-v", **wanted)
+    assert f"add {dead.removeprefix('/dev/')} to scratch" in repaired.output, repaired.output
+    lab.shell(NODE, "mdadm --wait /dev/md/scratch || true")
+    healthy = role(lab, "verify", **wanted)
+    assert healthy.rc == 0, healthy.output
+    assert lab.run(NODE, "cat", f"{POINT}/data") == "precious\n"
+    removed = role(lab, "remove", nvme_raid_allow_data_loss=True, **wanted)
+    assert removed.rc == 0, removed.output
+
+    # One disk, chosen by its name, without an array: as ext4, like a local SSD.
+    single = {"nvme_raid_level": "single", "nvme_raid_by_id": [by_id(lab, 6)], "nvme_raid_filesystem": "ext4"}
+    converge(lab, **single)
+    assert converge(lab, **single).recap(NODE)["changed"] == 0
+    assert (mounted(lab)["source"], mounted(lab)["fstype"]) == (lab.device(NODE, 6), "ext4")
+    lab.power_cycle(NODE)
+    assert mounted(lab)["source"] == lab.device(NODE, 6)

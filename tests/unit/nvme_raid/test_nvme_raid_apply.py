@@ -1,0 +1,231 @@
+# Copyright (c) 2026 The hpcai.gpu_cluster developers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The commands that steps become, and what is made of their failures. Real disks: test_nvme_raid_loop.py, the VM lab."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import typing as t
+from pathlib import Path
+
+import pytest
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _nvme_raid_apply as apply
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _nvme_raid_boot as boot
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid import wanted_from
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid_plan import Step
+
+UUID = "bf2e5d29df0ae3c096d4c705ef68e771"
+ANSWER = tuple[int, str, str]
+
+
+class Commands:
+    """Answers commands from a table of their first words, and keeps them without the time limit in front."""
+
+    def __init__(self, **answers: ANSWER) -> None:
+        self.answers = answers
+        self.ran: list[str] = []
+
+    def run_command(self, args: list[str], **_kwargs: t.Any) -> ANSWER:
+        words = args[4:] if args[0] == "timeout" else args
+        self.ran.append(" ".join(words))
+        return self.answers.get(words[0].replace(".", "_"), (0, "", ""))
+
+
+@pytest.fixture
+def claims(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Devices that were claimed before something was done to them, or wiped."""
+    seen: list[str] = []
+    monkeypatch.setattr(apply, "_claim", seen.append)
+    monkeypatch.setattr(apply, "_zero_ends", lambda path: seen.append(f"zero {path}"))
+    monkeypatch.setattr(apply.Keeper, "_settle", lambda _self: None)
+    return seen
+
+
+def keeper(commands: Commands, **wanted: t.Any) -> apply.Keeper:
+    return apply.Keeper(commands, wanted_from({"mount_point": "/mnt/scratch", "mount_options": ["noatime"], **wanted}))
+
+
+def running(monkeypatch: pytest.MonkeyPatch, mdstat: str) -> None:
+    """What /proc/mdstat says, for an array whose link udev did make."""
+    monkeypatch.setattr(apply.os.path, "realpath", lambda path: path.replace("/dev/md/scratch", "/dev/md127"))
+    monkeypatch.setattr(apply.Path, "read_text", lambda _path, encoding: mdstat)
+
+
+def do(made: apply.Keeper, kind: str, **step: t.Any) -> None:
+    getattr(made, f"_{kind}")(Step(kind, kind, **step))
+
+
+MDSTAT = "Personalities : [raid0]\nmd127 : active raid0 nvme1n1[1] nvme0n1[0]\n      1 blocks\n"
+DISKS = ("nvme0n1", "nvme1n1")
+
+
+@pytest.mark.parametrize(
+    ("level", "shape"),
+    [
+        ("raid0", "--level=0 --raid-devices=2 --chunk=512"),
+        ("raid1", "--level=1 --raid-devices=2 --bitmap=internal"),
+        ("raid10", "--level=10 --raid-devices=2 --chunk=512 --bitmap=internal"),
+    ],
+)
+def test_an_array_is_made_under_its_own_name(
+    monkeypatch: pytest.MonkeyPatch, claims: list[str], level: str, shape: str
+) -> None:
+    running(monkeypatch, MDSTAT)
+    commands = Commands()
+    made = keeper(commands, level=level)
+    do(made, "create", disks=DISKS, value=level)
+    start = "mdadm --create /dev/md/scratch --run --metadata=1.2 --name=scratch --homehost=any"
+    assert commands.ran == [f"{start} {shape} /dev/nvme0n1 /dev/nvme1n1"]
+    assert claims == ["/dev/nvme0n1", "/dev/nvme1n1"]
+    assert made.created == "/dev/md127"
+
+
+@pytest.mark.parametrize(
+    "mdstat",
+    ["Personalities : [raid0]\n", MDSTAT.replace("active", "inactive"), MDSTAT.replace("nvme1n1[1]", "nvme1n1[1](F)")],
+)
+def test_mdadm_s_success_is_not_believed(monkeypatch: pytest.MonkeyPatch, claims: list[str], mdstat: str) -> None:
+    running(monkeypatch, mdstat)
+    with pytest.raises(ClusterError) as caught:
+        do(keeper(Commands()), "create", disks=DISKS, value="raid0")
+    assert caught.value.kind == "array_not_running"
+    assert len(claims) == 2
+
+
+def test_nothing_is_made_of_a_disk_that_came_into_use(tmp_path: Path) -> None:
+    commands = Commands()
+    with pytest.raises(ClusterError, match="came into use") as caught:
+        do(keeper(commands), "create", disks=(f"../{tmp_path}/gone",), value="raid0")
+    assert caught.value.kind == "in_use"
+    assert commands.ran == []
+
+
+def test_what_udev_began_is_stopped_before_all_disks_are_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    running(monkeypatch, MDSTAT)
+    commands = Commands()
+    monkeypatch.setattr(apply.Keeper, "_settle", lambda _self: None)
+    do(keeper(commands), "assemble", device="md127", disks=DISKS, value=UUID)
+    assert commands.ran == [
+        "mdadm --stop /dev/md127",
+        "mdadm --assemble /dev/md/scratch --uuid=bf2e5d29:df0ae3c0:96d4c705:ef68e771 --run /dev/nvme0n1 /dev/nvme1n1",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("filesystem", "command"),
+    [
+        ("xfs", "mkfs.xfs -f -K -L scratch -m reflink=0 /dev/md127"),
+        ("ext4", "mkfs.ext4 -F -q -m 0 -E nodiscard -L scratch -m reflink=0 /dev/md127"),
+    ],
+)
+def test_mkfs_is_told_neither_to_discard_nor_how_stripes_lie(claims: list[str], filesystem: str, command: str) -> None:
+    commands = Commands()
+    do(keeper(commands, filesystem=filesystem, mkfs_options=["-m", "reflink=0"]), "mkfs", device="/dev/md127")
+    assert commands.ran == [command]
+    assert claims == ["/dev/md127"]
+
+
+def test_a_removed_array_leaves_nothing_behind(claims: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(apply.os, "listdir", lambda path: ["size", "nvme0n1p1"] if path.endswith("nvme0n1") else [])
+    commands = Commands()
+    made = keeper(commands)
+    do(made, "stop", device="/dev/md127", value="clear")
+    do(made, "erase", disks=DISKS)
+    assert commands.ran == [
+        "wipefs --all --quiet /dev/md127",
+        "mdadm --stop /dev/md127",
+        "wipefs --all --force --quiet /dev/nvme0n1p1",
+        "wipefs --all --force --quiet /dev/nvme0n1",
+        "blockdev --rereadpt /dev/nvme0n1",
+        "wipefs --all --force --quiet /dev/nvme1n1",
+    ]
+    assert claims == [
+        "/dev/md127",
+        "zero /dev/md127",
+        "/dev/nvme0n1",
+        "zero /dev/nvme0n1",
+        "/dev/nvme1n1",
+        "zero /dev/nvme1n1",
+    ]
+
+
+def test_a_busy_mount_is_not_forced(claims: list[str]) -> None:
+    commands = Commands(umount=(32, "", "umount: /mnt/scratch: target is busy.\n"))
+    with pytest.raises(ClusterError, match="target is busy") as caught:
+        do(keeper(commands), "unmount", value="/mnt/scratch")
+    assert caught.value.kind == "in_use"
+    assert commands.ran == ["umount /mnt/scratch"]
+    assert not claims
+
+
+def test_a_command_that_fails_is_told_with_its_reason(claims: list[str]) -> None:
+    commands = Commands(mkfs_xfs=(1, "", "mkfs.xfs: cannot open /dev/md127: Device or resource busy\n"))
+    with pytest.raises(ClusterError, match="Device or resource busy"):
+        do(keeper(commands), "mkfs", device="/dev/md127")
+    assert claims
+
+
+def test_users_and_links_are_looked_up_on_the_node(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to("real")
+    wanted = apply.wanted_here({"mount_point": f"{tmp_path}/link/scratch/", "owner": "root", "group": "12345"})
+    assert (wanted.owner, wanted.group, wanted.mount_point) == (0, 12345, f"{tmp_path.resolve()}/real/scratch")
+    with pytest.raises(ClusterError, match="no user nobody-here"):
+        apply.wanted_here({"mount_point": "/mnt/scratch", "owner": "nobody-here"})
+
+
+# -- at boot -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("settings", [{"allow_format": True}, {"allow_data_loss": True}, ["present"]])
+def test_settings_that_consent_are_refused_at_boot(
+    tmp_path: Path, settings: object, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "scratch.json"
+    path.write_text(json.dumps(settings))
+    assert boot.main(["boot", str(path)]) == 1
+    assert "gives consent" in capsys.readouterr().err
+
+
+def test_settings_that_cannot_be_read_end_the_unit_with_a_reason(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "broken.json").write_text("{")
+    for name in ("missing.json", "broken.json"):
+        assert boot.main(["boot", str(tmp_path / name)]) == 1
+        assert name in capsys.readouterr().err
+
+
+def test_a_disk_that_appears_late_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    tries: list[int] = []
+
+    def run(_keeper: apply.Keeper, *, check: bool) -> str:
+        assert not check
+        tries.append(1)
+        if len(tries) < 3:
+            raise ClusterError("disk_missing", "7 of 8.", "Wait.")
+        return "there"
+
+    monkeypatch.setattr(apply.Keeper, "run", run)
+    monkeypatch.setattr(boot.Processes, "run_command", lambda _self, _args: (0, "", ""))
+    monkeypatch.setattr(boot.time, "sleep", lambda _s: None)
+    assert boot.bring_up({"mount_point": "/mnt/scratch"}, 60) == "there"
+    assert len(tries) == 3
+    tries.clear()
+    with contextlib.suppress(ClusterError):
+        boot.bring_up({"mount_point": "/mnt/scratch"}, 0)
+    assert len(tries) == 1
+
+
+def test_what_waiting_does_not_mend_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(_keeper: apply.Keeper, *, check: bool) -> None:
+        raise ClusterError("foreign_data", f"holds ext4 {check}", "Look.")
+
+    monkeypatch.setattr(apply.Keeper, "run", run)
+    monkeypatch.setattr(boot.Processes, "run_command", lambda _self, _args: (0, "", ""))
+    monkeypatch.setattr(boot.time, "sleep", lambda _s: pytest.fail("waited"))
+    with pytest.raises(ClusterError, match="holds ext4"):
+        boot.bring_up({"mount_point": "/mnt/scratch"}, 60)

@@ -1,0 +1,170 @@
+# Copyright (c) 2026 The hpcai.gpu_cluster developers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The module, and the command of the boot unit, on a real disk: a loop device of this machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import typing as t
+from pathlib import Path
+
+import pytest
+from ansible.module_utils.testing import patch_module_args
+from ansible_collections.hpcai.gpu_cluster.plugins.modules import nvme_raid
+
+ROOT = Path(__file__).resolve().parents[3]
+# Another one in every process: the size tells a test's disk from those of tests that run at the same time.
+SIZE = (24 + os.getpid() % 64) << 20
+
+
+class Loop:
+    """A loop device, a mount point, and the module run on them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.image, self.mount_point = folder / "disk.img", folder / "mnt"
+        self.image.write_bytes(b"")
+        os.truncate(self.image, SIZE)
+        done = subprocess.run(["losetup", "--find", "--show", self.image], capture_output=True, text=True, check=False)
+        if done.returncode:
+            pytest.skip(f"no loop device here: {done.stderr.strip()}")
+        self.device = done.stdout.strip()
+        self.settings: dict[str, t.Any] = {
+            "name": "lab", "level": "single", "transports": ["loop"], "filesystem": "ext4", "label": f"t{os.getpid()}",
+            "min_mib": SIZE >> 20, "max_mib": SIZE >> 20, "mount_point": str(self.mount_point), "mode": "0750",
+        }  # fmt: skip
+
+    def module(self, capsys: pytest.CaptureFixture[str], **changes: t.Any) -> dict[str, t.Any]:
+        check = changes.pop("check", False)
+        with patch_module_args({**self.settings, **changes, "_ansible_check_mode": check}), pytest.raises(SystemExit):
+            nvme_raid.main()
+        return dict(json.loads(capsys.readouterr().out))
+
+    def mounted(self) -> bool:
+        return os.path.ismount(self.mount_point)
+
+    def close(self) -> None:
+        if self.mounted():
+            subprocess.run(["umount", self.mount_point], check=True)
+        subprocess.run(["losetup", "--detach", self.device], check=True)
+
+
+@pytest.fixture
+def loop(tmp_path: Path) -> t.Iterator[Loop]:
+    if os.geteuid() or not shutil.which("losetup") or not shutil.which("mkfs.ext4"):
+        pytest.skip("needs root, losetup and mkfs.ext4")
+    made = Loop(tmp_path)
+    yield made
+    made.close()
+
+
+def test_a_disk_is_made_used_and_given_back(loop: Loop, capsys: pytest.CaptureFixture[str]) -> None:
+    planned = loop.module(capsys, check=True)
+    assert planned["steps"] == [f"make ext4 on {loop.device}", f"mount lab at {loop.mount_point}"]
+    assert not loop.image.read_bytes().strip(b"\0")
+    assert "To be done for lab" in loop.module(capsys, verify=True)["msg"]
+
+    first = loop.module(capsys)
+    assert first["changed"]
+    assert first["steps"] == planned["steps"]
+    assert first["diff"]["after"] == "".join(f"{step}\n" for step in planned["steps"])
+    assert first["array"]["device"] == loop.device
+    assert loop.mounted()
+    assert loop.mount_point.stat().st_mode & 0o7777 == 0o750
+    assert not loop.module(capsys)["changed"]
+    assert not loop.module(capsys, verify=True)["changed"]
+
+    loop.mount_point.chmod(0o777)
+    assert loop.module(capsys, mount_options=["nodev"])["steps"] == [
+        f"mount {loop.mount_point} again with nodev",
+        f"set owner and mode of {loop.mount_point} to 0:0 0750",
+    ]
+    assert not loop.module(capsys, mount_options=["nodev"])["changed"]
+
+    (loop.mount_point / "data").write_text("precious")
+    assert loop.module(capsys, state="absent")["error_kind"] == "consent_missing"
+    assert (loop.mount_point / "data").read_text() == "precious"
+    assert loop.module(capsys, state="absent", allow_data_loss=True)["changed"]
+    assert not loop.mounted()
+    assert not loop.module(capsys, state="absent")["changed"]
+    # Given back empty: it is taken again without consent.
+    assert loop.module(capsys)["changed"]
+
+
+def test_foreign_data_needs_consent_for_this_very_disk(loop: Loop, capsys: pytest.CaptureFixture[str]) -> None:
+    subprocess.run(["mkfs.ext4", "-q", "-L", "theirs", loop.device], check=True)
+    before = loop.image.read_bytes()
+    for changes in ({}, {"allow_format": True}, {"format_devices": [loop.device]}, {"verify": True}):
+        refused = loop.module(capsys, **changes)
+        assert refused["error_kind"] == "foreign_data"
+        assert f"{loop.device} holds ext4 labeled theirs" in refused["msg"]
+    assert loop.image.read_bytes() == before
+    done = loop.module(capsys, allow_format=True, format_devices=[loop.device])
+    assert (
+        done["steps"][0]
+        == f"erase {loop.device.removeprefix('/dev/')} ({loop.device}), which holds ext4 labeled theirs"
+    )
+    assert not loop.module(capsys, allow_format=True, format_devices=[loop.device])["changed"]
+
+
+def test_a_disk_that_is_mounted_is_never_touched(
+    loop: Loop, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    subprocess.run(["mkfs.ext4", "-q", "-L", "theirs", loop.device], check=True)
+    elsewhere = tmp_path / "theirs"
+    elsewhere.mkdir()
+    subprocess.run(["mount", loop.device, elsewhere], check=True)
+    try:
+        done = loop.module(capsys, allow_format=True, format_devices=[loop.device])
+        assert not done["changed"]
+        verdict = next(disk for disk in done["disks"] if disk["path"] == loop.device)
+        assert (verdict["use"], verdict["reason"]) == ("excluded", f"is mounted on {elsewhere}")
+        refused = loop.module(capsys, allow_format=True, format_devices=[loop.device], expected_disks=1)
+        assert refused["error_kind"] == "disk_missing"
+    finally:
+        subprocess.run(["umount", elsewhere], check=True)
+
+
+def test_the_command_of_the_boot_unit_does_what_the_module_does(loop: Loop, tmp_path: Path) -> None:
+    """From nothing but the files that the role installs, without Ansible."""
+    package = "ansible_collections/hpcai/gpu_cluster/plugins/module_utils"
+    library = tmp_path / "library" / package
+    library.mkdir(parents=True)
+    for name in (
+        "_errors",
+        "_sysfs",
+        "_nvme_raid",
+        "_nvme_raid_plan",
+        "_nvme_raid_read",
+        "_nvme_raid_apply",
+        "_nvme_raid_boot",
+    ):
+        shutil.copy(ROOT / "plugins/module_utils" / f"{name}.py", library)
+    settings = tmp_path / "lab.json"
+    settings.write_text(json.dumps({**loop.settings, "wait_s": 0}))
+    argv = [sys.executable, "-s", "-S", "-m", f"{package.replace('/', '.')}._nvme_raid_boot", str(settings)]
+    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(tmp_path / "library")}
+
+    def boot() -> subprocess.CompletedProcess[str]:
+        return subprocess.run(argv, capture_output=True, text=True, env=environment, cwd="/", check=False)
+
+    first = boot()
+    assert first.returncode == 0, first.stderr
+    assert f"make ext4 on {loop.device}" in first.stdout
+    assert loop.mounted()
+    assert boot().stdout == "nvme_raid: nothing to do\n"
+    (loop.mount_point / "data").write_text("precious")
+    subprocess.run(["umount", loop.mount_point], check=True)
+    assert boot().stdout == f"nvme_raid: mount lab at {loop.mount_point}\n"
+    assert (loop.mount_point / "data").read_text() == "precious"
+    subprocess.run(["umount", loop.mount_point], check=True)
+    subprocess.run(["mkfs.ext4", "-q", "-F", "-L", "theirs", loop.device], check=True)
+    before = loop.image.read_bytes()
+    refused = boot()
+    assert refused.returncode == 1
+    assert "holds ext4 labeled theirs" in refused.stderr
+    assert loop.image.read_bytes() == before

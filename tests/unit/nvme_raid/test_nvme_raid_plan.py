@@ -1,0 +1,498 @@
+# Copyright (c) 2026 The hpcai.gpu_cluster developers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Which disks may be used and what is done with them: tables for every case, and properties for the ones nobody thought of."""
+
+from __future__ import annotations
+
+import dataclasses
+import typing as t
+
+import pytest
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid import (
+    Array,
+    Directory,
+    Disk,
+    Member,
+    Mount,
+    Node,
+    Signature,
+    Wanted,
+    wanted_from,
+)
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid_plan import Plan, judge, plan
+from hypothesis import given
+from hypothesis import strategies as st
+
+UUID = "bf2e5d29df0ae3c096d4c705ef68e771"
+MEMBER = Signature("linux_raid_member", "any:scratch", "bf2e5d29-df0a-e3c0-96d4-c705ef68e771")
+XFS = Signature("xfs", "scratch")
+EXT4 = Signature("ext4", "data")
+
+
+def disk(number: int, **changes: t.Any) -> Disk:
+    basic = Disk(f"nvme{number}n1", (f"/dev/disk/by-id/nvme-Model_{number}",), "Model", str(number), 512 << 20)
+    return dataclasses.replace(basic, **changes)
+
+
+def ask(**changes: t.Any) -> Wanted:
+    return wanted_from({"mount_point": "/mnt/scratch", **changes})
+
+
+def kinds(found: Plan) -> list[str]:
+    return [step.kind for step in found.steps]
+
+
+def refused(wanted: Wanted, node: Node) -> ClusterError:
+    with pytest.raises(ClusterError) as caught:
+        plan(wanted, node)
+    return caught.value
+
+
+def built(level: str = "raid0", disks: int = 4, missing: int = 0, **changes: t.Any) -> Node:
+    """A node whose array runs and is mounted as it is wanted."""
+    names = [f"nvme{number}n1" for number in range(disks - missing)]
+    array = Array(
+        "md127", "scratch", UUID, level, disks, tuple(names), degraded=missing if level != "raid0" else 0,
+        chunk_kib=0 if level == "raid1" else 512, signatures=(XFS,), blank=False,
+    )  # fmt: skip
+    return Node(
+        tuple(disk(n, holders=("md127",), signatures=(MEMBER,), blank=False) for n in range(disks - missing)),
+        (dataclasses.replace(array, **changes),),
+        (Mount("/mnt/scratch", "xfs", "md127", ("rw", "noatime")),),
+        Directory(True, True, "directory", 0o1777, 0, 0),
+    )
+
+
+def waiting(level: str, disks: int, there: int, **changes: t.Any) -> Node:
+    """A node whose disks carry superblocks of an array that the kernel does not run."""
+    member = Member(UUID, "scratch", level, disks)
+    basic = [disk(n, signatures=(MEMBER,), blank=False, member=member) for n in range(there)]
+    return Node(tuple(dataclasses.replace(entry, **changes) for entry in basic))
+
+
+# -- nothing is there ----------------------------------------------------------------------------------------------------
+
+
+def test_empty_disks_become_an_array() -> None:
+    found = plan(ask(expected_disks=4), Node(tuple(disk(n) for n in range(4))))
+    assert kinds(found) == ["create", "mkfs", "mount"]
+    assert found.steps[0].disks == ("nvme0n1", "nvme1n1", "nvme2n1", "nvme3n1")
+    assert found.steps[0].value == "raid0"
+
+
+def test_one_disk_needs_no_array() -> None:
+    for wanted in (ask(), ask(level="single")):
+        found = plan(wanted, Node((disk(0),)))
+        assert [(step.kind, step.device) for step in found.steps] == [
+            ("mkfs", "/dev/nvme0n1"),
+            ("mount", "/dev/nvme0n1"),
+        ]
+
+
+def test_a_node_without_disks_is_fine_where_none_are_expected() -> None:
+    system = disk(0, mounts=("/", "/boot"))
+    for node in (Node(), Node((system,)), Node((disk(0, transport="scsi"),))):
+        found = plan(ask(), node)
+        assert not found.steps
+        assert found.notes == ("no disk can be used, and none is expected",)
+    assert refused(ask(expected_disks=8), Node((system,))).kind == "disk_missing"
+
+
+def test_a_missing_disk_is_named_and_nothing_is_planned() -> None:
+    error = refused(ask(expected_disks=4), Node(tuple(disk(n) for n in range(3))))
+    assert error.kind == "disk_missing"
+    assert error.details["disks_missing"] == 1
+    assert "4 disks are expected for scratch, and 3 can be used" in error.message
+
+
+def test_one_disk_too_many_is_not_chosen_among() -> None:
+    assert refused(ask(expected_disks=2), Node(tuple(disk(n) for n in range(3)))).kind == "too_many_disks"
+    assert refused(ask(level="single"), Node((disk(0), disk(1)))).kind == "too_many_disks"
+
+
+def test_levels_with_copies_need_two_disks() -> None:
+    for level in ("raid1", "raid10"):
+        assert refused(ask(level=level), Node((disk(0),))).kind == "disk_missing"
+
+
+EXCLUDED = {
+    "carries the operating system (mounted on /)": {"mounts": ("/boot", "/"), "partitions": ("nvme0n1p1",)},
+    "carries the operating system (mounted on /var)": {"holders": ("dm-0",), "stacked_mounts": ("/var",)},
+    "is mounted on /data": {"mounts": ("/data",)},
+    "is in use as swap": {"swap": True},
+    "is in use by dm-0": {"holders": ("dm-0",)},
+    "is in use by the md array other": {"holders": ("md1",)},
+    "is network storage, not a disk of this machine": {"local": False},
+    "is removable": {"removable": True},
+    "is read-only": {"read_only": True},
+    "cannot be read": {"signatures": None},
+    "is in use: the kernel refuses exclusive access": {"busy": True},
+}
+
+
+@pytest.mark.parametrize("reason", EXCLUDED)
+def test_a_disk_in_use_is_never_touched(reason: str) -> None:
+    other = Array("md1", "other", "1" * 32, "raid1", 2, ("nvme0n1",))
+    used = disk(0, **EXCLUDED[reason])
+    node = Node((used, disk(1), disk(2)), (other,))
+    # Not even with consent for exactly this disk.
+    wanted = ask(allow_format=True, format_devices=[*used.links])
+    verdicts = {verdict.disk.name: (verdict.use, verdict.reason) for verdict in judge(wanted, node, None)}
+    assert verdicts["nvme0n1"] == ("excluded", reason)
+    assert not any("nvme0n1" in step.disks for step in plan(wanted, node).steps)
+
+
+DATA = {
+    "holds ext4 labeled data": {"signatures": (EXT4,)},
+    "is an LVM physical volume": {"signatures": (Signature("LVM2_member"),)},
+    "is a member of the ZFS pool tank": {"signatures": (Signature("zfs_member", "tank"),)},
+    "is a member of the md array host:old": {"signatures": (Signature("linux_raid_member", "host:old"),)},
+    "is a swap area": {"signatures": (Signature("swap"),)},
+    "holds a partition table (gpt)": {"signatures": (Signature("gpt"), Signature("PMBR")), "partitions": ("nvme0n1p1",)},
+    "has partitions (nvme0n1p1)": {"partitions": ("nvme0n1p1",)},
+    "holds an encrypted volume": {"signatures": (Signature("crypto_LUKS"),)},
+    "holds data that is not recognized at its start or end": {"blank": False},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("reason", DATA)
+def test_a_disk_with_data_is_refused_without_consent_and_listing(reason: str) -> None:
+    full = disk(0, **DATA[reason])
+    node = Node((full, disk(1)))
+    for wanted in (
+        ask(),
+        ask(expected_disks=2),
+        ask(allow_format=True),
+        ask(format_devices=[*full.links]),
+        ask(allow_format=True, format_devices=["/dev/disk/by-id/nvme-Model_1"]),
+    ):
+        error = refused(wanted, node)
+        assert error.kind == "foreign_data"
+        assert f"{full.stable} {reason}" in error.message
+        assert "nvme_raid_allow_format" in error.remedy
+    found = plan(ask(allow_format=True, format_devices=[*full.links]), node)
+    assert kinds(found) == ["erase", "create", "mkfs", "mount"]
+    assert found.steps[0].disks == ("nvme0n1",)
+
+
+def test_a_disk_with_data_is_left_alone_where_enough_others_are_empty() -> None:
+    found = plan(ask(expected_disks=2), Node((disk(0, signatures=(EXT4,)), disk(1), disk(2))))
+    assert found.steps[0].disks == ("nvme1n1", "nvme2n1")
+
+
+def test_consent_by_a_name_that_changes_is_refused() -> None:
+    error = refused(ask(allow_format=True, format_devices=["/dev/nvme0n1"]), Node((disk(0, signatures=(EXT4,)),)))
+    assert error.kind == "bad_input"
+    assert "/dev/disk/by-id/nvme-Model_0" in error.remedy
+
+
+def test_noise_counts_as_empty_where_only_signatures_are_asked_for() -> None:
+    node = Node((disk(0, blank=False), disk(1, blank=False)))
+    assert kinds(plan(ask(blank_check="signatures"), node)) == ["create", "mkfs", "mount"]
+
+
+def test_the_selector_decides_which_disks_count() -> None:
+    node = Node(
+        (disk(0, model="A"), disk(1, model="B"), disk(2, model="B", bytes=100 << 20), disk(3, transport="scsi"))
+    )
+    assert plan(ask(models=["B*"], min_mib=200), node).steps[0].device == "/dev/nvme1n1"
+    assert plan(ask(models=["B*"], max_mib=200), node).steps[0].device == "/dev/nvme2n1"
+    assert plan(ask(by_id=["/dev/disk/by-id/*_0"]), node).steps[0].device == "/dev/nvme0n1"
+    assert plan(ask(transports=["scsi"]), node).steps[0].device == "/dev/nvme3n1"
+
+
+def test_a_mount_point_in_use_stops_it_before_a_disk_is_touched() -> None:
+    disks = (disk(0), disk(1))
+    other = Mount("/mnt/scratch", "ext4", "sdb1")
+    for node in (
+        Node(disks, (), (other,)),
+        Node(disks, directory=Directory(True, False)),
+        Node(disks, directory=Directory(True, False, "file")),
+    ):
+        assert refused(ask(), node).kind == "in_the_way"
+
+
+# -- something is there --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("level", ["raid0", "raid1", "raid10"])
+@pytest.mark.parametrize("device", ["md127", "md128", "md0"])
+def test_what_is_as_wanted_needs_nothing_under_any_number(level: str, device: str) -> None:
+    node = built(level, device=device)
+    node = dataclasses.replace(
+        node,
+        disks=tuple(dataclasses.replace(entry, holders=(device,)) for entry in node.disks),
+        mounts=(Mount("/mnt/scratch", "xfs", device, ("rw", "noatime")),),
+    )
+    found = plan(ask(level=level, expected_disks=4, mount_options=["noatime"]), node)
+    assert not found.steps
+    assert not found.degraded
+    assert {verdict.use for verdict in found.verdicts} == {"ours"}
+
+
+def test_consent_that_stayed_set_formats_nothing_again() -> None:
+    listed = [f"/dev/disk/by-id/nvme-Model_{n}" for n in range(4)]
+    assert not plan(ask(allow_format=True, format_devices=listed), built()).steps
+
+
+def test_an_array_that_does_not_run_is_assembled() -> None:
+    for level in ("raid0", "raid1", "raid10"):
+        found = plan(ask(level=level), waiting(level, 4, 4))
+        assert kinds(found) == ["assemble", "mount"]
+        assert found.steps[0].value == UUID
+
+
+def test_what_udev_began_is_stopped_first() -> None:
+    node = waiting("raid0", 4, 4, holders=("md127",))
+    array = Array("md127", "scratch", UUID, "", 0, tuple(entry.name for entry in node.disks), active=False)
+    found = plan(ask(), dataclasses.replace(node, arrays=(array,)))
+    assert (found.steps[0].kind, found.steps[0].device) == ("assemble", "md127")
+
+
+@pytest.mark.parametrize("held", [False, True])
+def test_raid0_without_one_of_its_disks_is_not_touched(held: bool) -> None:
+    node = waiting("raid0", 4, 3, holders=("md127",) if held else ())
+    if held:
+        array = Array("md127", "scratch", UUID, "", 0, tuple(entry.name for entry in node.disks), active=False)
+        node = dataclasses.replace(node, arrays=(array,))
+    # An empty disk in place of the lost one changes nothing: the data of the others may still be wanted.
+    for entry in (node, dataclasses.replace(node, disks=(*node.disks, disk(7)))):
+        error = refused(ask(expected_disks=4), entry)
+        assert error.kind == "disk_missing"
+        assert "made of 4 disks, and only 3 of them are there" in error.message
+
+
+def test_a_lost_raid0_is_given_up_only_when_every_disk_of_it_is_listed() -> None:
+    node = waiting("raid0", 4, 3)
+    node = dataclasses.replace(node, disks=(*node.disks, disk(7)))
+    listed = [entry.links[0] for entry in node.disks[:3]]
+    assert refused(ask(allow_format=True, format_devices=listed[:2]), node).kind == "disk_missing"
+    found = plan(ask(allow_format=True, format_devices=listed, expected_disks=4), node)
+    assert kinds(found) == ["erase", "erase", "erase", "create", "mkfs", "mount"]
+
+
+def test_a_raid0_that_broke_while_running_is_reported() -> None:
+    assert refused(ask(), built(missing=1, failed=True)).kind == "disk_missing"
+
+
+@pytest.mark.parametrize("level", ["raid1", "raid10"])
+def test_a_degraded_array_is_mounted_reported_and_filled_up(level: str) -> None:
+    found = plan(ask(level=level), waiting(level, 4, 3))
+    assert kinds(found) == ["assemble", "mount"]
+    assert found.degraded == "scratch is degraded: 3 of its 4 disks work"
+    node = built(level, missing=1)
+    assert not plan(ask(level=level), node).steps
+    assert plan(ask(level=level), node).degraded
+    found = plan(ask(level=level), dataclasses.replace(node, disks=(*node.disks, disk(7))))
+    assert [(step.kind, step.disks) for step in found.steps] == [("add", ("nvme7n1",))]
+    # Never one with data, and none while it is being rebuilt.
+    full = dataclasses.replace(node, disks=(*node.disks, disk(7, signatures=(EXT4,))))
+    assert not plan(ask(level=level), full).steps
+    busy = built(level, missing=1, action="recover")
+    assert not plan(ask(level=level), dataclasses.replace(busy, disks=(*busy.disks, disk(7)))).steps
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"level": "raid1"}, {"expected_disks": 8}, {"chunk_kib": 64}, {"models": ["Other"]}, {"level": "single"}],
+)
+def test_an_array_is_never_changed_into_another(changes: dict[str, t.Any]) -> None:
+    assert refused(ask(**changes), built()).kind in ("array_conflict", "too_many_disks", "disk_missing")
+    assert refused(ask(**changes, allow_format=True), built()).kind != "bad_input"
+
+
+def test_an_array_made_but_not_formatted_is_finished() -> None:
+    node = dataclasses.replace(built(signatures=(), blank=True), mounts=())
+    assert kinds(plan(ask(), node)) == ["mkfs", "mount"]
+    assert refused(ask(state="assembled"), node).kind == "no_filesystem"
+    unknown = dataclasses.replace(built(signatures=(), blank=False), mounts=())
+    assert refused(ask(), unknown).kind == "foreign_data"
+
+
+@pytest.mark.parametrize("content", [Signature("ext4", "scratch"), Signature("xfs", "other"), Signature("LVM2_member")])
+def test_an_array_with_other_content_is_left_alone(content: Signature) -> None:
+    node = dataclasses.replace(built(signatures=(content,)), mounts=())
+    for state in ("present", "assembled", "absent"):
+        assert refused(ask(state=state), node).kind == "foreign_data"
+
+
+def test_state_assembled_makes_nothing() -> None:
+    assert refused(ask(state="assembled"), Node((disk(0), disk(1)))).kind == "no_array"
+    assert not plan(ask(state="assembled"), Node()).steps
+    assert kinds(plan(ask(state="assembled"), waiting("raid0", 4, 4))) == ["assemble", "mount"]
+
+
+def test_owner_mode_and_flags_are_set_on_what_is_mounted() -> None:
+    found = plan(ask(mode="0755", owner=1000, mount_options=["noatime", "nodev"]), built())
+    assert [(step.kind, step.value) for step in found.steps] == [("remount", "nodev"), ("own", "")]
+
+
+def test_two_arrays_of_one_name_are_not_guessed_among() -> None:
+    other = Member("2" * 32, "scratch", "raid0", 2)
+    node = waiting("raid0", 2, 2)
+    node = dataclasses.replace(node, disks=(*node.disks, disk(5, signatures=(MEMBER,), member=other)))
+    assert refused(ask(), node).kind == "ambiguous"
+    assert plan(ask(uuid="bf2e5d29:df0ae3c0:96d4c705:ef68e771"), node).steps[0].value == UUID
+
+
+def test_a_single_disk_is_known_by_its_label() -> None:
+    there = Node((disk(0, signatures=(XFS,), blank=False), disk(1, signatures=(EXT4,), blank=False)))
+    assert [(step.kind, step.device) for step in plan(ask(level="single"), there).steps] == [("mount", "/dev/nvme0n1")]
+    both = Node((disk(0, signatures=(XFS,)), disk(1, signatures=(XFS,))))
+    assert refused(ask(level="single"), both).kind == "ambiguous"
+
+
+# -- removing ------------------------------------------------------------------------------------------------------------
+
+
+def test_files_are_removed_only_with_consent() -> None:
+    node = built()
+    full = dataclasses.replace(node, directory=dataclasses.replace(node.directory, empty=False, holds_files=True))
+    error = refused(ask(state="absent"), full)
+    assert error.kind == "consent_missing"
+    assert "nvme_raid_allow_data_loss" in error.remedy
+    assert kinds(plan(ask(state="absent", allow_data_loss=True), full)) == ["unmount", "stop", "erase"]
+    # Nobody is asked for what does not exist.
+    assert kinds(plan(ask(state="absent"), node)) == ["unmount", "stop", "erase"]
+
+
+def test_what_cannot_be_looked_at_counts_as_full() -> None:
+    unmounted = dataclasses.replace(built(), mounts=())
+    for node in (unmounted, waiting("raid0", 4, 4), waiting("raid0", 4, 3)):
+        assert refused(ask(state="absent"), node).kind == "consent_missing"
+        assert kinds(plan(ask(state="absent", allow_data_loss=True), node))[-1] == "erase"
+
+
+def test_removing_nothing_is_nothing() -> None:
+    assert not plan(ask(state="absent"), Node((disk(0), disk(1, signatures=(EXT4,))))).steps
+
+
+def test_an_array_that_is_used_elsewhere_is_not_removed() -> None:
+    node = built()
+    twice = dataclasses.replace(node, mounts=(*node.mounts, Mount("/srv", "xfs", "md127")))
+    assert refused(ask(state="absent", allow_data_loss=True), twice).kind == "in_use"
+    # Its disks are not those that were asked for.
+    assert refused(ask(state="absent", allow_data_loss=True, models=["Other"]), node).kind == "in_use"
+
+
+# -- whatever there is ---------------------------------------------------------------------------------------------------
+
+signatures = st.sampled_from(
+    [(), (), (EXT4,), (XFS,), (MEMBER,), (Signature("LVM2_member"),), (Signature("gpt"),), None]
+)
+members = st.sampled_from([None, None, Member(UUID, "scratch", "raid0", 3), Member(UUID, "scratch", "raid1", 2)])
+
+
+@st.composite
+def nodes(draw: st.DrawFn) -> Node:
+    """A node with up to five disks in any state, and an array that may hold some of them."""
+    disks = []
+    for number in range(draw(st.integers(0, 5))):
+        seen = draw(signatures)
+        disks.append(
+            disk(
+                number,
+                transport=draw(st.sampled_from(["nvme", "nvme", "nvme", "scsi"])),
+                local=draw(st.sampled_from([True, True, False])),
+                read_only=draw(st.sampled_from([False, False, True])),
+                swap=draw(st.sampled_from([False, False, True])),
+                busy=draw(st.sampled_from([False, False, True])),
+                blank=draw(st.booleans()) and not seen,
+                partitions=draw(st.sampled_from([(), (), (f"nvme{number}n1p1",)])),
+                holders=draw(st.sampled_from([(), (), (), ("md127",), ("dm-0",)])),
+                mounts=draw(st.sampled_from([(), (), (), ("/",), ("/data",)])),
+                signatures=seen,
+                member=draw(members) if seen == (MEMBER,) else None,
+            )
+        )
+    held = tuple(entry.name for entry in disks if "md127" in entry.holders)
+    arrays = []
+    if held:
+        arrays.append(
+            Array(
+                "md127", draw(st.sampled_from(["scratch", "other"])), draw(st.sampled_from([UUID, "3" * 32])),
+                draw(st.sampled_from(["raid0", "raid1"])), draw(st.integers(1, 4)), held, draw(st.booleans()),
+                signatures=draw(st.sampled_from([(), (XFS,), (EXT4,)])), blank=draw(st.booleans()),
+            )
+        )  # fmt: skip
+    mounts = draw(
+        st.sampled_from([(), (Mount("/mnt/scratch", "xfs", "md127", ("rw",)),), (Mount("/x", "xfs", "md127"),)])
+    )
+    return Node(tuple(disks), tuple(arrays), mounts, Directory(holds_files=draw(st.booleans())))
+
+
+@st.composite
+def requests(draw: st.DrawFn) -> Wanted:
+    return ask(
+        state=draw(st.sampled_from(["present", "assembled", "absent"])),
+        level=draw(st.sampled_from(["raid0", "raid1", "raid10", "single"])),
+        expected_disks=draw(st.integers(0, 4)),
+        blank_check=draw(st.sampled_from(["zeros", "signatures"])),
+        allow_format=draw(st.booleans()),
+        allow_data_loss=draw(st.booleans()),
+        format_devices=draw(
+            st.lists(st.sampled_from([f"/dev/disk/by-id/nvme-Model_{n}" for n in range(5)]), unique=True)
+        ),
+    )
+
+
+def decide(wanted: Wanted, node: Node) -> Plan | None:
+    try:
+        return plan(wanted, node)
+    except ClusterError:
+        return None
+
+
+@given(requests(), nodes())
+def test_a_disk_that_holds_something_is_formatted_only_with_consent_and_listing(wanted: Wanted, node: Node) -> None:
+    found = decide(wanted, node)
+    if found is None or wanted.state == "absent":
+        return
+    for step in found.steps:
+        if step.kind not in ("create", "erase", "add", "mkfs"):
+            continue
+        assert wanted.state == "present"
+        for name in step.disks:
+            entry = node.disk(name)
+            assert entry is not None
+            assert entry.transport == "nvme"
+            assert entry.local
+            assert not any((entry.read_only, entry.swap, entry.mounts))
+            assert entry.signatures is not None
+            holds = entry.signatures or entry.partitions or (not entry.blank and wanted.blank_check == "zeros")
+            if holds:
+                assert wanted.allow_format
+                assert set(entry.links) & set(wanted.format_devices)
+            # A holder can only be what is left of our own array, and goes with it.
+            assert not entry.holders or (found.found and set(entry.holders) == {found.found.device})
+
+
+@given(requests(), nodes())
+def test_removing_erases_only_what_is_ours_and_never_files_without_consent(wanted: Wanted, node: Node) -> None:
+    wanted = dataclasses.replace(wanted, state="absent")
+    found = decide(wanted, node)
+    erased = {name for step in (found.steps if found else ()) if step.kind == "erase" for name in step.disks}
+    if not erased:
+        return
+    assert found is not None
+    assert found.found is not None
+    assert erased == set(found.found.members)
+    for name in erased:
+        entry = node.disk(name)
+        assert entry is not None
+        assert not entry.swap
+        assert "/" not in entry.mounts
+    array = found.found.array
+    assert array is None or array.name == "scratch"
+    if not wanted.allow_data_loss:
+        mounted = any(mount.point == wanted.mount_point for mount in node.mounts)
+        assert (mounted and not node.directory.holds_files) or (found.found.signatures == () and found.found.blank)
+
+
+@given(requests(), nodes())
+def test_every_disk_gets_exactly_one_verdict(wanted: Wanted, node: Node) -> None:
+    verdicts = judge(wanted, node, None)
+    assert [verdict.disk for verdict in verdicts] == list(node.disks)
+    assert all(verdict.reason for verdict in verdicts if verdict.use != "free")

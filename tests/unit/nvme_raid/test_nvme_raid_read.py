@@ -1,0 +1,278 @@
+# Copyright (c) 2026 The hpcai.gpu_cluster developers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What is read from a node's sysfs, /dev and tools."""
+
+from __future__ import annotations
+
+import typing as t
+from pathlib import Path
+
+import pytest
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid import (
+    Geometry,
+    Member,
+    Node,
+    Signature,
+    expected_geometry,
+    parse_dumpe2fs,
+    parse_examine,
+    parse_mdstat,
+    parse_mountinfo,
+    parse_wipefs,
+    parse_xfs_info,
+    wanted_from,
+)
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid_plan import judge
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid_read import Reader
+from unit.nvme_raid.fake_disks import MIB, FakeDisks
+
+FIXTURES = Path(__file__).parent / "fixtures"
+UUID = "bf2e5d29df0ae3c096d4c705ef68e771"
+
+
+def recorded(name: str) -> str:
+    return (FIXTURES / name).read_text(encoding="utf-8")
+
+
+@pytest.fixture
+def fake(tmp_path: Path) -> FakeDisks:
+    return FakeDisks(tmp_path)
+
+
+def read(fake: FakeDisks, **wanted: t.Any) -> Node:
+    return Reader(fake, wanted_from({"mount_point": "/mnt/scratch", **wanted}), fake.root).node()
+
+
+def verdicts(fake: FakeDisks, **wanted: t.Any) -> dict[str, tuple[str, str]]:
+    request = wanted_from({"mount_point": "/mnt/scratch", **wanted})
+    return {verdict.disk.name: (verdict.use, verdict.reason) for verdict in judge(request, read(fake, **wanted), None)}
+
+
+# -- recorded outputs ----------------------------------------------------------------------------------------------------
+
+
+def test_signatures_of_a_raid0_of_eight() -> None:
+    found = parse_wipefs(recorded("wipefs_array.json"))
+    member = Signature("linux_raid_member", "any:scratch", "bf2e5d29-df0a-e3c0-96d4-c705ef68e771")
+    assert {name: found[name] for name in found if name != "md127"} == {f"nvme{n}n1": (member,) for n in range(8)}
+    assert [(entry.type, entry.label) for entry in found["md127"]] == [("xfs", "scratch")]
+
+
+def test_no_signatures_at_all() -> None:
+    assert parse_wipefs("") == {}
+    assert parse_wipefs(recorded("wipefs_empty.json")) == {}
+
+
+def test_signatures_of_other_users() -> None:
+    found = parse_wipefs(recorded("wipefs_foreign.json"))
+    assert {name: [entry.type for entry in entries] for name, entries in found.items()} == {
+        "nvme0n1": ["ext4"],
+        "nvme1n1": ["LVM2_member"],
+        "nvme2n1": ["swap"],
+        "nvme3n1": ["dos"],
+        "nvme4n1": ["linux_raid_member"],
+    }
+
+
+def test_a_member_tells_its_array() -> None:
+    assert parse_examine(recorded("examine.txt")) == Member(UUID, "scratch", "raid0", 8, 0)
+    assert parse_examine("") is None
+
+
+def test_mdstat_tells_which_arrays_run() -> None:
+    assert parse_mdstat(recorded("mdstat.txt")) == {"md127": (True, frozenset(f"nvme{n}n1" for n in range(8)))}
+    active, members = parse_mdstat(recorded("mdstat_degraded.txt"))["md127"]
+    assert active
+    assert members == {"nvme0n1", "nvme1n1", "nvme3n1"}
+    assert parse_mdstat(recorded("mdstat_inactive.txt"))["md127"][0] is False
+
+
+def test_mounts_by_number_and_by_name() -> None:
+    mounts = parse_mountinfo(recorded("mountinfo.txt"), {"9:127": "md127", "254:0": "vda"})
+    by_point = {mount.point: mount for mount in mounts}
+    assert by_point["/mnt/resource_nvme"].device == "md127"
+    assert "noatime" in by_point["/mnt/resource_nvme"].options
+    assert by_point["/"].device == "vda"
+    assert by_point["/proc"].device == ""
+
+
+def test_geometry_is_counted_in_bytes() -> None:
+    assert parse_xfs_info(recorded("xfs_info.txt")) == Geometry(512 << 10, 4 << 20)
+    assert parse_xfs_info(recorded("xfs_info.txt")) == expected_geometry("raid0", 8, 512)
+    assert parse_dumpe2fs(recorded("dumpe2fs.txt")) == expected_geometry("raid10", 4, 512)
+    assert parse_dumpe2fs("Block size:               4096\n") == Geometry(0, 0)
+    assert parse_xfs_info("xfs_info: cannot open /mnt") is None
+    # An odd number of disks: the pattern of two copies repeats after all of them.
+    assert expected_geometry("raid10", 5, 64) == Geometry(64 << 10, 5 * (64 << 10))
+    assert expected_geometry("raid1", 2, 0) is None
+
+
+# -- a node --------------------------------------------------------------------------------------------------------------
+
+
+def test_empty_disks_are_free_and_known_by_names_that_last(fake: FakeDisks) -> None:
+    fake.disk("nvme10n1", "259:1", "B")
+    fake.disk("nvme2n1", "259:0", "A")
+    node = read(fake)
+    assert [disk.name for disk in node.disks] == ["nvme2n1", "nvme10n1"]
+    assert node.disks[0].stable == "/dev/disk/by-id/nvme-QEMU_NVMe_Ctrl_A"
+    assert (node.disks[0].model, node.disks[0].serial, node.disks[0].bytes) == ("QEMU NVMe Ctrl", "A", 4 * MIB)
+    assert verdicts(fake) == {"nvme2n1": ("free", ""), "nvme10n1": ("free", "")}
+    # One process looks at all of them.
+    assert len(fake.commands) == 2
+
+
+def test_what_uses_a_disk_is_found_through_partitions_lvm_and_md(fake: FakeDisks) -> None:
+    for number in range(5):
+        fake.disk(f"nvme{number}n1", f"259:{number}", f"S{number}")
+    fake.partition("nvme0n1", "nvme0n1p2", "259:10")
+    fake.on_top("dm-0", "253:0", "nvme0n1p2")
+    fake.mount("253:0", "/", "/dev/mapper/vg-root", "ext4")
+    fake.partition("nvme1n1", "nvme1n1p1", "259:11")
+    fake.mount("0:40", "/data", "/dev/nvme1n1p1", "btrfs")
+    fake.write("proc/swaps", "Filename Type Size Used Priority\n/dev/nvme2n1 partition 1 0 -2")
+    fake.array("md5", "9:5", "nvme3n1", "nvme4n1", level="raid1")
+    for name in ("nvme3n1", "nvme4n1"):
+        fake.sign(name, "linux_raid_member", "host:other", "a" * 32)
+    assert verdicts(fake) == {
+        "nvme0n1": ("excluded", "carries the operating system (mounted on /)"),
+        "nvme1n1": ("excluded", "is mounted on /data"),
+        "nvme2n1": ("excluded", "is in use as swap"),
+        "nvme3n1": ("excluded", "is in use by the md array other"),
+        "nvme4n1": ("excluded", "is in use by the md array other"),
+    }
+
+
+def test_network_disks_and_paths_of_multipath_are_no_local_disks(fake: FakeDisks) -> None:
+    fake.disk("nvme0n1", "259:0", "vol1", model="Amazon Elastic Block Store")
+    fake.disk("nvme1c0n1", "259:9")
+    fake.disk("nvme1n1", "259:1", "A")
+    fake.disk("loop0", "7:0", size=0)
+    assert verdicts(fake) == {
+        "nvme0n1": ("excluded", "is network storage, not a disk of this machine"),
+        "nvme1n1": ("free", ""),
+    }
+
+
+def test_data_without_a_signature_is_seen_at_both_ends(fake: FakeDisks) -> None:
+    for number, offset in enumerate((0, MIB - 1, 4 * MIB - 1, 2 * MIB)):
+        fake.disk(f"nvme{number}n1", f"259:{number}", f"S{number}")
+        with (fake.root / f"dev/nvme{number}n1").open("r+b") as handle:
+            handle.seek(offset)
+            handle.write(b"x")
+    assert [use for use, _reason in verdicts(fake).values()] == ["data", "data", "data", "free"]
+    assert {use for use, _reason in verdicts(fake, blank_check="signatures").values()} == {"free"}
+
+
+def test_a_disk_that_cannot_be_read_hides_no_other(fake: FakeDisks) -> None:
+    for number in range(3):
+        fake.disk(f"nvme{number}n1", f"259:{number}", f"S{number}")
+    fake.unreadable = {"nvme0n1"}
+    fake.sign("nvme2n1", "ext4", "data")
+    assert verdicts(fake) == {
+        "nvme0n1": ("excluded", "cannot be read"),
+        "nvme1n1": ("free", ""),
+        "nvme2n1": ("data", "holds ext4 labeled data"),
+    }
+
+
+def test_a_disk_that_vanishes_is_an_error_not_an_empty_disk(fake: FakeDisks) -> None:
+    fake.disk("nvme0n1", "259:0", "A")
+    (fake.root / "dev/nvme0n1").unlink()
+    with pytest.raises(ClusterError, match="cannot be opened"):
+        read(fake)
+
+
+def test_disks_that_were_not_asked_for_are_not_opened(fake: FakeDisks) -> None:
+    fake.disk("sda", "8:0", model="Virtual Disk")
+    fake.disk("nvme0n1", "259:0", "A")
+    (fake.root / "dev/sda").unlink()
+    assert verdicts(fake)["sda"] == ("unselected", "its transport is scsi")
+    assert all("/dev/sda" not in command for command in fake.commands)
+
+
+def test_an_array_has_the_name_that_its_members_carry(fake: FakeDisks) -> None:
+    for number in range(2):
+        fake.disk(f"nvme{number}n1", f"259:{number}", f"S{number}")
+        fake.sign(f"nvme{number}n1", "linux_raid_member", "any:scratch", "bf2e5d29-df0a-e3c0-96d4-c705ef68e771")
+    fake.array("md127", "9:127", "nvme0n1", "nvme1n1")
+    fake.sign("md127", "xfs", "scratch")
+    fake.mount("9:127", "/mnt/scratch", "/dev/md127")
+    node = read(fake)
+    array = node.arrays[0]
+    assert (array.name, array.uuid, array.level, array.disks, array.chunk_kib) == ("scratch", UUID, "raid0", 2, 512)
+    assert (array.active, array.failed, array.degraded) == (True, False, 0)
+    assert node.mounted("md127")[0].point == "/mnt/scratch"
+    # Where all is well, one process is all that it takes.
+    assert len(fake.commands) == 1
+
+
+def test_members_are_examined_where_the_array_does_not_run(fake: FakeDisks) -> None:
+    for number in range(2):
+        fake.disk(f"nvme{number}n1", f"259:{number}", f"S{number}")
+        fake.sign(f"nvme{number}n1", "linux_raid_member", "any:scratch", "bf2e5d29-df0a-e3c0-96d4-c705ef68e771")
+        fake.examine[f"nvme{number}n1"] = recorded("examine.txt")
+    fake.array("md127", "9:127", "nvme0n1", array_state="inactive", level="", raid_disks=0)
+    node = read(fake)
+    assert [disk.member for disk in node.disks] == [Member(UUID, "scratch", "raid0", 8)] * 2
+    assert (node.arrays[0].active, node.arrays[0].name) == (False, "scratch")
+
+
+def test_a_raid0_that_lost_a_disk_while_running_has_failed(fake: FakeDisks) -> None:
+    fake.disk("nvme0n1", "259:0", "A")
+    fake.array("md127", "9:127", "nvme0n1", raid_disks=2, array_state="broken")
+    fake.sign("nvme0n1", "linux_raid_member", "any:scratch", UUID)
+    assert read(fake).arrays[0].failed
+
+
+def test_the_mount_point_and_what_would_be_lost_with_it(fake: FakeDisks) -> None:
+    fake.disk("nvme0n1", "259:0", "A")
+    point = fake.root / "mnt/scratch"
+    point.chmod(0o1777)
+    assert read(fake).directory.mode == 0o1777
+    (point / "lost+found").mkdir()
+    assert not read(fake).directory.empty
+    fake.mount("259:0", "/mnt/scratch", "/dev/nvme0n1")
+    assert not read(fake).directory.holds_files
+    (point / "data").touch()
+    assert read(fake).directory.holds_files
+    assert read(fake, mount_point="/mnt/none").directory.exists is False
+    (fake.root / "mnt/link").symlink_to("scratch")
+    assert read(fake, mount_point="/mnt/link").directory.kind == "link"
+
+
+# -- requests ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"by_id": ["/dev/nvme0n1"]}, "does not name the same disk"),
+        ({"by_id": ["nvme0n1"]}, "does not name the same disk"),
+        ({"format_devices": ["/dev/disk/by-id/nvme-*"]}, "is a pattern"),
+        ({"mount_options": ["nobarrier"]}, "nobarrier"),
+        ({"mkfs_options": ["-d", "su=512k,sw=8"]}, "stripe geometry"),
+        ({"mkfs_options": ["-E", "stride=128,stripe_width=1024"], "filesystem": "ext4"}, "stripe geometry"),
+        ({"label": "thirteen-char"}, "label of an xfs"),
+        ({"label": "a b"}, "label of an xfs"),
+        ({"name": "any:scratch"}, "not a name"),
+        ({"mount_point": "/"}, "mount point"),
+        ({"mount_point": "/mnt/../etc"}, "mount point"),
+        ({"mode": "rwx"}, "not a mode"),
+        ({"chunk_kib": 48}, "power of two"),
+        ({"level": "raid5"}, "raid5"),
+        ({"expected_disks": -1}, "expected_disks"),
+    ],
+)
+def test_what_cannot_be_is_refused_before_anything_is_looked_at(settings: dict[str, t.Any], told: str) -> None:
+    with pytest.raises(ClusterError) as caught:
+        wanted_from({"mount_point": "/mnt/scratch", **settings})
+    assert caught.value.kind == "bad_input"
+    assert told in str(caught.value)
+
+
+def test_the_label_comes_from_the_name() -> None:
+    assert wanted_from({"name": "a-rather-long-name"}).label == "a-rather-lon"
+    assert wanted_from({"name": "a-rather-long-name", "label": "x" * 16, "filesystem": "ext4"}).label == "x" * 16
