@@ -157,9 +157,13 @@ class Clocks:
         return self._run(decide, check=check)
 
     def restore(self, layer: str = "node", holder: str | None = None, *, check: bool = False) -> dict[str, t.Any]:
-        """Give back what was there before the layer."""
+        """Give back what was there before the layer; ``all`` ends every job and the node's own."""
 
         def decide(gpu: Gpu, record: Record, now: Settings, session: str) -> _Decision:
+            if layer == "all":
+                record, during = clocks.drop_layer(record, "job", None)
+                record, wanted = clocks.drop_layer(record, "node", None)
+                return _Decision(record, wanted or during)
             return _Decision(*clocks.drop_layer(record, layer, holder))
 
         return self._run(decide, check=check, restoring=True)
@@ -217,6 +221,9 @@ class Clocks:
     def _run(self, decide: _Decide, *, check: bool, restoring: bool = False) -> dict[str, t.Any]:
         with self._store.locked(check=check, timeout_s=self._options.timeout_s):
             records = self._store.load()
+            if restoring and not records:
+                # Nothing was ever set here: no GPU needs to answer for that.
+                return {"changed": False, "gpus": [], "commands": [], "unknown": [], "diff": {"before": {}, "after": {}}}
             report, gpus, session = self._observe()
             chosen = _selected(gpus, self._options.gpus)
             plans = [self._plan(gpu, records.get(gpu.uuid, Record()), decide, session) for gpu in chosen]

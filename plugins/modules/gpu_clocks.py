@@ -77,8 +77,9 @@ options:
     description:
       - V(node) is how the node is meant to be, V(job) lies upon it for as long as a job runs.
       - While a job holds a GPU, a change of the V(node) layer takes effect when the job ends.
+      - V(all) is for O(state=restored) only. It ends every job's layer and the node's.
     type: str
-    choices: [node, job]
+    choices: [node, job, all]
     default: node
   job:
     description: Who holds the V(job) layer. When several jobs share a GPU, its clocks are restored when the last of them
@@ -152,6 +153,7 @@ EXAMPLES = r"""
 - name: Take back everything that was set
   hpcai.gpu_cluster.gpu_clocks:
     state: restored
+    layer: all
 """
 
 RETURN = r"""
@@ -226,7 +228,7 @@ ARGUMENT_SPEC: dict[str, t.Any] = {
     "memory_mhz": {"type": "int"},
     "method": {"type": "str", "choices": ["auto", "lock", "applications"], "default": "auto"},
     "persistence": {"type": "bool", "default": True},
-    "layer": {"type": "str", "choices": ["node", "job"], "default": "node"},
+    "layer": {"type": "str", "choices": ["node", "job", "all"], "default": "node"},
     "job": {"type": "str", "default": "playbook"},
     "gpus": {"type": "list", "elements": "str", "default": []},
     "required": {"type": "bool", "default": True},
@@ -255,6 +257,8 @@ def run(params: dict[str, t.Any], *, check: bool) -> dict[str, t.Any]:
         persistence=params["persistence"],
     )
     layer = params["layer"]
+    if layer == "all" and params["state"] != "restored":
+        raise ClusterError("bad_value", "The layer all can only be restored.", "Set layer to node or job.")
     if params["state"] == "verified":
         return Clocks(options).verify(wish, layer)
     holder = params["job"] if layer == "job" else "node"
