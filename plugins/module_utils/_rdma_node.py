@@ -109,6 +109,8 @@ class Stack:
         self.params = params
         self.wanted = wanted
         self.system = system
+        self.file = ""
+        self.installer: list[str] = []
 
     def run(self, argv: t.Sequence[str], what: str, **kwargs: t.Any) -> str:
         """Run a command that must succeed; returns what it said."""
@@ -168,28 +170,52 @@ class Stack:
         with contextlib.suppress(OSError):
             UNFINISHED.parent.rmdir()
 
+    @contextlib.contextmanager
+    def prepared(self, steps: t.Iterable[Step]) -> t.Iterator[None]:
+        """Fetch, check and unpack what the steps will install, and refuse what cannot work, before the first of them."""
+        kinds = {step.kind for step in steps}
+        built_here = self.wanted.source == "doca" and self.system.manager == "dpkg"
+        if "install" not in kinds and ("rebuild" not in kinds or built_here):
+            yield
+            return
+        # Not /tmp: the unpacked installer needs gigabytes, and /tmp may be memory or forbid programs.
+        work = tempfile.mkdtemp(prefix="mofed.", dir="/var/tmp")
+        try:
+            self.file = self._fetch(work)
+            if self.wanted.source == "mlnx_ofed":
+                self._unpack(rebuild="rebuild" in kinds)
+            yield
+        finally:
+            shutil.rmtree(work)
+
     def _fetch(self, directory: str) -> str:
         version, source = self.wanted.version, self.wanted.source
         address = self.params["artifact"] or artifact_url(source, self.params["mirror"], version, self.system)
         target = os.path.join(directory, address.rsplit("/", 1)[-1].split("?", 1)[0])
-        fetch_archive(
-            address, target, chosen_sum(self.params["sha256"], version, self.system), self.params["timeout_s"]
-        )
+        digest = chosen_sum(self.params["sha256"], version, self.system)
+        fetch_archive(address, target, digest, self.params["timeout_s"])
         return target
 
-    def _do_install(self, step: Step, *, rebuild: bool = False) -> None:
-        # Not /tmp: the unpacked installer needs gigabytes, and /tmp may be memory or forbid programs.
-        work = tempfile.mkdtemp(prefix="mofed.", dir="/var/tmp")
-        try:
-            path = self._fetch(work)
-            said = (
-                self._install_doca(path, step)
-                if self.wanted.source == "doca"
-                else self._install_mlnx(path, step, rebuild)
-            )
-        finally:
-            shutil.rmtree(work)
-        self._initramfs(said)
+    def _unpack(self, *, rebuild: bool) -> None:
+        tree = os.path.join(os.path.dirname(self.file), "tree")
+        os.mkdir(tree)
+        unpack = ["tar", "-x", "-f", self.file, "-C", tree, "--no-same-owner", "--strip-components=1"]
+        self.run(unpack, "unpacking the installer")
+        installer = os.path.join(tree, "mlnxofedinstall")
+        if not os.access(installer, os.X_OK):
+            raise ClusterError("bad_archive", "The archive has no mlnxofedinstall.", "Check mofed_artifact.")
+        supported = [] if rebuild else read_text(Path(tree) / ".supported_kernels").split()
+        modules = read_modules(self.host, self.system) if self.wanted.kernel_parts else Modules()
+        check_kernel(self.wanted, self.system, modules, supported)
+        refuse_conflicts(self._replaced(), "MLNX_OFED", self.wanted)
+        extra = [str(option) for option in self.params["installer_options"]]
+        arguments = installer_arguments(self.wanted, self.system, supported, extra)
+        if self.wanted.kernel_parts and self.params["kernel"]:
+            arguments += ["--kernel", self.system.kernel]
+        self.installer = [installer, "--tmpdir", os.path.dirname(self.file), *arguments]
+
+    def _do_install(self, step: Step) -> None:
+        self._initramfs(self._install_doca(step) if self.wanted.source == "doca" else self._install_mlnx(step))
 
     def _do_rebuild(self, step: Step) -> None:
         if self.wanted.source == "doca" and self.system.manager == "dpkg":
@@ -198,27 +224,11 @@ class Stack:
             )
             self._initramfs(said)
         else:
-            self._do_install(step, rebuild=True)
+            self._do_install(step)
 
-    def _install_mlnx(self, path: str, step: Step, rebuild: bool) -> str:
-        tree = os.path.join(os.path.dirname(path), "tree")
-        os.mkdir(tree)
-        self.run(
-            ["tar", "-x", "-f", path, "-C", tree, "--no-same-owner", "--strip-components=1"], "unpacking the installer"
-        )
-        installer = os.path.join(tree, "mlnxofedinstall")
-        if not os.access(installer, os.X_OK):
-            raise ClusterError("bad_archive", "The archive has no mlnxofedinstall.", "Check mofed_artifact.")
-        supported = read_text(Path(tree) / ".supported_kernels").split()
-        modules = read_modules(self.host, self.system) if self.wanted.kernel_parts else Modules()
-        check_kernel(self.wanted, self.system, modules, supported)
-        extra = [str(option) for option in self.params["installer_options"]]
-        arguments = installer_arguments(self.wanted, self.system, () if rebuild else supported, extra)
-        if self.wanted.kernel_parts and self.params["kernel"]:
-            arguments += ["--kernel", self.system.kernel]
-        refuse_conflicts(self._replaced(), "MLNX_OFED", self.wanted)
+    def _install_mlnx(self, step: Step) -> str:
         with self._marked(step.name):
-            said = self.run([installer, "--tmpdir", os.path.dirname(path), *arguments], "mlnxofedinstall", cwd=tree)
+            said = self.run(self.installer, "mlnxofedinstall", cwd=os.path.dirname(self.installer[0]))
             self.install_packages(self.missing(self.params["packages"]))
         return said
 
@@ -230,11 +240,11 @@ class Stack:
         _rc, out, _err = self.host.run_command(["apt-get", "--simulate", "remove", *names])
         return sorted({*names, *parse_removals(out)})
 
-    def _install_doca(self, path: str, step: Step) -> str:
+    def _install_doca(self, step: Step) -> str:
         package = DOCA_PACKAGES[1] if self.wanted.user_space_only else DOCA_PACKAGES[0]
         had = "doca-host" in read_software(self.host, self.system).packages
         if self.system.manager == "dpkg":
-            self.run(["dpkg", "--install", path], "installing doca-host")
+            self.run(["dpkg", "--install", self.file], "installing doca-host")
             try:
                 self.run(self.apt("update"), "reading DOCA's package list")
                 _rc, out, _err = self.host.run_command(["apt-get", "--simulate", "install", package])
@@ -250,7 +260,7 @@ class Stack:
             return said
         dnf = shutil.which("dnf") or "yum"
         with self._marked(step.name):
-            self.run(["rpm", "--upgrade", "--replacepkgs", path], "installing doca-host")
+            self.run(["rpm", "--upgrade", "--replacepkgs", self.file], "installing doca-host")
             self.run([dnf, "--assumeyes", "makecache"], "reading DOCA's package list")
             if self.wanted.kernel_parts and self.wanted.kernel_support:
                 self._build_doca_modules(dnf)

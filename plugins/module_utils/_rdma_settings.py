@@ -23,7 +23,6 @@ _NOTHING: dict[str, t.Any] = {
     "packages": [], "archives": [], "links": [], "directories": [], "files": [], "absent": [], "units": [],
 }  # fmt: skip
 _RXE_UNIT = os.path.basename(files.RXE)
-_RULES = (files.NAMES, files.READ_AHEAD)
 _LIMITS = {"memlock": resource.RLIMIT_MEMLOCK, "nofile": resource.RLIMIT_NOFILE, "stack": resource.RLIMIT_STACK}
 
 
@@ -220,7 +219,7 @@ class NodeSettings:
 
     def reload_udev(self, users: t.Callable[[], t.Sequence[str]]) -> None:
         """New rules count at once; names of devices that are there change only while nobody uses RDMA."""
-        changed = {change.name for change in self.changes} & set(_RULES)
+        changed = {change.name for change in self.changes} & {files.NAMES, files.READ_AHEAD}
         if not changed or not self.live or not (self.root / "run/udev/control").exists():
             return
         self.host.run_command(["udevadm", "control", "--reload"])

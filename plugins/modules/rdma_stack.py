@@ -225,6 +225,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma_stack impo
     installed_stack,
     plan_removal,
     plan_stack,
+    refuse_users,
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma_users import users
 
@@ -325,35 +326,57 @@ class Run:
         limits = settings.allowed_limits(texts(self.params["limits"]))
         settings.settings = dataclasses.replace(settings.settings, limits=limits)
         steps = plan_stack(self.wanted, self.system, self.software, self.modules, users)
-        if any(step.kind == "install" for step in steps):
+        install = any(step.kind == "install" for step in steps)
+        if install:
             chosen_sum(self.params["sha256"], self.wanted.version, self.system)
         settings.check_rxe()
         # In check mode this is the whole plan of the files; otherwise it finds what would be refused.
         settings.write(settings.request(), check=True)
+        self._spare_users()
         if self.check:
             self._take(steps)
+            if not install:
+                self._packages()
         else:
             settings.changes = []
-            self._take(step for step in steps if step.kind == "uninstall")
-            settings.write(settings.pins(), check=False)
-            self._take(step for step in steps if step.kind in ("install", "rebuild"))
-        if not any(step.kind == "install" for step in steps):
-            self._packages()
-        if not self.check:
-            settings.write(settings.request(), check=False)
-            self._take(step for step in steps if step.kind in ("restart", "reboot"))
+            with self.stack.prepared(steps):
+                self._bring(steps, install=install)
         settings.edit(self._edits(), check=self.check)
         settings.revive_rxe(check=self.check)
         settings.apply_sysctl(check=self.check)
         if not self.check:
             settings.reload_udev(users)
 
+    def _spare_users(self) -> None:
+        """Stopping RDMA over Ethernet takes the device away from whoever works with it."""
+        stops = [
+            change.name
+            for change in self.settings.changes
+            if change.kind == "unit" and change.what in ("stop", "restart")
+        ]
+        if stops:
+            refuse_users(users(), f"stopping {', '.join(stops)}")
+
+    def _bring(self, steps: list[Step], *, install: bool) -> None:
+        """Software before the files that depend on it, and new modules last."""
+        self._take(step for step in steps if step.kind == "uninstall")
+        self.settings.write(self.settings.pins(), check=False)
+        self._take(step for step in steps if step.kind in ("install", "rebuild"))
+        if not install:
+            self._packages()
+        self.settings.write(self.settings.request(), check=False)
+        self._take(step for step in steps if step.kind in ("restart", "reboot"))
+
     def absent(self) -> None:
         """Take away what was installed and written."""
         settings = self.settings
         steps = plan_removal(self.wanted, self.software, users)
+        settings.write(settings.removal(), check=True)
+        self._spare_users()
         self._take(steps)
-        settings.write(settings.removal(), check=self.check)
+        if not self.check:
+            settings.changes = []
+            settings.write(settings.removal(), check=False)
         settings.edit({files.WAAGENT: None, files.OPENIB_CONF: None}, check=self.check)
         if steps and self.modules.loaded:
             settings.not_applied.append(

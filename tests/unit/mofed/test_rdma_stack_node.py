@@ -1,0 +1,360 @@
+# Copyright (c) 2026 The hpcai.gpu_cluster developers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The commands that rdma_stack runs, against a table of expected ones, and its readers against directories."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import pathlib
+import resource
+import tarfile
+import typing as t
+
+import pytest
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _rdma_files as files
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _rdma_node as node
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _rdma_settings as settings
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _rdma_stack as stack
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+
+OFED = "24.10-3.2.5.0"
+DOCA = "3.2.1-044000-25.10"
+UBUNTU = stack.System("ubuntu22.04", "x86_64", "dpkg", "5.15.0-25-generic")
+ROCKY = stack.System("rhel9.4", "x86_64", "rpm", "5.14.0-427.el9.x86_64")
+# As modinfo of kmod 29 prints it, cut to what is read.
+MODINFO = """filename:       /lib/modules/5.15.0-25-generic/{place}/mlx5_core.ko
+version:        24.10-3.2.5
+srcversion:     AAAA
+name:           mlx5_core
+filename:       /lib/modules/5.15.0-25-generic/{place}/ib_core.ko
+srcversion:     BBBB
+"""
+
+
+class Host:
+    """Answers commands from a table; a command that is not in it fails the test. Remembers those that change something."""
+
+    READS = ("dpkg-query", "rpm -q", "ofed_info", "modinfo", "apt-get --simulate")
+
+    def __init__(self, answers: dict[str, tuple[int, str]]) -> None:
+        self.answers = answers
+        self.done: list[str] = []
+
+    def run_command(self, args: list[str], **kwargs: t.Any) -> tuple[int, str, str]:
+        words = args[3:] if args[0] == "timeout" else args
+        line = " ".join(words)
+        if not line.startswith(self.READS):
+            self.done.append(line)
+        for start, (rc, out) in self.answers.items():
+            if start in line:
+                return rc, out, out if rc else ""
+        raise AssertionError(f"unexpected: {line}")
+
+    def set_default_selinux_context(self, path: str, changed: bool) -> bool:
+        return changed
+
+
+@pytest.fixture(autouse=True)
+def sandbox(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing here may leave the temporary directory."""
+    monkeypatch.setattr(node, "UNFINISHED", tmp_path / "lib" / "unfinished")
+    for name in ("OWNED", "NAMES", "OPENIBD", "RXE"):
+        value = getattr(files, name)
+        moved = tuple(f"{tmp_path}{path}" for path in value) if isinstance(value, tuple) else f"{tmp_path}{value}"
+        monkeypatch.setattr(files, name, moved)
+    monkeypatch.setattr(node.shutil, "which", lambda name: f"/usr/bin/{name}")
+
+
+def archive(
+    directory: pathlib.Path, version: str = OFED, kernels: str = "5.4.0-1-generic\n"
+) -> tuple[str, dict[str, str]]:
+    """An archive in the vendor's layout, and its entry for mofed_sha256."""
+    tree = directory / "tree"
+    tree.mkdir()
+    (tree / "mlnxofedinstall").write_text("#!/bin/sh\n")
+    (tree / "mlnxofedinstall").chmod(0o755)
+    (tree / ".supported_kernels").write_text(kernels)
+    path = directory / "MLNX.tgz"
+    with tarfile.open(path, "w:gz") as packed:
+        packed.add(tree, "MLNX_OFED_LINUX")
+    return str(path), {f"{version}-ubuntu22.04-x86_64": hashlib.sha256(path.read_bytes()).hexdigest()}
+
+
+def make(host: Host, wanted: stack.Wanted, system: stack.System = UBUNTU, **params: t.Any) -> node.Stack:
+    defaults: dict[str, t.Any] = {
+        "artifact": "", "mirror": "https://m", "sha256": {}, "timeout_s": 60, "installer_options": [], "packages": [],
+        "kernel": "", "initramfs": "auto",
+    }  # fmt: skip
+    return node.Stack(host, {**defaults, **params}, wanted, system)
+
+
+def install(keeper: node.Stack, *kinds: str) -> None:
+    steps = [stack.Step(kind, "it") for kind in kinds or ("install",)]
+    with keeper.prepared(steps):
+        for step in steps:
+            keeper.apply(step)
+
+
+class Unpacking(Host):
+    """Really unpacks archives."""
+
+    def run_command(self, args: list[str], **kwargs: t.Any) -> tuple[int, str, str]:
+        if "tar" in args:
+            with tarfile.open(args[args.index("-f") + 1]) as packed:
+                for member in packed.getmembers()[1:]:
+                    member.name = member.name.split("/", 1)[1]
+                    packed.extract(member, args[args.index("-C") + 1])
+            return 0, "", ""
+        return super().run_command(args, **kwargs)
+
+
+QUIET = {"dpkg-query": (1, ""), "ofed_info": (127, ""), "modinfo": (0, MODINFO.format(place="kernel/drivers"))}
+
+
+def test_the_installer_builds_for_a_kernel_that_it_does_not_know(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, sums = archive(tmp_path)
+    monkeypatch.setattr(node, "read_modules", lambda *_args: stack.Modules(headers=True))
+    hint = "Note: please update your initramfs\n"
+    host = Unpacking({**QUIET, "mlnxofedinstall": (0, hint), "update-initramfs": (0, "")})
+    install(make(host, stack.Wanted("mlnx_ofed", OFED), artifact=path, sha256=sums, installer_options=["--hpc"]))
+    assert (
+        host.done[0].split("--tmpdir ")[1].split(" ", 1)[1]
+        == "--without-fw-update --force --add-kernel-support --skip-repo --hpc"
+    )
+    assert host.done[1:] == ["update-initramfs -u -k 5.15.0-25-generic"]
+    assert not node.UNFINISHED.exists()
+    assert not list(pathlib.Path("/var/tmp").glob("mofed.*"))
+
+
+@pytest.mark.parametrize(
+    ("changed", "kind"),
+    [
+        ({"sha256": {f"{OFED}-ubuntu22.04-x86_64": "f" * 64}}, "checksum"),
+        ({"artifact": "/nowhere/MLNX.tgz"}, "download_failed"),
+        ({"installer_options": ["--fw-update-only"]}, "bad_input"),
+        ({"headers": False}, "headers_missing"),
+        ({"packages_found": "ii |perftest|4.5\n"}, "conflict"),
+    ],
+)
+def test_nothing_is_run_when_something_speaks_against_it(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, changed: dict[str, t.Any], kind: str
+) -> None:
+    path, sums = archive(tmp_path)
+    modules = stack.Modules(headers=changed.pop("headers", True))
+    monkeypatch.setattr(node, "read_modules", lambda *_args: modules)
+    found = changed.pop("packages_found", "")
+    host = Unpacking({**QUIET, "dpkg-query": (0, found), "--simulate": (0, "Remv openmpi-bin [4]\n")})
+    keeper = make(host, stack.Wanted("mlnx_ofed", OFED), **{"artifact": path, "sha256": sums, **changed})
+    with pytest.raises(ClusterError) as caught:
+        install(keeper, "uninstall", "install")
+    assert caught.value.kind == kind
+    assert host.done == []
+    assert not node.UNFINISHED.exists()
+    assert not list(pathlib.Path("/var/tmp").glob("mofed.*"))
+    if kind == "conflict":
+        assert "openmpi-bin, perftest" in caught.value.message
+
+
+def test_a_broken_installation_leaves_its_mark(tmp_path: pathlib.Path) -> None:
+    path, sums = archive(tmp_path)
+    host = Unpacking({**QUIET, "mlnxofedinstall": (3, "building...\nout of luck\n")})
+    wanted = stack.Wanted("mlnx_ofed", OFED, user_space_only=True)
+    with pytest.raises(ClusterError, match="out of luck"):
+        install(make(host, wanted, artifact=path, sha256=sums))
+    assert node.UNFINISHED.read_text() == "it\n"
+    assert node.read_software(host, UBUNTU).unfinished == "it"
+
+
+def deb(tmp_path: pathlib.Path, system: stack.System = UBUNTU) -> dict[str, t.Any]:
+    path = tmp_path / "doca-host.pkg"
+    path.write_text("package")
+    key = f"{DOCA}-{system.os}-x86_64"
+    return {"artifact": str(path), "sha256": {key: hashlib.sha256(b"package").hexdigest()}}
+
+
+def test_doca_is_a_repository_and_a_package(tmp_path: pathlib.Path) -> None:
+    host = Host({**QUIET, "dpkg --install": (0, ""), "apt-get": (0, "Inst doca-ofed (3.2.1)\n")})
+    install(make(host, stack.Wanted("doca", DOCA), **deb(tmp_path)))
+    assert [line.split(" /var")[0] for line in host.done] == [
+        "dpkg --install",
+        "apt-get --yes -o DPkg::Lock::Timeout=300 update",
+        "apt-get --yes -o DPkg::Lock::Timeout=300 install doca-ofed",
+    ]
+
+
+def test_a_refused_doca_takes_its_repository_back(tmp_path: pathlib.Path) -> None:
+    answers = {"--simulate": (0, "Remv perftest [4.5]\n"), "dpkg --": (0, ""), "apt-get": (0, "")}
+    host = Host({**QUIET, **answers})
+    with pytest.raises(ClusterError, match="perftest"):
+        install(make(host, stack.Wanted("doca", DOCA), **deb(tmp_path)))
+    assert "dpkg --purge doca-host" in host.done
+    assert not any("install doca-ofed" in line for line in host.done)
+
+
+def test_doca_on_el_builds_its_modules_first(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    built = tmp_path / "doca-kernel-repo-1.rpm"
+    built.write_text("")
+    monkeypatch.setattr(node.glob, "glob", lambda *_args, **_kwargs: [str(built)])
+    host = Host({"rpm": (0, ""), "dnf": (0, ""), "doca-kernel-support": (0, ""), "ofed_info": (127, "")})
+    install(make(host, stack.Wanted("doca", DOCA, allow_replace=True), ROCKY, **deb(tmp_path, ROCKY)))
+    assert [line.replace("/usr/bin/", "") for line in host.done[1:]] == [
+        "dnf --assumeyes makecache",
+        "dnf --assumeyes install doca-extra",
+        f"/opt/mellanox/doca/tools/doca-kernel-support -k {ROCKY.kernel}",
+        f"rpm --upgrade --replacepkgs {built}",
+        "dnf --assumeyes --allowerasing install doca-ofed",
+    ]
+
+
+def test_nothing_is_unloaded_without_modules_for_the_kernel() -> None:
+    host = Host({**QUIET, "systemctl": (0, "")})
+    with pytest.raises(ClusterError) as caught:
+        make(host, stack.Wanted("mlnx_ofed", OFED)).apply(stack.Step("restart", "openibd"))
+    assert caught.value.kind == "kernel_mismatch"
+    assert host.done == []
+
+
+def test_a_restart_that_changes_nothing_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        node, "read_modules", lambda *_args: stack.Modules(vendor=True, loaded=True, stale=("ib_core",))
+    )
+    host = Host({"systemctl restart openibd": (0, "")})
+    with pytest.raises(ClusterError, match="old ib_core is still loaded"):
+        make(host, stack.Wanted("mlnx_ofed", OFED)).apply(stack.Step("restart", "openibd"))
+
+
+def test_an_installer_that_takes_too_long_is_told() -> None:
+    with pytest.raises(ClusterError) as caught:
+        make(Host({"apt-get": (124, "")}), stack.Wanted("inbox")).run(["apt-get", "update"], "reading")
+    assert caught.value.kind == "timeout"
+
+
+@pytest.mark.parametrize(
+    ("place", "loaded", "vendor", "stale"),
+    [
+        ("updates/dkms", "AAAA", True, ()),
+        ("extra/mlnx-ofa_kernel", "CCCC", True, ("mlx5_core",)),
+        ("kernel/drivers/net", "AAAA", False, ()),
+        ("kernel/drivers/net", "", False, ()),
+    ],
+)
+def test_modules_on_disk_and_in_the_kernel(
+    tmp_path: pathlib.Path, place: str, loaded: str, vendor: bool, stale: tuple[str, ...]
+) -> None:
+    if loaded:
+        (tmp_path / "sys/module/mlx5_core").mkdir(parents=True)
+        (tmp_path / "sys/module/mlx5_core/srcversion").write_text(f"{loaded}\n")
+    (tmp_path / f"lib/modules/{UBUNTU.kernel}/build").mkdir(parents=True)
+    found = node.read_modules(Host({"modinfo": (0, MODINFO.format(place=place))}), UBUNTU, tmp_path)
+    assert found == stack.Modules(found=True, vendor=vendor, loaded=bool(loaded), stale=stale, headers=True)
+
+
+def test_a_kernel_without_rdma(tmp_path: pathlib.Path) -> None:
+    host = Host({"modinfo": (1, "modinfo: ERROR: Module mlx5_core not found.\n")})
+    assert node.read_modules(host, UBUNTU, tmp_path) == stack.Modules()
+
+
+def keeper(tmp_path: pathlib.Path, **values: t.Any) -> settings.NodeSettings:
+    return settings.NodeSettings(
+        Host({"udevadm": (0, ""), "modprobe": (1, "")}), files.Settings(**values), root=tmp_path
+    )
+
+
+def kernel(tmp_path: pathlib.Path, **values: str) -> None:
+    for key, value in values.items():
+        path = tmp_path / "proc/sys/vm" / key
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"{value}\n")
+
+
+SYSCTL = {"vm.zone_reclaim_mode": "1", "vm.other": "4 5", "vm.missing": "1"}
+
+
+def test_kernel_settings_are_set_where_they_differ(tmp_path: pathlib.Path) -> None:
+    kernel(tmp_path, zone_reclaim_mode="0", other="4\t5")
+    mine = keeper(tmp_path, sysctl=SYSCTL)
+    mine.apply_sysctl(check=True)
+    assert (tmp_path / "proc/sys/vm/zone_reclaim_mode").read_text() == "0\n"
+    mine.changes = []
+    mine.apply_sysctl(check=False)
+    assert [change.name for change in mine.changes] == ["vm.zone_reclaim_mode"]
+    assert (tmp_path / "proc/sys/vm/zone_reclaim_mode").read_text() == "1"
+    assert {item["what"] for item in mine.not_applied} == {"vm.missing"}
+
+
+def test_a_container_leaves_its_host_s_kernel_alone(tmp_path: pathlib.Path) -> None:
+    kernel(tmp_path, zone_reclaim_mode="0")
+    mine = keeper(tmp_path, sysctl=SYSCTL, container=True)
+    mine.apply_sysctl(check=False)
+    assert mine.changes == []
+    assert len(mine.not_applied) == 3
+    assert (tmp_path / "proc/sys/vm/zone_reclaim_mode").read_text() == "0\n"
+
+
+def test_an_image_s_builder_keeps_its_kernel(tmp_path: pathlib.Path) -> None:
+    kernel(tmp_path, zone_reclaim_mode="0")
+    mine = settings.NodeSettings(Host({}), files.Settings(sysctl=SYSCTL), phase="install", root=tmp_path)
+    mine.apply_sysctl(check=False)
+    assert mine.changes == []
+
+
+def test_limits_are_tried_before_they_are_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert settings.limit_allowed("stack", str(resource.getrlimit(resource.RLIMIT_STACK)[1]).replace("-1", "unlimited"))
+    # Above fs.nr_open nobody may go, and PAM would refuse every login.
+    beyond = int(pathlib.Path("/proc/sys/fs/nr_open").read_text()) + 1
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    assert not settings.limit_allowed("nofile", str(beyond))
+    assert resource.getrlimit(resource.RLIMIT_NOFILE) == before
+    with pytest.raises(ClusterError):
+        settings.limit_allowed("rtprio", "1")
+
+
+def test_rules_of_somebody_else_are_not_replaced(tmp_path: pathlib.Path) -> None:
+    os.makedirs(os.path.dirname(files.NAMES))
+    pathlib.Path(files.NAMES).write_text('SUBSYSTEM=="infiniband", NAME="mine"\n')
+    with pytest.raises(ClusterError, match="not ours"):
+        keeper(tmp_path, persistent_names=True).request()
+    assert keeper(tmp_path).request()["absent"] == []
+    pathlib.Path(files.NAMES).write_text(files.naming_rules({}))
+    assert keeper(tmp_path).request()["absent"] == [files.NAMES]
+
+
+def test_what_rxe_needs_is_named(tmp_path: pathlib.Path) -> None:
+    with pytest.raises(ClusterError, match="no interface eth9"):
+        keeper(tmp_path, rxe_netdev="eth9").check_rxe()
+    (tmp_path / "sys/class/net/eth9").mkdir(parents=True)
+    with pytest.raises(ClusterError, match="no module rdma_rxe"):
+        keeper(tmp_path, rxe_netdev="eth9").check_rxe()
+    (tmp_path / "sys/module/rdma_rxe").mkdir(parents=True)
+    keeper(tmp_path, rxe_netdev="eth9").check_rxe()
+
+
+@pytest.mark.parametrize(("busy", "commands"), [([], 3), (["hpl (pid 4)"], 1)])
+def test_devices_in_use_keep_their_names(tmp_path: pathlib.Path, busy: list[str], commands: int) -> None:
+    (tmp_path / "run/udev").mkdir(parents=True)
+    (tmp_path / "run/udev/control").write_text("")
+    (tmp_path / "sys/class/infiniband/mlx5_0").mkdir(parents=True)
+    mine = keeper(tmp_path)
+    mine.changes = [settings.Change("file", path, "create") for path in (files.NAMES, files.READ_AHEAD)]
+    mine.reload_udev(lambda: busy)
+    host = t.cast(Host, mine.host)
+    assert len(host.done) == commands
+    assert bool(mine.not_applied) is bool(busy)
+
+
+def test_files_of_others_keep_their_owner_and_mode(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "waagent.conf"
+    path.write_text("OS.EnableRDMA=n\nLogs.Verbose=n\n")
+    path.chmod(0o600)
+    mine = keeper(tmp_path)
+    mine.edit({str(path): {"OS.EnableRDMA": "y"}, str(tmp_path / "none"): {"A": "1"}}, check=True)
+    assert path.read_text().startswith("OS.EnableRDMA=n\n")
+    mine.edit({str(path): {"OS.EnableRDMA": "y"}}, check=False)
+    assert "\nOS.EnableRDMA=y\n" in path.read_text()
+    assert path.stat().st_mode & 0o777 == 0o600
+    mine.edit({str(path): None}, check=False)
+    assert path.read_text() == "OS.EnableRDMA=n\nLogs.Verbose=n\n"
