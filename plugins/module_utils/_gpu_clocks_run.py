@@ -190,8 +190,9 @@ class Clocks:
         for gpu in gpus:
             record = clocks.forget_dead_jobs(records.get(gpu.uuid, Record()), session)
             layers = {
-                name: {"before": layer.prior.show(), "holders": list(layer.holders)}
-                for name, layer in record.layers.items()
+                name: {"before": record.layers[name].prior.show(), "holders": list(record.layers[name].holders)}
+                for name in clocks.LAYERS
+                if name in record.layers
             }
             found.append({**_describe(gpu), **clocks.current(gpu, record, session).show(), "layers": layers})
         return {"gpus": found, "unknown": report.unknown}

@@ -192,3 +192,57 @@ def test_gpus_sit_where_the_node_has_pci_functions(tmp_path: Path, monkeypatch: 
     assert run(*install, "--bus-ids", "0000:02:00.0,0001:0a:1f.7") == "unchanged\n"
     assert run(*install) == "installed\n"
     assert len(report(tmp_path).gpus) == 8
+
+
+def change(node: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return smi(node, "-i", "0,1", *arguments)
+
+
+def test_settings_are_changed_with_the_words_of_the_program(node: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GPU_SIMULATOR_EUID", "0")
+    fields = "--query-gpu=clocks.gr,clocks.applications.graphics,persistence_mode"
+
+    def now() -> str:
+        return smi(node, "-i", "1", fields, "--format=csv,noheader,nounits").stdout.strip()
+
+    assert now() == "210, 1530, Disabled"
+    assert change(node, "-pm", "1").stdout.splitlines()[1:] == [
+        "Enabled persistence mode for GPU 00000002:00:00.0.",
+        "All done.",
+    ]
+    assert "is already Enabled" in change(node, "--persistence-mode=ENABLED").stdout
+    assert (
+        'GPU clocks set to "(gpuClkMin 900, gpuClkMax 1200)" for GPU 00000002:00:00.0'
+        in change(node, "-lgc", "900,1200").stdout
+    )
+    assert now() == "900, 1530, Enabled"
+    unsupported = change(node, "-lmc", "877")
+    assert (unsupported.returncode, "Treating as warning" in unsupported.stdout) == (0, True)
+    assert change(node, "-ac", "877,1380").returncode == 0
+    assert "is not supported for GPU" in change(node, "-ac", "877,1381").stdout
+    assert now() == "900, 1380, Enabled"
+    assert change(node, "-rgc").stdout == "All done.\n"
+    assert change(node, "-rac").stdout == "All done.\n"
+    assert now() == "210, 1530, Enabled"
+    monkeypatch.setenv("GPU_SIMULATOR_EUID", "1000")
+    refused = change(node, "-rgc")
+    assert (refused.returncode, "does not have permission" in refused.stdout) == (4, True)
+
+
+def test_a_driver_without_application_clocks(node: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GPU_SIMULATOR_EUID", "0")
+    run("install.py", "--root", str(node), "--machine-type", "Standard_ND96isr_H200_v5", "--driver", "580.159.03")
+    answer = report(node)
+    assert answer.gpus[0]["clocks"]["applications_sm_mhz"] is None
+    assert "is not supported" in change(node, "-ac", "3201,1980").stdout
+
+
+def test_settings_do_not_outlive_a_boot(node: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GPU_SIMULATOR_EUID", "0")
+    boot_id = tmp_path / "boot_id"
+    monkeypatch.setenv("GPU_SIMULATOR_BOOT_ID", str(boot_id))
+    for boot, clock in (("first", "900"), ("second", "210")):
+        boot_id.write_text(boot, encoding="utf-8")
+        if boot == "first":
+            change(node, "-lgc", "900")
+        assert smi(node, "-i", "0", "--query-gpu=clocks.gr", "--format=csv,noheader,nounits").stdout == f"{clock}\n"
