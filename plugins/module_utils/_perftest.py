@@ -132,19 +132,20 @@ def measure(test: Measurement, server: str, timeout_s: float) -> list[Bandwidth]
     deadline = time.monotonic() + timeout_s
     found = []
     for number in range(len(test.devices)):
-        words = argv(test, number, server)
+        words, last = argv(test, number, server), ""
         while True:
             process = _start(words)
             try:
                 output, _none = process.communicate(timeout=max(0.1, deadline - time.monotonic()))
             except subprocess.TimeoutExpired:
                 _end(process)
-                raise _failure(words, "", f"did not end within {timeout_s:.0f} s") from None
+                raise _failure(words, last, f"did not end within {timeout_s:.0f} s") from None
             if process.returncode == 0:
                 found.append(parse(output))
                 break
             if not any(text in output for text in _NOT_YET) or time.monotonic() + _RETRY_S > deadline:
                 raise _failure(words, output, f"to {server} ended with {process.returncode}")
+            last = output
             time.sleep(_RETRY_S)
     return found
 

@@ -2,9 +2,10 @@
 # Copyright (c) 2026 The hpcai.gpu_cluster developers
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Make an archive with MLNX_OFED's layout and a doca-host package, of tiny packages of our own: ``vendor.py DIRECTORY OS``.
+"""Make an archive with MLNX_OFED's layout and a doca-host package, of tiny packages of our own:
+``vendor.py DIRECTORY OS [KERNEL]``. With a kernel the archive has modules for it (a copy of that kernel's own) and openibd.
 
-Prints a JSON object: file name by version, and sha256 by file name.
+Prints a JSON object: file name by version, and sha256 as mofed_sha256 wants them.
 """
 
 from __future__ import annotations
@@ -42,24 +43,45 @@ def ofed_scripts(answer: str, remove: str) -> dict[str, t.Any]:
     }
 
 
-def make_ofed(directory: pathlib.Path, version: str, os_name: str) -> pathlib.Path:
+def kernel_modules(version: str, kernel: str) -> dict[str, t.Any]:
+    """The package with the driver and its service; the driver is the kernel's own once more, outside of the kernel's tree."""
+    updates = f"/lib/modules/{kernel}/updates"
+    start = "ExecStart=/bin/sh -c 'echo started >>/run/openibd.log'"
+    return {
+        "name": "mlnx-ofed-kernel",
+        "version": version,
+        "files": {
+            "/lib/systemd/system/openibd.service": f"[Service]\nType=oneshot\nRemainAfterExit=yes\n{start}\n",
+        },
+        "postinst": f"""#!/bin/sh
+set -e
+mkdir -p {updates}
+cp "$(modinfo -k {kernel} -F filename mlx5_core)" {updates}/
+depmod {kernel}
+""",
+        "prerm": f"#!/bin/sh\nrm -f {updates}/mlx5_core.ko*\ndepmod {kernel}\n",
+    }
+
+
+def make_ofed(directory: pathlib.Path, version: str, os_name: str, kernel: str) -> pathlib.Path:
     """MLNX_OFED_LINUX-<version>-<os>-<arch>.tgz with mlnxofedinstall, DEBS, .supported_kernels and distro."""
     name = f"MLNX_OFED_LINUX-{version}-{os_name}-x86_64"
     tree = directory / name
     (tree / "DEBS").mkdir(parents=True)
+    everything = "perftest mlnx-tools mlnx-ofed-kernel ofed-scripts"
     packages = [
-        {**ofed_scripts(f"MLNX_OFED_LINUX-{version}", "perftest mlnx-tools ofed-scripts"), "version": version},
+        {**ofed_scripts(f"MLNX_OFED_LINUX-{version}", everything), "version": version},
         {"name": "mlnx-tools", "version": version, "files": {"/usr/bin/mlnx_tune": tool("#!/bin/sh\nexit 0\n")}},
-        {
-            "name": "perftest",
-            "version": f"{version}.mlnx",
-            "files": {"/usr/bin/ib_write_bw": tool("#!/bin/sh\nexit 0\n")},
-        },
     ]
+    if kernel:
+        packages.append(kernel_modules(version, kernel))
+    else:
+        perftest = {"/usr/bin/ib_write_bw": tool("#!/bin/sh\nexit 0\n")}
+        packages.append({"name": "perftest", "version": f"{version}.mlnx", "files": perftest})
     for package in repository.parse(packages):
         repository.build(package, tree / "DEBS")
     shutil.copy(HERE / "mlnxofedinstall", tree)
-    (tree / ".supported_kernels").write_text("5.15.0-25-generic\n")
+    (tree / ".supported_kernels").write_text(f"5.15.0-25-generic\n{kernel}\n")
     (tree / "distro").write_text(f"{os_name}\n")
     archive = directory / f"{name}.tgz"
     subprocess.run(["tar", "-C", str(directory), "-czf", str(archive), name], check=True)
@@ -105,7 +127,8 @@ def make_doca(directory: pathlib.Path, version: str, os_name: str) -> pathlib.Pa
 
 def main() -> None:
     directory, os_name = pathlib.Path(sys.argv[1]), sys.argv[2]
-    files = {version: make_ofed(directory, version, os_name) for version in OFED}
+    kernel = sys.argv[3] if len(sys.argv) > 3 else ""
+    files = {version: make_ofed(directory, version, os_name, kernel) for version in OFED}
     files[DOCA] = make_doca(directory, DOCA, os_name)
     sums = {
         f"{version}-{os_name}-x86_64": hashlib.sha256(path.read_bytes()).hexdigest() for version, path in files.items()

@@ -226,7 +226,7 @@ def test_a_broken_device_is_told_at_once(tool: pathlib.Path) -> None:
 
 def test_a_client_gives_up(tool: pathlib.Path) -> None:
     with pytest.raises(ClusterError, match="Couldn't connect"):
-        perftest.measure(perftest.Measurement((("mlx5_0", 1),), 1024, 10, 20000), "gpu-1", 0.4)
+        perftest.measure(perftest.Measurement((("mlx5_0", 1),), 1024, 10, 20000), "gpu-1", 3)
 
 
 def test_the_tool_may_be_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> None:
