@@ -1,0 +1,270 @@
+#!/usr/bin/python
+# Copyright (c) 2026 The hpcai.gpu_cluster developers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Write the map by which gpu-bind binds ranks next to their GPUs, and prove that it does."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+---
+module: gpu_binding
+short_description: Write the map by which gpu-bind places ranks on a node, and prove that it does
+version_added: 0.1.0
+description:
+  - Plans like M(hpcai.gpu_cluster.gpu_affinity) from the node's facts, writes the map that C(gpu-bind) reads, and starts
+    a process through C(gpu-bind) for every different place in it to see in C(/proc) that it is there.
+  - The map is made of CPUs that the node has. A profile only tells where GPUs are that the kernel does not place.
+  - On a node without GPUs whose profile expects none it does nothing.
+author:
+  - The hpcai.gpu_cluster developers (@hpcai)
+options:
+  state:
+    description:
+      - V(present) writes what is missing and then proves it, V(verified) writes nothing and fails where the map is not
+        the one that would be written.
+    type: str
+    choices: [present, verified]
+    default: present
+  facts:
+    description: The node's facts, C(ansible_facts.gpu_node). Empty, they are gathered.
+    type: dict
+    default: {}
+  profile:
+    description: The node's profile, C(ansible_facts.node_profile).
+    type: dict
+    default: {}
+  source:
+    description:
+      - Where the NUMA nodes of GPUs come from. V(facts) is the kernel alone, V(profile) the profile alone, V(auto) the
+        kernel, and the profile for GPUs of which the kernel does not know it.
+    type: str
+    choices: [auto, facts, profile]
+    default: auto
+  map:
+    description: The map's path.
+    type: path
+    default: /etc/gpu-bind/map
+  gpu_bind:
+    description: The path of C(gpu-bind).
+    type: path
+    default: /usr/local/bin/gpu-bind
+  gres_conf:
+    description: Where to write lines for Slurm's C(gres.conf). Empty writes none.
+    type: str
+    default: ""
+  nccl_topology:
+    description: Where to write a topology file for NCCL. Empty writes none.
+    type: str
+    default: ""
+  ranks_per_node:
+    description: See M(hpcai.gpu_cluster.gpu_affinity).
+    type: int
+    default: 0
+  gpus_per_rank:
+    description: See M(hpcai.gpu_cluster.gpu_affinity).
+    type: int
+    default: 0
+  threads_per_rank:
+    description: See M(hpcai.gpu_cluster.gpu_affinity).
+    type: int
+    default: 0
+  reserve_cpus:
+    description: See M(hpcai.gpu_cluster.gpu_affinity).
+    type: str
+    default: ""
+  smt:
+    description: See M(hpcai.gpu_cluster.gpu_affinity).
+    type: bool
+    default: true
+  binding:
+    description: See M(hpcai.gpu_cluster.gpu_affinity).
+    type: str
+    choices: [auto, numa, cores]
+    default: auto
+  hca_names:
+    description: See M(hpcai.gpu_cluster.gpu_affinity).
+    type: str
+    choices: [auto, device, pci]
+    default: auto
+  gres_type:
+    description: See M(hpcai.gpu_cluster.gpu_affinity).
+    type: str
+    default: ""
+  rankfile_host:
+    description: See M(hpcai.gpu_cluster.gpu_affinity).
+    type: str
+    default: +n0
+  pci_switches:
+    description: See M(hpcai.gpu_cluster.gpu_affinity).
+    type: str
+    choices: [auto, numa, pair]
+    default: auto
+attributes:
+  check_mode:
+    support: full
+    description: Reports what would be written. Nothing is proven while something would be.
+  diff_mode:
+    support: full
+    description: One entry per file.
+  idempotence:
+    support: full
+    description: A second run changes nothing.
+seealso:
+  - module: hpcai.gpu_cluster.gpu_affinity
+"""
+
+EXAMPLES = r"""
+- name: Write the map of this node
+  hpcai.gpu_cluster.gpu_binding:
+
+- name: See whether it still fits
+  hpcai.gpu_cluster.gpu_binding:
+    state: verified
+    facts: "{{ ansible_facts['gpu_node'] }}"
+"""
+
+RETURN = r"""
+plan:
+  description: What was planned, like the result of M(hpcai.gpu_cluster.gpu_affinity); empty on a node without GPUs.
+  returned: success
+  type: dict
+proven:
+  description: For how many different places a process was started and found there.
+  returned: success
+  type: int
+changes:
+  description: What was changed, or would be.
+  returned: success
+  type: list
+  elements: dict
+  sample: [{kind: file, name: /etc/gpu-bind/map, what: create}]
+error_kind:
+  description: Identifies the reason of a failure for programs.
+  returned: on failure
+  type: str
+  sample: profile_does_not_fit
+remedy:
+  description: What to do about a failure.
+  returned: on failure
+  type: str
+"""
+
+import os
+import typing as t
+from pathlib import Path
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._affinity_options import PLAN_OPTIONS, plan_and_render
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_binding import (
+    PROBE,
+    SOURCES,
+    judge_probe,
+    map_text,
+    nothing_to_pin,
+    probes,
+    sources,
+)
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_facts import collect
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state_apply import NodeState
+
+ARGUMENT_SPEC: dict[str, t.Any] = {
+    "state": {"type": "str", "choices": ["present", "verified"], "default": "present"},
+    "facts": {"type": "dict", "default": {}},
+    "profile": {"type": "dict", "default": {}},
+    "source": {"type": "str", "choices": list(SOURCES), "default": "auto"},
+    "map": {"type": "path", "default": "/etc/gpu-bind/map"},
+    "gpu_bind": {"type": "path", "default": "/usr/local/bin/gpu-bind"},
+    "gres_conf": {"type": "str", "default": ""},
+    "nccl_topology": {"type": "str", "default": ""},
+    **PLAN_OPTIONS,
+}
+
+
+def _file(path: str, content: str) -> dict[str, t.Any]:
+    owned = {"mode": "0644", "owner": "root", "group": "root"}
+    return {"path": path, "content": content, "secret_content": None, "sensitive": False, "validate": [], **owned}
+
+
+def _wanted(plan: dict[str, t.Any], params: dict[str, t.Any]) -> dict[str, t.Any]:
+    """The files in the words of node_state."""
+    files = [_file(params["map"], map_text(plan))]
+    for option, key in (("gres_conf", "gres_conf"), ("nccl_topology", "nccl_topology_xml")):
+        if params[option] and plan[key] is None:
+            reason = next((note for note in plan["notes"] if note.startswith(key)), key)
+            raise ClusterError(
+                "cannot_write", f"{params[option]} cannot be written: {reason}.", f"Leave {option} empty."
+            )
+        if params[option]:
+            files.append(_file(params[option], plan[key]))
+    directory = {"path": os.path.dirname(params["map"]), "mode": "0755", "owner": "root", "group": "root"}
+    nothing: dict[str, t.Any] = {"packages": [], "archives": [], "links": [], "absent": [], "units": []}
+    return {**nothing, "directories": [directory], "files": files}
+
+
+def _prove(plan: dict[str, t.Any], module: AnsibleModule, memory_nodes: int) -> int:
+    """Start a process for every different place and read where it is."""
+    ranks = probes(plan)
+    for rank in ranks:
+        rc, out, err = module.run_command(
+            [module.params["gpu_bind"], "-m", module.params["map"], "--", "sh", "-c", PROBE],
+            environ_update={"GPU_BIND_RANK": str(rank["rank"]), "CUDA_VISIBLE_DEVICES": "", "GPU_BIND_MEMORY": "bind"},
+        )
+        wrong = (err or out).strip() or f"exit status {rc}" if rc else judge_probe(rank, out, memory_nodes)
+        if wrong:
+            raise ClusterError(
+                "not_bound",
+                f"gpu-bind does not bind as planned: {wrong}.",
+                "See which CPUs this machine or container may use, and plan for those (reserve_cpus).",
+            )
+    return len(ranks)
+
+
+def run(module: AnsibleModule) -> dict[str, t.Any]:
+    """Plan, write, prove."""
+    params = module.params
+    facts = params["facts"] or collect(Path("/"), metadata="never")
+    if nothing_to_pin(facts, params["profile"]):
+        return {"changed": False, "plan": {}, "proven": 0, "changes": [], "msg": "No GPU here, and none is expected."}
+    plan = plan_and_render(*sources(params["source"], facts, params["profile"]), params)
+    only_look = module.check_mode or params["state"] == "verified"
+    result = NodeState(_wanted(plan, params), module).run(check=only_look)
+    if params["state"] == "verified" and result["changed"]:
+        names = ", ".join(f"{change['name']} ({change['what']})" for change in result["changes"])
+        raise ClusterError(
+            "not_as_planned",
+            f"This node is not pinned as it should be: {names} is due.",
+            "Run the role numa_pinning.",
+            diff=result["diff"],
+        )
+    pending = module.check_mode and (result["changed"] or not os.path.exists(params["gpu_bind"]))
+    memory_nodes = sum(bool(node.get("memory_mib")) for node in facts["numa"])
+    proven = 0 if pending else _prove(plan, module, memory_nodes)
+    return {
+        "changed": result["changed"],
+        "changes": result["changes"],
+        "diff": result["diff"],
+        "plan": plan,
+        "proven": proven,
+    }
+
+
+def main() -> None:
+    """Run once and say what was done."""
+    module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
+    module.run_command_environ_update = {"LC_ALL": "C", "LANGUAGE": "C"}
+    try:
+        result = run(module)
+    except ClusterError as exc:
+        module.fail_json(**exc.as_result())
+    except OSError as exc:
+        module.fail_json(
+            msg=f"{exc.filename or 'A path'}: {exc.strerror}. Correct this on the node and run again.",
+            error_kind="os_error",
+        )
+    module.exit_json(**result)
+
+
+if __name__ == "__main__":
+    main()

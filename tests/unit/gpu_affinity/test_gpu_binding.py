@@ -1,0 +1,171 @@
+# Copyright (c) 2026 The hpcai.gpu_cluster developers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Module gpu_binding: it writes real files and starts real processes through the real gpu-bind on this machine's CPUs."""
+
+from __future__ import annotations
+
+import json
+import os
+import typing as t
+from pathlib import Path
+
+import pytest
+import yaml
+from ansible.module_utils.testing import patch_module_args
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_binding import judge_probe, nothing_to_pin
+from ansible_collections.hpcai.gpu_cluster.plugins.modules import gpu_binding
+
+REPOSITORY = Path(__file__).parents[3]
+GPU_BIND = REPOSITORY / "roles/numa_pinning/files/gpu-bind"
+NDV4 = REPOSITORY / "roles/node_profile/files/profiles/Standard_ND96asr_v4.yml"
+CPUS = ",".join(map(str, sorted(os.sched_getaffinity(0))))
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="gives files to root")
+
+
+def facts(cpus: str = CPUS, gpus: int = 2) -> dict[str, t.Any]:
+    """This machine with two GPUs that it does not have."""
+    return {
+        "numa": [{"id": 0, "cpus": cpus, "memory_mib": 1024}],
+        "cpus": {},
+        "gpus": [{"index": index, "numa": 0, "bus_id": f"0000:0{index}:00.0", "name": "A100"} for index in range(gpus)],
+        "hcas": [],
+    }
+
+
+def call(capsys: pytest.CaptureFixture[str], check: bool = False, **options: t.Any) -> dict[str, t.Any]:
+    with patch_module_args({**options, "_ansible_check_mode": check}), pytest.raises(SystemExit):
+        gpu_binding.main()
+    return json.loads(capsys.readouterr().out)
+
+
+@pytest.fixture
+def options(tmp_path: Path) -> dict[str, t.Any]:
+    return {"facts": facts(), "map": str(tmp_path / "etc/map"), "gpu_bind": str(GPU_BIND)}
+
+
+@needs_root
+def test_written_proven_and_unchanged_afterwards(
+    capsys: pytest.CaptureFixture[str], options: dict[str, t.Any], tmp_path: Path
+) -> None:
+    planned = call(capsys, check=True, **options)
+    assert (planned["changed"], planned["proven"], (tmp_path / "etc").exists()) == (True, 0, False)
+    first = call(capsys, **options)
+    # Both ranks have the same place: one process shows it.
+    assert (first["changed"], first["proven"]) == (True, 1)
+    text = Path(options["map"]).read_text()
+    assert text.startswith("# Ansible managed")
+    assert text.splitlines()[-1].startswith("1 1 ")
+    assert [entry["after"] for entry in first["diff"] if "map" in entry["after_header"]] == [text]
+    again = call(capsys, **options)
+    assert (again["changed"], again["changes"], again["proven"]) == (False, [], 1)
+    assert call(capsys, state="verified", **options)["changed"] is False
+    assert call(capsys, check=True, **options)["proven"] == 1
+
+
+@needs_root
+def test_verified_writes_nothing_and_names_what_is_due(
+    capsys: pytest.CaptureFixture[str], options: dict[str, t.Any]
+) -> None:
+    assert call(capsys, state="verified", **options)["error_kind"] == "not_as_planned"
+    assert not Path(options["map"]).exists()
+    call(capsys, **options)
+    Path(options["map"]).write_text("0 0 0 0 - -\n")
+    result = call(capsys, state="verified", **options)
+    assert (result["error_kind"], options["map"] in result["msg"]) == ("not_as_planned", True)
+    assert Path(options["map"]).read_text() == "0 0 0 0 - -\n"
+
+
+@needs_root
+def test_a_profile_for_other_cpus_is_refused_and_nothing_is_written(
+    capsys: pytest.CaptureFixture[str], options: dict[str, t.Any]
+) -> None:
+    profile = yaml.safe_load(NDV4.read_text())
+    result = call(capsys, source="profile", profile=profile, **options)
+    assert result["error_kind"] == "profile_does_not_fit"
+    assert "not there" in result["msg"]
+    assert "numa_pinning_source" in result["remedy"]
+    assert not Path(options["map"]).exists()
+    # What the kernel tells is enough, whatever the profile says of another machine.
+    assert call(capsys, source="auto", profile=profile, **options)["plan"]["source"] == "facts"
+
+
+@needs_root
+def test_a_profile_that_fits_places_gpus_even_before_the_driver_is_there(
+    capsys: pytest.CaptureFixture[str], options: dict[str, t.Any]
+) -> None:
+    profile = {
+        "name": "site",
+        "cpu": {},
+        "gpus": {"count": 2},
+        "numa": {"nodes": [{"id": 0, "cpus": CPUS, "gpus": [0, 1]}]},
+    }
+    result = call(capsys, source="profile", profile=profile, **{**options, "facts": facts(gpus=0)})
+    assert result["proven"] == 1
+    assert call(capsys, source="profile", **options)["error_kind"] == "bad_input"
+
+
+def test_a_node_without_gpus_is_left_alone_unless_it_should_have_some(
+    capsys: pytest.CaptureFixture[str], options: dict[str, t.Any]
+) -> None:
+    result = call(capsys, **{**options, "facts": facts(gpus=0)})
+    assert (result["changed"], result["plan"], "No GPU here" in result["msg"]) == (False, {}, True)
+    result = call(capsys, profile={"gpus": {"count": 8}}, **{**options, "facts": facts(gpus=0)})
+    assert result["error_kind"] == "no_gpus"
+    assert nothing_to_pin({}, {})
+
+
+@needs_root
+def test_a_wrapper_that_cannot_bind_is_a_failure(
+    capsys: pytest.CaptureFixture[str], options: dict[str, t.Any], tmp_path: Path
+) -> None:
+    result = call(capsys, **{**options, "facts": facts("4000-4001")})
+    assert (result["error_kind"], "may not run on the CPUs 4000-4001" in result["msg"]) == ("not_bound", True)
+    unbound = tmp_path / "unbound"
+    unbound.write_text('#!/bin/sh\nwhile [ "$1" != -- ]; do shift; done; shift; exec "$@"\n')
+    unbound.chmod(0o755)
+    narrow = facts("4000")
+    result = call(capsys, **{**options, "facts": narrow, "gpu_bind": str(unbound)})
+    assert (result["error_kind"], "not among 4000" in result["msg"]) == ("not_bound", True)
+
+
+@needs_root
+def test_slurm_s_and_nccl_s_files_are_written_where_asked(
+    capsys: pytest.CaptureFixture[str], options: dict[str, t.Any], tmp_path: Path
+) -> None:
+    wanted = {
+        "gres_conf": str(tmp_path / "gres.conf"),
+        "gres_type": "a100",
+        "nccl_topology": str(tmp_path / "topo.xml"),
+    }
+    assert call(capsys, **wanted, **options)["changed"] is True
+    assert (tmp_path / "gres.conf").read_text().startswith("Name=gpu Type=a100 File=/dev/nvidia[0-1] Cores=0")
+    assert '<system version="1">' in (tmp_path / "topo.xml").read_text()
+    assert call(capsys, **wanted, **options)["changed"] is False
+    unknown = facts()
+    unknown["gpus"][0]["name"] = "Something New"
+    result = call(capsys, **wanted, **{**options, "facts": unknown})
+    assert (result["error_kind"], "PCIe speed" in result["msg"]) == ("cannot_write", True)
+
+
+@needs_root
+def test_without_facts_the_node_is_looked_at(capsys: pytest.CaptureFixture[str], options: dict[str, t.Any]) -> None:
+    result = call(capsys, **{**options, "facts": {}})
+    assert result["changed"] is (bool(result["plan"]))
+
+
+@pytest.mark.parametrize(
+    ("output", "memory_nodes", "words"),
+    [
+        ("Cpus_allowed_list:\t0-1\n55d0 bind:0 file=/bin/cat N0=2\n", 2, ""),
+        ("Cpus_allowed_list:\t1\n55d0 bind=static:0 file=/bin/cat\n", 2, ""),
+        ("Cpus_allowed_list:\t0-1\n55d0 default file=/bin/cat N0=2\n", 1, ""),
+        ("Cpus_allowed_list:\t0-1\n", 2, ""),
+        ("Cpus_allowed_list:\t0-2\n", 1, "may run on CPUs 2"),
+        ("Cpus_allowed_list:\t0-1\n55d0 bind:1 file=/bin/cat\n", 2, "policy bind:1, not bind:0"),
+        ("nothing\n", 1, "did not say"),
+    ],
+)
+def test_what_the_probe_says(output: str, memory_nodes: int, words: str) -> None:
+    found = judge_probe({"rank": 0, "cpus": "0-1", "numa": [0]}, output, memory_nodes)
+    assert (words in found) if words else found == ""

@@ -1,0 +1,196 @@
+# Copyright (c) 2026 The hpcai.gpu_cluster developers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""gpu-bind, run for real by sh on this machine's CPUs."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import typing as t
+from pathlib import Path
+
+import pytest
+from gpu_bind_bench import ALLOWED, GPU_BIND
+
+TWO_CPUS = pytest.mark.skipif(len(ALLOWED) < 2, reason="needs two CPUs")
+SHELLS = [shell for shell in ("dash", "bash", "busybox") if shutil.which(shell)]
+SHOW = "grep Cpus_allowed_list /proc/self/status; echo devices=${CUDA_VISIBLE_DEVICES-} order=${CUDA_DEVICE_ORDER-}"
+FIRST, SECOND = ALLOWED[0], ALLOWED[-1]
+
+
+def run(tmp_path: Path, lines: str, *arguments: str, shell: str = "sh", **env: str) -> subprocess.CompletedProcess[str]:
+    """``gpu-bind -m MAP ARGUMENTS`` with nothing in the environment but this."""
+    (tmp_path / "map").write_text(lines)
+    words = [shell, "sh"] if shell == "busybox" else [shell]
+    return subprocess.run(
+        [*words, str(GPU_BIND), "-m", str(tmp_path / "map"), *arguments],
+        env={"PATH": "/usr/bin:/bin:/usr/sbin:/sbin", **env},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+#: Two ranks on two CPUs, GPU 1 next to the first CPU.
+MAP = (
+    f"# Ansible managed\n# rank gpus cpus memory hca uuids\n0 0 {SECOND} 0 mlx5_0 GPU-aa\n1 1 {FIRST} 0 mlx5_1 GPU-bb\n"
+)
+
+
+def where(done: subprocess.CompletedProcess[str]) -> tuple[int, str]:
+    """CPU and CUDA_VISIBLE_DEVICES of the command that gpu-bind became."""
+    assert done.returncode == 0, done.stderr
+    cpus, devices = re.findall(r"Cpus_allowed_list:\s*(\S+)\ndevices=(\S*) order=PCI_BUS_ID", done.stdout)[0]
+    return int(cpus), devices
+
+
+@TWO_CPUS
+@pytest.mark.parametrize("shell", SHELLS)
+@pytest.mark.parametrize(
+    "variable",
+    [
+        "GPU_BIND_RANK",
+        "OMPI_COMM_WORLD_LOCAL_RANK",
+        "MV2_COMM_WORLD_LOCAL_RANK",
+        "MPI_LOCALRANKID",
+        "PMI_LOCAL_RANK",
+        "PALS_LOCAL_RANKID",
+        "FLUX_TASK_LOCAL_ID",
+        "LOCAL_RANK",
+        "SLURM_LOCALID",
+    ],
+)
+def test_every_launcher_is_understood(tmp_path: Path, shell: str, variable: str) -> None:
+    env: dict[str, t.Any] = {variable: "0"}
+    assert where(run(tmp_path, MAP, "sh", "-c", SHOW, shell=shell, **env)) == (SECOND, "")
+    env = {variable: "1"}
+    assert where(run(tmp_path, MAP, "sh", "-c", SHOW, shell=shell, **env)) == (FIRST, "")
+
+
+@TWO_CPUS
+@pytest.mark.parametrize(
+    "env",
+    [
+        {"OMPI_COMM_WORLD_LOCAL_RANK": "1", "SLURM_LOCALID": "0"},
+        {"LOCAL_RANK": "1", "SLURM_LOCALID": "0"},
+        {"TORCHELASTIC_RUN_ID": "x", "LOCAL_RANK": "1", "OMPI_COMM_WORLD_LOCAL_RANK": "0"},
+        {"GPU_BIND_RANK": "1", "OMPI_COMM_WORLD_LOCAL_RANK": "0"},
+    ],
+)
+def test_a_launcher_inside_another_one_wins(tmp_path: Path, env: dict[str, str]) -> None:
+    assert where(run(tmp_path, MAP, "sh", "-c", SHOW, **env))[0] == FIRST
+
+
+@TWO_CPUS
+@pytest.mark.parametrize(
+    ("visible", "rank", "cpu"),
+    [
+        ("1,0", "0", FIRST),
+        ("1,0", "1", SECOND),
+        ("1", "0", FIRST),
+        ("GPU-bb", "0", FIRST),
+        ("GPU-bb,GPU-aa", "1", SECOND),
+    ],
+)
+def test_visible_devices_are_followed(tmp_path: Path, visible: str, rank: str, cpu: int) -> None:
+    assert where(run(tmp_path, MAP, "sh", "-c", SHOW, LOCAL_RANK=rank, CUDA_VISIBLE_DEVICES=visible)) == (cpu, visible)
+
+
+@TWO_CPUS
+def test_slurm_tells_the_gpus_that_a_cgroup_renumbers(tmp_path: Path) -> None:
+    # One GPU per task, kept apart by a cgroup: every task sees "0".
+    env = {"SLURM_LOCALID": "1", "SLURM_STEP_GPUS": "0,1", "CUDA_VISIBLE_DEVICES": "0"}
+    assert where(run(tmp_path, MAP, "-s", "sh", "-c", SHOW, **env)) == (FIRST, "0")
+    # Half a node: the job's only GPU is number 1 of the machine.
+    env = {"SLURM_LOCALID": "0", "SLURM_JOB_GPUS": "1", "CUDA_VISIBLE_DEVICES": "0"}
+    assert where(run(tmp_path, MAP, "sh", "-c", SHOW, **env)) == (FIRST, "0")
+
+
+@TWO_CPUS
+def test_single_shows_a_rank_its_own_gpu_only(tmp_path: Path) -> None:
+    assert where(run(tmp_path, MAP, "-s", "sh", "-c", SHOW, LOCAL_RANK="1")) == (FIRST, "1")
+    assert where(run(tmp_path, MAP, "-s", "sh", "-c", SHOW, LOCAL_RANK="1", CUDA_VISIBLE_DEVICES="1,0")) == (
+        SECOND,
+        "0",
+    )
+
+
+@TWO_CPUS
+def test_ranks_that_share_a_gpu_and_ranks_with_several(tmp_path: Path) -> None:
+    shared = f"0 0 {FIRST} 0 - -\n1 0 {SECOND} 0 - -\n2 1 {FIRST} 0 - -\n3 1 {SECOND} 0 - -\n"
+    assert [where(run(tmp_path, shared, "sh", "-c", SHOW, LOCAL_RANK=rank))[0] for rank in "0123"] == [
+        FIRST,
+        SECOND,
+        FIRST,
+        SECOND,
+    ]
+    assert [
+        where(run(tmp_path, shared, "sh", "-c", SHOW, LOCAL_RANK=rank, CUDA_VISIBLE_DEVICES="1,0"))[0] for rank in "13"
+    ] == [SECOND, SECOND]
+    several = f"0 0,1 {FIRST} 0 - -\n1 2,3 {SECOND} 0 - -\n"
+    assert where(run(tmp_path, several, "-s", "sh", "-c", SHOW, LOCAL_RANK="1")) == (SECOND, "2,3")
+    reordered = run(tmp_path, several, "sh", "-c", SHOW, LOCAL_RANK="0", CUDA_VISIBLE_DEVICES="2,3,0,1")
+    assert where(reordered)[0] == SECOND
+
+
+@TWO_CPUS
+def test_a_launcher_s_own_binding_is_not_final(tmp_path: Path) -> None:
+    (tmp_path / "map").write_text(MAP)
+    done = subprocess.run(
+        ["taskset", "-c", str(FIRST), "sh", str(GPU_BIND), "-m", str(tmp_path / "map"), "sh", "-c", SHOW],
+        env={"PATH": "/usr/bin:/bin", "LOCAL_RANK": "0"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert where(done)[0] == SECOND
+
+
+@pytest.mark.parametrize(
+    ("lines", "arguments", "env", "words"),
+    [
+        (MAP, ["true"], {}, "no launcher told a local rank"),
+        (MAP, ["true"], {"LOCAL_RANK": "two"}, "is 'two', which is not a number"),
+        (MAP, ["true"], {"LOCAL_RANK": "2"}, "local rank 2 is not in"),
+        (MAP, [], {"LOCAL_RANK": "0"}, "no command to run"),
+        (MAP, ["-x", "true"], {"LOCAL_RANK": "0"}, "option -x is not known"),
+        (MAP, ["true"], {"LOCAL_RANK": "0", "GPU_BIND_MEMORY": "all"}, "Choose bind, prefer or none"),
+        (MAP, ["true"], {"LOCAL_RANK": "1", "CUDA_VISIBLE_DEVICES": "1"}, "has no GPU for local rank 1"),
+        (MAP, ["true"], {"LOCAL_RANK": "0", "CUDA_VISIBLE_DEVICES": "MIG-1"}, "GPU MIG-1, which no line"),
+        (MAP, ["-m", "/nonexistent/map", "true"], {"LOCAL_RANK": "0"}, "cannot be read"),
+        ("0 0 4095 0 - -\n", ["true"], {"LOCAL_RANK": "0"}, "may not run on the CPUs 4095"),
+    ],
+)
+def test_what_cannot_be_bound_is_said_and_not_run(
+    tmp_path: Path, lines: str, arguments: list[str], env: dict[str, str], words: str
+) -> None:
+    done = run(tmp_path, lines, *arguments, **env)
+    assert (done.returncode, words in done.stderr) == (125, True), done.stderr
+    assert done.stderr.startswith("gpu-bind: ")
+
+
+def test_the_command_keeps_its_words_and_its_exit_status(tmp_path: Path) -> None:
+    done = run(tmp_path, MAP, "--", "sh", "-c", 'printf "%s|" "$@"; exit 7', "sh", "a b", "*", "", LOCAL_RANK="0")
+    assert (done.returncode, done.stdout) == (7, "a b|*||")
+    assert run(tmp_path, MAP, "/nonexistent", LOCAL_RANK="0").returncode == 127
+
+
+def test_off_help_and_a_dry_run(tmp_path: Path) -> None:
+    assert run(tmp_path, "", "echo", "free", GPU_BIND_OFF="1").stdout == "free\n"
+    assert "Usage: mpirun" in run(tmp_path, "", "-h").stdout
+    done = run(tmp_path, MAP, "-n", "touch", str(tmp_path / "ran"), LOCAL_RANK="1")
+    assert (done.returncode, (tmp_path / "ran").exists()) == (0, False)
+    assert f"rank 1: GPU 1, CPUs {FIRST}, memory of NUMA node 0 (--membind)" in done.stderr
+
+
+def test_verbose_says_what_is_done(tmp_path: Path) -> None:
+    done = run(tmp_path, MAP, "-v", "true", LOCAL_RANK="1", GPU_BIND_MEMORY="none")
+    assert done.stderr.splitlines()[-1] == f"gpu-bind: rank 1: runs on CPUs {FIRST}"
+
+
+@pytest.mark.skipif(not shutil.which("shellcheck"), reason="needs shellcheck")
+def test_shellcheck_has_no_remarks() -> None:
+    done = subprocess.run(["shellcheck", "-s", "sh", str(GPU_BIND)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
