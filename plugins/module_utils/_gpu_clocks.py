@@ -23,9 +23,10 @@ LOCKS: tuple[str, ...] = ("graphics_lock", "memory_lock")
 # Compute capability from which NVML locks the clock: Volta for graphics, Ampere for memory. Source: NVML API reference,
 # nvmlDeviceSetGpuLockedClocks and nvmlDeviceSetMemoryLockedClocks.
 _LOCKS_SINCE = {"graphics_lock": 7.0, "memory_lock": 8.0}
+IDLE = 0x1
 # Bits of clocks_event_reasons.active that leave the clock where a lock puts it: GPU idle, applications clocks setting.
 # Every other one (power cap, slowdown, sync boost, display) explains a clock below the lock. Source: nvml.h.
-_NOT_LIMITING = 0x1 | 0x2
+_NOT_LIMITING = IDLE | 0x2
 # A lock is rounded to a step of the clock (15 MHz on most GPUs; 2190 was seen to give 2184).
 _SLACK_MHZ = 30
 _SLACK_SHARE = 0.02
@@ -256,7 +257,7 @@ def _locked(
             set_now[name] = (clock, clock)
         elif name == "memory_lock" and now == clock:
             notes.append(f"the memory clock cannot be locked here; it runs at the wanted {clock} MHz already")
-        elif name == "memory_lock" and wish.policy == "max":
+        elif name == "memory_lock" and wish.memory_mhz is None:
             notes.append(f"the memory clock cannot be locked here; it is left to the driver, up to {clock} MHz")
         else:
             problems.append(Problem(name, "unsupported", f"the {what} clock of this GPU cannot be locked{deprecated}"))
@@ -352,6 +353,7 @@ def touch(record: Record, settings: t.Iterable[str]) -> Record:
 
 
 __all__ = [
+    "IDLE",
     "LAYERS",
     "LOCKS",
     "Gpu",

@@ -224,7 +224,13 @@ class Clocks:
             records = self._store.load()
             if restoring and not records:
                 # Nothing was ever set here: no GPU needs to answer for that.
-                return {"changed": False, "gpus": [], "commands": [], "unknown": [], "diff": {"before": {}, "after": {}}}
+                return {
+                    "changed": False,
+                    "gpus": [],
+                    "commands": [],
+                    "unknown": [],
+                    "diff": {"before": {}, "after": {}},
+                }
             report, gpus, session = self._observe()
             chosen = _selected(gpus, self._options.gpus)
             plans = [self._plan(gpu, records.get(gpu.uuid, Record()), decide, session) for gpu in chosen]
@@ -387,8 +393,12 @@ def _compare(plan: _Plan, gpu: Gpu | None, session: str) -> None:
         plan.record = dataclasses.replace(plan.record, seen_mhz=gpu.graphics_mhz if lock else None)
         if not lock or not clocks.contradicts(gpu, lock, None):
             continue
-        if gpu.graphics_mhz == plan.gpu.graphics_mhz:
-            # Told that it is locked, and not moved at all: the next run has to try again.
+        if gpu.graphics_mhz != plan.gpu.graphics_mhz:
+            plan.notes.append(f"locked at {lock[0]}-{lock[1]} MHz it runs at {gpu.graphics_mhz} MHz")
+        elif gpu.reasons is None or gpu.reasons & clocks.IDLE:
+            plan.notes.append(f"idle, it stays at {gpu.graphics_mhz} MHz: whether its lock holds shows under load")
+        else:
+            # Told that it is locked, at work, and not moved at all: the next run has to try again.
             sessions = {name: life for name, life in plan.record.sessions.items() if name != step.setting}
             plan.record = dataclasses.replace(plan.record, sessions=sessions)
             plan.after = dataclasses.replace(known, graphics_lock=None, unknown=known.unknown | {step.setting})
@@ -396,8 +406,6 @@ def _compare(plan: _Plan, gpu: Gpu | None, session: str) -> None:
                 f"nvidia-smi {' '.join(step.arguments)} was accepted, but the clock stays at {gpu.graphics_mhz} MHz"
             )
             plan.problems.append(Problem(step.setting, "not_applied", message))
-        else:
-            plan.notes.append(f"locked at {lock[0]}-{lock[1]} MHz it runs at {gpu.graphics_mhz} MHz")
     plan.gpu = gpu
 
 

@@ -44,10 +44,11 @@ options:
     default: applied
   policy:
     description:
-      - V(max) sets graphics and memory clock to the highest that each GPU can do. A memory clock that cannot be locked is
-        left to the driver, which runs it at its highest under load.
-      - V(locked) does the same, or sets O(graphics_mhz) and O(memory_mhz), with locks only. A GPU whose clock cannot be
-        locked fails. For measurements, where the clock must not move.
+      - V(max) sets graphics and memory clock to the highest that each GPU can do, or to O(graphics_mhz) and
+        O(memory_mhz). A memory clock that cannot be locked, and was not given, is left to the driver, which runs it at its
+        highest under load.
+      - V(locked) does the same with locks only. A GPU whose clock cannot be locked fails. For measurements, where the
+        clock must not move.
       - V(values) sets only what O(graphics_mhz) and O(memory_mhz) name.
       - V(default) takes locks away and resets application clocks.
     type: str

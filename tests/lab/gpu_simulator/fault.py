@@ -12,6 +12,7 @@ python3 fault.py --no-memory-lock 0 1      these GPUs cannot lock their memory c
 python3 fault.py --deaf 2                  GPU 2 accepts every setting and does not move
 python3 fault.py --stuck 2                 changing a setting of GPU 2 does not come back
 python3 fault.py --power-cap 2             GPU 2 runs slower than its lock because of a power cap
+python3 fault.py --busy 2                  GPU 2 is at work
 python3 fault.py                           all well again
 python3 fault.py --reload-driver           all well, and the driver has forgotten what was set
 """
@@ -39,7 +40,7 @@ def main() -> None:
         "no-memory-lock",
         "no-applications",
     )
-    for name in (*indices, "deaf", "stuck", "power-cap"):
+    for name in (*indices, "deaf", "stuck", "power-cap", "busy"):
         parser.add_argument(f"--{name}", type=int, nargs="+", default=[], metavar="INDEX")
     parser.add_argument("--hang", type=float, default=0, metavar="SECONDS", dest="hang_s")
     parser.add_argument("--exit", type=int, default=0, metavar="CODE", dest="exit_code")

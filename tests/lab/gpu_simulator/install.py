@@ -47,7 +47,10 @@ NO_FAULTS: dict[str, Any] = {
     "no_applications": [],
     "deaf": [],
     "stuck": [],
+    # At work, and the driver keeps it below its lock:
     "power_cap": [],
+    # At work:
+    "busy": [],
 }
 
 

@@ -160,7 +160,7 @@ def test_locked_means_a_lock(node: Node) -> None:
         (["--lost", "3"], "lost", 3, "GPU is lost"),
         (["--no-handle", "3"], "lost", 3, "Unable to determine the device handle"),
         (["--requires-reset", "3"], "lost", 3, "GPU requires reset"),
-        (["--deaf", "3"], "not_applied", 3, "was accepted, but"),
+        (["--deaf", "3", "--busy", "3"], "not_applied", 3, "was accepted, but"),
     ],
 )
 def test_one_bad_gpu_does_not_keep_the_others_from_theirs(
@@ -180,6 +180,26 @@ def test_one_bad_gpu_does_not_keep_the_others_from_theirs(
     healed = node.module()
     assert (healed["failed"], healed["changed"]) == (False, True)
     assert node.settings() == [A100_MAX] * 8
+
+
+def test_an_idle_gpu_that_does_not_follow_its_lock_is_no_failure_and_set_once(node: Node) -> None:
+    node.by_hand("-pm", "1")
+    node.fault("--deaf", "3")
+    result = node.module()
+    assert (result["failed"], result["changed"]) == (False, True)
+    assert "shows under load" in result["gpus"][3]["notes"][0]
+    assert node.module()["changed"] is False
+    node.fault("--deaf", "3", "--busy", "3")
+    assert node.module()["changed"] is False
+
+
+def test_a_busy_gpu_that_stays_where_it_was_is_tried_again(node: Node) -> None:
+    node.by_hand("-pm", "1")
+    node.fault("--deaf", "3", "--busy", "3")
+    for _attempt in range(2):
+        result = node.module()
+        assert problems(result) == {3: ["not_applied"]}
+        assert "the clock stays at 210 MHz" in result["msg"]
 
 
 def test_a_setting_that_hangs_is_ended_and_the_others_are_set(node: Node) -> None:

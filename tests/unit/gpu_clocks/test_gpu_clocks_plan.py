@@ -95,6 +95,8 @@ def plan(gpu: Gpu, wish: Wish, record: Record = FRESH) -> tuple[list[str], list[
         (P100, Wish("max", method="lock"), [], ["unsupported"]),
         (P100, Wish("locked"), [], ["unsupported"]),
         (A100, Wish("locked", graphics_mhz=1200), ["-lgc 1200,1200", "-lmc 1215,1215"], []),
+        (V100, Wish("locked", graphics_mhz=1200), ["-lgc 1200,1200"], []),
+        (V100, Wish("max", memory_mhz=810, method="lock"), ["-lgc 1530,1530"], ["unsupported"]),
         (A100, Wish("locked", graphics_mhz=1411), [], ["out_of_range"]),
         (A100, Wish("values", memory_mhz=1216), [], ["out_of_range"]),
         (A100, Wish("values", graphics_mhz=1000), ["-lgc 1000,1000"], []),
