@@ -23,7 +23,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import C
 _TOOL = "ib_write_bw"
 _ROW = re.compile(r"^\s*(\d+)\s+(\d+)\s+(-?[\d.]+)\s+(-?[\d.]+)(?:\s+-?[\d.]+)*\s*$")
 # What a client says while the server is not there yet.
-_NOT_YET = ("Couldn't connect to", "Unable to init the socket connection", "Connection refused")
+_NOT_YET = ("Couldn't connect to", "Unable to init the socket connection")
 _RETRY_S = 0.5
 _TAIL = 1500
 
@@ -73,6 +73,11 @@ def parse(output: str) -> Bandwidth:
         )
     size, iterations, peak, average = row.groups()
     return Bandwidth(int(size), int(iterations), float(peak), float(average))
+
+
+def is_too_early(output: str) -> bool:
+    """Whether a client failed only because its server does not listen yet."""
+    return any(text in output for text in _NOT_YET)
 
 
 def _failure(words: t.Sequence[str], output: str, reason: str) -> ClusterError:
@@ -143,11 +148,11 @@ def measure(test: Measurement, server: str, timeout_s: float) -> list[Bandwidth]
             if process.returncode == 0:
                 found.append(parse(output))
                 break
-            if not any(text in output for text in _NOT_YET) or time.monotonic() + _RETRY_S > deadline:
+            if not is_too_early(output) or time.monotonic() + _RETRY_S > deadline:
                 raise _failure(words, output, f"to {server} ended with {process.returncode}")
             last = output
             time.sleep(_RETRY_S)
     return found
 
 
-__all__ = ["Bandwidth", "Measurement", "argv", "measure", "parse", "serve"]
+__all__ = ["Bandwidth", "Measurement", "argv", "is_too_early", "measure", "parse", "serve"]

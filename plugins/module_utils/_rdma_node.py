@@ -85,11 +85,12 @@ def read_modules(host: Host, system: System, root: Path = Path("/")) -> Modules:
     loaded = [name for name in _DRIVERS if (root / "sys/module" / name).is_dir()]
     _rc, out, _err = host.run_command(["modinfo", "-k", system.kernel, *_DRIVERS])
     on_disk = {Path(item["filename"]).name.split(".")[0]: item for item in parse_modinfo(out)}
+    # A kernel may be built without these digests of its sources; a vendor's modules always have them.
     stale = [
         name
         for name in loaded
         if name in on_disk
-        and read_text(root / "sys/module" / name / "srcversion") not in ("", on_disk[name].get("srcversion", ""))
+        and read_text(root / "sys/module" / name / "srcversion") != on_disk[name].get("srcversion", "")
     ]
     driver = on_disk.get(_DRIVERS[0])
     return Modules(
@@ -127,7 +128,7 @@ class Stack:
             said = (err.strip() or out.strip()).splitlines()
             raise ClusterError(
                 "command_failed",
-                f"{what} failed: {said[-1] if said else f'exit status {rc}'}",
+                f"{what} failed: {said[-1].strip() if said else f'exit status {rc}'}.",
                 "Read its output in this result, correct the cause, and run again: it starts over.",
                 output=(out + err)[-_TAIL:],
             )
@@ -291,26 +292,32 @@ class Stack:
             self.run(["dracut", "--force", "--kver", self.system.kernel], "updating the initial ram disk")
 
     def _do_uninstall(self, step: Step) -> None:
-        software = read_software(self.host, self.system)
+        script = shutil.which("ofed_uninstall.sh")
+        if not script and installed_stack(read_software(self.host, self.system))[0] != "doca":
+            raise ClusterError("no_uninstaller", "There is no ofed_uninstall.sh.", "Remove the stack by hand.")
         with self._marked(f"removal of {step.name}"):
-            script = shutil.which("ofed_uninstall.sh")
+            # DOCA's packages need those that the script removes, so they go first; what they brought goes with the script.
+            self._purge(DOCA_PACKAGES, [] if script else ["--autoremove"])
             if script:
                 self.run([script, "--force"], "ofed_uninstall.sh")
-            elif installed_stack(software)[0] != "doca":
-                raise ClusterError("no_uninstaller", "There is no ofed_uninstall.sh.", "Remove the stack by hand.")
-            left = [
-                name for name in (*DOCA_PACKAGES, "doca-host") if name in read_software(self.host, self.system).packages
-            ]
-            if left and self.system.manager == "dpkg":
-                self.run(self.apt("purge", "--autoremove", *left), f"removing {', '.join(left)}")
-                self.run(self.apt("update"), "reading the package lists")
-            elif left:
-                self.run([shutil.which("dnf") or "yum", "--assumeyes", "remove", *left], f"removing {', '.join(left)}")
+            self._purge(["doca-host"], [])
         remaining = installed_stack(read_software(self.host, self.system))
         if remaining[0]:
             raise ClusterError(
                 "not_removed", f"{' '.join(remaining)} is still there.", "Remove its packages by hand, then run again."
             )
+
+    def _purge(self, names: t.Sequence[str], options: t.Sequence[str]) -> None:
+        present = [name for name in names if name in read_software(self.host, self.system).packages]
+        if not present:
+            return
+        what = f"removing {', '.join(present)}"
+        if self.system.manager == "rpm":
+            self.run([shutil.which("dnf") or "yum", "--assumeyes", "remove", *present], what)
+            return
+        self.run(self.apt("purge", *options, *present), what)
+        if "doca-host" in present:
+            self.run(self.apt("update"), "reading the package lists")
 
     def _do_restart(self, _step: Step) -> None:
         modules = read_modules(self.host, self.system)

@@ -72,6 +72,7 @@ class Wanted:
     version: str = ""
     user_space_only: bool = False
     kernel_support: bool = True
+    kernel: str = ""
     phase: str = "all"
     allow_restart: bool = False
     allow_reboot: bool = False
@@ -313,7 +314,9 @@ def plan_stack(
     have = f"{source} {version}".strip()
     want = f"{wanted.source} {wanted.version}".strip()
     steps: list[Step] = []
-    if wanted.kernel_parts and system.container:
+    # An image for real machines may be built in a container, if it says for which kernel.
+    image = wanted.phase == "install" and bool(wanted.kernel)
+    if wanted.kernel_parts and system.container and not image:
         raise ClusterError(
             "container",
             "This is a container: kernel modules belong to its host.",

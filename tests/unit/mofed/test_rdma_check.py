@@ -128,6 +128,17 @@ Conflicting CPU frequency values detected: 1500.000000 != 3300.016000. CPU Frequ
 """
 
 
+@pytest.mark.parametrize("end", ["client", "server"])
+def test_what_the_tool_really_prints(end: str) -> None:
+    output = (FIXTURES / f"ib_write_bw_{end}.txt").read_text()
+    assert perftest.parse(output) == perftest.Bandwidth(65536, 200, 0.046842, 0.025166)
+
+
+def test_what_the_tool_really_says_when_the_server_is_not_there_yet() -> None:
+    assert perftest.is_too_early((FIXTURES / "ib_write_bw_refused.txt").read_text())
+    assert not perftest.is_too_early((FIXTURES / "ib_write_bw_no_device.txt").read_text())
+
+
 def test_a_warning_between_header_and_row() -> None:
     assert perftest.parse(TABLE) == perftest.Bandwidth(65536, 5000, 0.0, 98.02)
 

@@ -240,6 +240,8 @@ def test_an_installer_that_takes_too_long_is_told() -> None:
         ("extra/mlnx-ofa_kernel", "CCCC", True, ("mlx5_core",)),
         ("kernel/drivers/net", "AAAA", False, ()),
         ("kernel/drivers/net", "", False, ()),
+        # A kernel whose modules carry no digest, under a vendor's modules that do.
+        ("updates/dkms", "none", True, ("mlx5_core",)),
     ],
 )
 def test_modules_on_disk_and_in_the_kernel(
@@ -247,10 +249,17 @@ def test_modules_on_disk_and_in_the_kernel(
 ) -> None:
     if loaded:
         (tmp_path / "sys/module/mlx5_core").mkdir(parents=True)
+    if loaded not in ("", "none"):
         (tmp_path / "sys/module/mlx5_core/srcversion").write_text(f"{loaded}\n")
     (tmp_path / f"lib/modules/{UBUNTU.kernel}/build").mkdir(parents=True)
     found = node.read_modules(Host({"modinfo": (0, MODINFO.format(place=place))}), UBUNTU, tmp_path)
     assert found == stack.Modules(found=True, vendor=vendor, loaded=bool(loaded), stale=stale, headers=True)
+
+
+def test_a_kernel_that_tells_no_digests(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "sys/module/ib_core").mkdir(parents=True)
+    host = Host({"modinfo": (0, (pathlib.Path(__file__).parent / "fixtures/modinfo_debian.txt").read_text())})
+    assert node.read_modules(host, UBUNTU, tmp_path) == stack.Modules(found=True, loaded=True)
 
 
 def test_a_kernel_without_rdma(tmp_path: pathlib.Path) -> None:

@@ -186,6 +186,8 @@ def test_another_stack_goes_only_with_consent() -> None:
 def test_a_container_has_no_modules_of_its_own() -> None:
     inside = dataclasses.replace(UBUNTU, container=True)
     assert refusal(MLNX, system=inside).kind == "container"
+    assert refusal(dataclasses.replace(MLNX, phase="install"), system=inside).kind == "container"
+    assert kinds(dataclasses.replace(MLNX, phase="install", kernel="5.15.0-9-azure"), system=inside) == ["install"]
     assert kinds(dataclasses.replace(MLNX, user_space_only=True), system=inside) == ["install"]
     assert kinds(stack.Wanted("inbox"), system=inside) == []
 
