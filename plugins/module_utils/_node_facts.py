@@ -79,7 +79,7 @@ def _gpus(root: Path, facts: Facts, report: _nvidia_smi.SmiReport) -> None:
     facts["pci_gpus"] = _sysfs.read_pci_gpus(root)
     on_bus = {gpu["bus_id"]: gpu for gpu in facts["pci_gpus"] or []}
     for gpu in facts["gpus"]:
-        gpu["numa"] = on_bus.get(gpu["bus_id"], {}).get("numa")
+        gpu["numa"] = _sysfs.pci_numa(root, gpu["bus_id"])
     answered = {gpu["bus_id"] for gpu in facts["gpus"]}
     silent = sorted(set(on_bus) - answered)
     if silent and report.state == "answered":

@@ -76,6 +76,12 @@ def gpus() -> list[dict[str, t.Any]]:
     ]
 
 
+def fabric_netdev() -> str:
+    """How systemd names the fabric's card: by its bus, the one after those of its bridge's GPUs and disks."""
+    bus = bridge_bus(NUMA_BY_BRIDGE.index(FABRIC_NUMA)) + 1 + GPUS_PER_NUMA + DISKS_PER_NUMA
+    return f"enp{bus}s0"
+
+
 def argv(node: Node, accelerator: str) -> list[str]:
     """The command that runs a node in its directory; ``accelerator`` is ``kvm`` or ``tcg``."""
     return [
@@ -157,6 +163,7 @@ __all__ = [
     "accelerator_argv",
     "argv",
     "fabric_mac",
+    "fabric_netdev",
     "gpus",
     "management_mac",
 ]
