@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import typing as t
 from pathlib import Path
 
@@ -241,6 +243,20 @@ def test_the_mount_point_and_what_would_be_lost_with_it(fake: FakeDisks) -> None
     assert read(fake, mount_point="/mnt/none").directory.exists is False
     (fake.root / "mnt/link").symlink_to("scratch")
     assert read(fake, mount_point="/mnt/link").directory.kind == "link"
+
+
+def test_a_file_system_in_trouble_counts_as_full(fake: FakeDisks, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake.disk("nvme0n1", "259:0", "A")
+    fake.mount("259:0", "/mnt/scratch", "/dev/nvme0n1")
+    listdir = os.listdir
+
+    def broken(path: Path) -> list[str]:
+        if Path(path).name == "scratch":
+            raise OSError(errno.EIO, "Input/output error")
+        return listdir(path)
+
+    monkeypatch.setattr(os, "listdir", broken)
+    assert read(fake).directory.holds_files
 
 
 # -- requests ------------------------------------------------------------------------------------------------------------
