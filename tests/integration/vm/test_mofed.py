@@ -26,10 +26,15 @@ HOLD = "import os, time; os.open('/dev/infiniband/uverbs0', os.O_RDWR); open('/r
 
 @pytest.fixture(scope="module")
 def netdev(vm_lab: t.Any) -> t.Iterator[str]:
-    """The interface of the fabric; afterwards nothing of mofed is left."""
+    """The interface of the fabric, on machines that have nothing of mofed, before and after."""
     address = vm_lab.lab["nodes"]["vm-1"]["fabric_address"]
     words = vm_lab.run("vm-1", "ip", "-4", "-o", "address", "show", "to", address).split()
+    _remove(vm_lab)
     yield words[1]
+    _remove(vm_lab)
+
+
+def _remove(vm_lab: t.Any) -> None:
     done = vm_lab.role("mofed", "remove")
     assert done.rc == 0, done.output
 
