@@ -126,7 +126,12 @@ def identity(state: dict[str, Any]) -> tuple[str, str, list[str], set[str]]:
     """What makes a machine another one; the rest of its state may have been changed on purpose."""
     gpus = state["gpus"]
     # The keys as well: a state that an older simulator made is made anew.
-    return state["machine_type"], state["driver_version"], [gpu["bus_id"] for gpu in gpus], {*state, *gpus[0], *state["faults"]}
+    return (
+        state["machine_type"],
+        state["driver_version"],
+        [gpu["bus_id"] for gpu in gpus],
+        {*state, *gpus[0], *state["faults"]},
+    )
 
 
 def install(root: Path, machine_type: str, seed: str, bus_ids: list[str], driver: str) -> bool:
