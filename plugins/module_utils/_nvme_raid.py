@@ -59,6 +59,7 @@ class Disk:
     bytes: int = 0
     transport: str = "nvme"
     local: bool = True
+    contained: bool = False  # this is a container, and the disk belongs to its host
     read_only: bool = False
     removable: bool = False
     partitions: tuple[str, ...] = ()

@@ -109,6 +109,8 @@ def _names(disks: t.Iterable[Disk]) -> str:
 
 def _hard_reason(disk: Disk, ours: t.Collection[str], node: Node) -> str:
     """Why the disk must never be touched; ``ours`` are devices that belong to what is wanted."""
+    if disk.contained:
+        return "belongs to the machine that this container runs on"
     system = sorted({*disk.mounts, *disk.stacked_mounts} & _SYSTEM_MOUNTS)
     if system:
         return f"carries the operating system (mounted on {system[0]})"

@@ -39,6 +39,8 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._sysfs import re
 _DISK = re.compile(r"^(?:nvme\d+n\d+|sd[a-z]+|vd[a-z]+|xvd[a-z]+|loop\d+)$")
 # Links below /dev/disk that name what is on a disk and not the disk.
 _CONTENT_LINKS = {"by-uuid", "by-label", "by-partuuid", "by-partlabel", "by-diskseq"}
+# What systemd and podman leave for those inside a container. Not /.dockerenv: machines made from container images have it.
+_CONTAINER_MARKS = ("run/systemd/container", "run/.containerenv")
 _MIB = 1 << 20
 _TIMEOUT_S = "60"
 
@@ -103,7 +105,7 @@ class Reader:
         disks = self._disks(mounts, swaps)
         arrays = [self._array(name) for name in _entries(self.block) if (self.block / name / "md").is_dir()]
         members = {member for array in arrays for member in array.members}
-        look = [disk.name for disk in disks if not matches(disk, self.wanted) or disk.name in members]
+        look = [d.name for d in disks if (not matches(d, self.wanted) or d.name in members) and not d.contained]
         signatures = self._signatures([*look, *(array.device for array in arrays if array.active)])
         disks = [self._closer(disk, signatures, arrays) if disk.name in look else disk for disk in disks]
         arrays = [self._named(array, disks, signatures) for array in arrays]
@@ -125,6 +127,7 @@ class Reader:
     def _disks(self, mounts: t.Sequence[Mount], swaps: set[str]) -> list[Disk]:
         links = stable_links(self.root)
         local = {entry["path"]: entry for entry in read_nvme(self.root) or []}
+        contained = any((self.root / mark).exists() for mark in _CONTAINER_MARKS)
         disks = []
         for name in sorted(filter(_DISK.match, _entries(self.block)), key=_order):
             base = self.block / name
@@ -146,6 +149,7 @@ class Reader:
                     size,
                     transport,
                     transport != "nvme" or bool(known),
+                    contained,
                     read_text(base / "ro") == "1",
                     read_text(base / "removable") == "1",
                     parts,

@@ -55,6 +55,8 @@ class Loop:
 
 @pytest.fixture
 def loop(tmp_path: Path) -> t.Iterator[Loop]:
+    if any(os.path.exists(mark) for mark in ("/run/systemd/container", "/run/.containerenv")):
+        pytest.skip("in a container no disk is touched")
     if os.geteuid() or not shutil.which("losetup") or not shutil.which("mkfs.ext4"):
         pytest.skip("needs root, losetup and mkfs.ext4")
     made = Loop(tmp_path)

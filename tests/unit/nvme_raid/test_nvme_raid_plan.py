@@ -125,6 +125,7 @@ EXCLUDED = {
     "is in use by dm-0": {"holders": ("dm-0",)},
     "is in use by the md array other": {"holders": ("md1",)},
     "is network storage, not a disk of this machine": {"local": False},
+    "belongs to the machine that this container runs on": {"contained": True},
     "is removable": {"removable": True},
     "is read-only": {"read_only": True},
     "cannot be read": {"signatures": None},
@@ -396,6 +397,7 @@ def nodes(draw: st.DrawFn) -> Node:
                 number,
                 transport=draw(st.sampled_from(["nvme", "nvme", "nvme", "scsi"])),
                 local=draw(st.sampled_from([True, True, False])),
+                contained=draw(st.sampled_from([False, False, False, True])),
                 read_only=draw(st.sampled_from([False, False, True])),
                 swap=draw(st.sampled_from([False, False, True])),
                 busy=draw(st.sampled_from([False, False, True])),
@@ -459,6 +461,7 @@ def test_a_disk_that_holds_something_is_formatted_only_with_consent_and_listing(
             assert entry is not None
             assert entry.transport == "nvme"
             assert entry.local
+            assert not entry.contained
             assert not any((entry.read_only, entry.swap, entry.mounts))
             assert entry.signatures is not None
             holds = entry.signatures or entry.partitions or (not entry.blank and wanted.blank_check == "zeros")
@@ -483,6 +486,7 @@ def test_removing_erases_only_what_is_ours_and_never_files_without_consent(wante
         entry = node.disk(name)
         assert entry is not None
         assert not entry.swap
+        assert not entry.contained
         assert "/" not in entry.mounts
     array = found.found.array
     assert array is None or array.name == "scratch"

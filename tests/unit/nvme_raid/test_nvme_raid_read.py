@@ -195,6 +195,14 @@ def test_disks_that_were_not_asked_for_are_not_opened(fake: FakeDisks) -> None:
     assert all("/dev/sda" not in command for command in fake.commands)
 
 
+@pytest.mark.parametrize("mark", ["run/systemd/container", "run/.containerenv"])
+def test_a_container_leaves_the_disks_of_its_host_alone(fake: FakeDisks, mark: str) -> None:
+    fake.disk("nvme0n1", "259:0", "A")
+    fake.write(mark, "podman")
+    assert verdicts(fake) == {"nvme0n1": ("excluded", "belongs to the machine that this container runs on")}
+    assert fake.commands == []
+
+
 def test_an_array_has_the_name_that_its_members_carry(fake: FakeDisks) -> None:
     for number in range(2):
         fake.disk(f"nvme{number}n1", f"259:{number}", f"S{number}")
