@@ -45,15 +45,21 @@ def load(path: str) -> dict[str, t.Any]:
 
 
 def bring_up(settings: dict[str, t.Any], wait_s: float) -> Outcome:
-    """Make the array usable. Disks may still be appearing, so a missing one is waited for."""
+    """Make the array usable. Disks may still be appearing, so a missing one is waited for.
+
+    That holds for arrays with copies, too: started without a disk that comes a moment later, they would have to copy it.
+    """
     runner = Processes()
     until = time.monotonic() + wait_s
     while True:
         runner.run_command(["udevadm", "settle", f"--timeout={int(wait_s) or 1}"])
+        in_time = time.monotonic() < until
         try:
-            return Keeper(runner, wanted_here(settings)).run(check=False)
+            keeper = Keeper(runner, wanted_here(settings))
+            if not (in_time and keeper.run(check=True).plan.degraded):
+                return keeper.run(check=False)
         except ClusterError as exc:
-            if exc.kind != "disk_missing" or time.monotonic() >= until:
+            if exc.kind != "disk_missing" or not in_time:
                 raise
         time.sleep(1)
 

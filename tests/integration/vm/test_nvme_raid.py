@@ -238,6 +238,13 @@ def test_disks_in_use_and_other_shapes(empty: VmLab) -> None:
     removed = role(lab, "remove", nvme_raid_allow_data_loss=True, **wanted)
     assert removed.rc == 0, removed.output
 
+    # Two copies on disks chosen by their names. Nothing is on it: removing it needs no consent.
+    pair = {"nvme_raid_level": "raid1", "nvme_raid_by_id": [by_id(lab, 4), by_id(lab, 5)]}
+    converge(lab, **pair)
+    assert " : active raid1 " in lab.run(NODE, "cat", "/proc/mdstat")
+    removed = role(lab, "remove", **pair)
+    assert removed.rc == 0, removed.output
+
     # One disk, chosen by its name, without an array: as ext4, like a local SSD.
     single = {"nvme_raid_level": "single", "nvme_raid_by_id": [by_id(lab, 6)], "nvme_raid_filesystem": "ext4"}
     converge(lab, **single)

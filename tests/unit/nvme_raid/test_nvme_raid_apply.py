@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import typing as t
 from pathlib import Path
@@ -15,7 +14,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _nvme_rai
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _nvme_raid_boot as boot
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid import wanted_from
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid_plan import Step
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid_plan import Plan, Step
 
 UUID = "bf2e5d29df0ae3c096d4c705ef68e771"
 ANSWER = tuple[int, str, str]
@@ -199,33 +198,48 @@ def test_settings_that_cannot_be_read_end_the_unit_with_a_reason(
         assert name in capsys.readouterr().err
 
 
-def test_a_disk_that_appears_late_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    tries: list[int] = []
+class Tries:
+    """Stands in for the keeper: what it finds at each try, the last for ever. Real keepers are tried in other tests."""
 
-    def run(_keeper: apply.Keeper, *, check: bool) -> str:
-        assert not check
-        tries.append(1)
-        if len(tries) < 3:
-            raise ClusterError("disk_missing", "7 of 8.", "Wait.")
-        return "there"
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *found: str) -> None:
+        self.found, self.seconds, self.done = list(found), 0.0, ""
+        monkeypatch.setattr(apply.Keeper, "run", self.run)
+        monkeypatch.setattr(boot.Processes, "run_command", lambda _self, _args: (0, "", ""))
+        monkeypatch.setattr(boot.time, "monotonic", lambda: self.seconds)
+        monkeypatch.setattr(boot.time, "sleep", self.sleep)
 
-    monkeypatch.setattr(apply.Keeper, "run", run)
-    monkeypatch.setattr(boot.Processes, "run_command", lambda _self, _args: (0, "", ""))
-    monkeypatch.setattr(boot.time, "sleep", lambda _s: None)
-    assert boot.bring_up({"mount_point": "/mnt/scratch"}, 60) == "there"
-    assert len(tries) == 3
-    tries.clear()
-    with contextlib.suppress(ClusterError):
-        boot.bring_up({"mount_point": "/mnt/scratch"}, 0)
-    assert len(tries) == 1
+    def sleep(self, seconds: float) -> None:
+        self.seconds += seconds
+        self.found = self.found[1:] or self.found
+
+    def run(self, *, check: bool) -> apply.Outcome:
+        if self.found[0] in ("disk_missing", "foreign_data"):
+            raise ClusterError(self.found[0], "Told.", "Look.")
+        if not check:
+            self.done = self.found[0]
+        return apply.Outcome(Plan((), None, degraded="3 of 4" if self.found[0] == "degraded" else ""))
+
+
+@pytest.mark.parametrize("first", ["disk_missing", "degraded"])
+def test_a_disk_that_appears_late_is_waited_for(monkeypatch: pytest.MonkeyPatch, first: str) -> None:
+    tries = Tries(monkeypatch, first, first, "whole")
+    boot.bring_up({"mount_point": "/mnt/scratch"}, 60)
+    assert (tries.done, tries.seconds) == ("whole", 2)
+
+
+def test_a_disk_that_never_appears_is_waited_for_no_longer_than_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    tries = Tries(monkeypatch, "disk_missing")
+    with pytest.raises(ClusterError, match="Told"):
+        boot.bring_up({"mount_point": "/mnt/scratch"}, 10)
+    assert tries.seconds == 10
+    # An array with copies is used without it.
+    tries = Tries(monkeypatch, "degraded")
+    boot.bring_up({"mount_point": "/mnt/scratch"}, 10)
+    assert (tries.done, tries.seconds) == ("degraded", 10)
 
 
 def test_what_waiting_does_not_mend_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    def run(_keeper: apply.Keeper, *, check: bool) -> None:
-        raise ClusterError("foreign_data", f"holds ext4 {check}", "Look.")
-
-    monkeypatch.setattr(apply.Keeper, "run", run)
-    monkeypatch.setattr(boot.Processes, "run_command", lambda _self, _args: (0, "", ""))
-    monkeypatch.setattr(boot.time, "sleep", lambda _s: pytest.fail("waited"))
-    with pytest.raises(ClusterError, match="holds ext4"):
+    tries = Tries(monkeypatch, "foreign_data")
+    with pytest.raises(ClusterError, match="Told"):
         boot.bring_up({"mount_point": "/mnt/scratch"}, 60)
+    assert tries.seconds == 0
