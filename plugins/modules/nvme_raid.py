@@ -20,7 +20,7 @@ description:
   - What is there is found by the name of the array or O(uuid), or by the label of the file system. Device numbers, which
     change from boot to boot, mean nothing to it.
   - An array that is there is never changed into another one. What does not fit is refused, with the reason.
-  - The same code runs at boot, see the role P(hpcai.gpu_cluster.nvme_raid#role).
+  - The same code runs at boot, where the role of the same name installs it.
 notes:
   - Signatures are those that libblkid knows. The geometry of the stripes is left to C(mkfs), which reads it from the array,
     and is compared with the array's afterwards.
