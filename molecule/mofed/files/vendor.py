@@ -68,7 +68,7 @@ def make_ofed(directory: pathlib.Path, version: str, os_name: str, kernel: str) 
     name = f"MLNX_OFED_LINUX-{version}-{os_name}-x86_64"
     tree = directory / name
     (tree / "DEBS").mkdir(parents=True)
-    everything = "perftest mlnx-tools mlnx-ofed-kernel ofed-scripts"
+    everything = f"{'mlnx-ofed-kernel' if kernel else 'perftest'} mlnx-tools ofed-scripts"
     packages = [
         {**ofed_scripts(f"MLNX_OFED_LINUX-{version}", everything), "version": version},
         {"name": "mlnx-tools", "version": version, "files": {"/usr/bin/mlnx_tune": tool("#!/bin/sh\nexit 0\n")}},

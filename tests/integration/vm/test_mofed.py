@@ -63,7 +63,8 @@ def test_rdma_over_ethernet_from_nothing_to_a_measurement(vm_lab: t.Any, netdev:
 
 
 def test_it_is_there_again_after_a_reboot(vm_lab: t.Any, netdev: str) -> None:
-    vm_lab.reboot("vm-1")
+    vm_lab.power_off("vm-1", clean=True)
+    vm_lab.power_on("vm-1")
     done = vm_lab.role("mofed", mofed_rxe_netdev=netdev, limit="vm-1")
     assert done.rc == 0, done.output
     assert done.recap("vm-1")["changed"] == 0
@@ -107,7 +108,7 @@ def test_a_job_keeps_its_device(vm_lab: t.Any, netdev: str) -> None:
 def vendor(vm_lab: t.Any, tmp_path: pathlib.Path) -> dict[str, t.Any]:
     """Archives in MLNX_OFED's layout with modules for the kernel of vm-2, brought there, and the role's variables."""
     kernel, release = vm_lab.shell("vm-2", "uname -r; cat /etc/debian_version").split()
-    made = {}
+    made, tasks = {}, []
     for name, fitting in (("fits", kernel), ("other", "5.4.0-1")):
         directory = tmp_path / name
         directory.mkdir()
@@ -128,9 +129,9 @@ def vendor(vm_lab: t.Any, tmp_path: pathlib.Path) -> dict[str, t.Any]:
             "mofed_allow_replace": True,
         }
         copy = {"src": str(directory / done["files"]["24.10-3.2.5.0"]), "dest": f"/var/tmp/{name}.tgz", "mode": "0644"}
-        play = {"hosts": "vm-2", "gather_facts": False, "tasks": [{"name": "Copy", "ansible.builtin.copy": copy}]}
-        brought = vm_lab.playbook([play])
-        assert brought.rc == 0, brought.output
+        tasks.append({"name": f"Copy {name}", "ansible.builtin.copy": copy})
+    brought = vm_lab.playbook([{"hosts": "vm-2", "gather_facts": False, "tasks": tasks}])
+    assert brought.rc == 0, brought.output
     return made
 
 
