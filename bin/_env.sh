@@ -11,6 +11,7 @@
 #   make_venv PYTHON DIRECTORY   a virtual environment with requirements/test.txt
 #   prepare_blob_tools           Azurite and AzCopy in .cache/blob
 #   prepare_lab_packages         podman and what else the lab needs, through apt
+#   prepare_vm_packages          QEMU and what else the VM lab needs, through apt
 # Each costs well under a second when there is nothing to do, and then needs no network.
 
 root=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd)
@@ -119,4 +120,10 @@ prepare_blob_tools() {
 
 prepare_lab_packages() {
   apt_install podman runc netavark aardvark-dns iptables iproute2 mmdebstrap debian-archive-keyring openssh-client ca-certificates
+}
+
+prepare_vm_packages() {
+  local -a packages=(qemu-system-x86 qemu-utils mmdebstrap e2fsprogs debian-archive-keyring openssh-client ca-certificates)
+  ((EUID == 0)) || packages+=(uidmap)
+  apt_install "${packages[@]}"
 }

@@ -20,6 +20,8 @@ from .state import LabError, Paths, machine
 
 # Under emulation, with both nodes booting on two busy cores, a boot takes minutes at worst.
 BOOT_TIMEOUT_S = {"kvm": 90.0, "tcg": 420.0}
+SHUTDOWN_TIMEOUT_S = 180.0
+QUIT_TIMEOUT_S = 20.0
 
 
 def pid(paths: Paths, lab: dict[str, t.Any], node: str) -> int | None:
@@ -65,7 +67,7 @@ def power_off(paths: Paths, lab: dict[str, t.Any], node: str, clean: bool = Fals
     number = pid(paths, lab, node)
     if number is None:
         return
-    wait_s = 180.0 if clean else 20.0
+    wait_s = SHUTDOWN_TIMEOUT_S if clean else QUIT_TIMEOUT_S
     with contextlib.suppress(QmpError):
         # "quit" leaves the guest no say, but lets QEMU write down what its own caches hold of the root disk's image.
         execute(paths.node(node) / "qmp.sock", "system_powerdown" if clean else "quit")

@@ -1,0 +1,47 @@
+# Copyright (c) 2026 The hpcai.gpu_cluster developers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""After the hardware roles and a reboot: the node is what QEMU was told to make, and what the roles made of it is in place."""
+
+from __future__ import annotations
+
+import typing as t
+
+SCRATCH = "/mnt/resource_nvme"
+
+
+def test_no_unit_has_failed(host: t.Any) -> None:
+    failed = host.run("systemctl list-units --failed --plain --no-legend")
+    assert failed.stdout.strip() == "", host.run("journalctl --no-pager --priority=3 --lines=30").stdout
+
+
+def test_gpus_lie_on_the_numa_nodes_of_their_pci_functions(host: t.Any) -> None:
+    """The order of an ND96asr_v4, read from the guest's sysfs at the bus ids that the simulated nvidia-smi names."""
+    script = (
+        "nvidia-smi --query-gpu=pci.bus_id --format=csv,noheader | tr A-F a-f | "
+        "while read id; do cat /sys/bus/pci/devices/${id#0000}/numa_node; done"
+    )
+    assert host.run(script).stdout.split() == ["1", "1", "0", "0", "3", "3", "2", "2"]
+
+
+def test_every_numa_node_has_two_disks_and_two_cpus(host: t.Any) -> None:
+    disks = host.run("cat /sys/class/nvme/nvme*/device/numa_node").stdout.split()
+    assert sorted(disks) == ["0", "0", "1", "1", "2", "2", "3", "3"]
+    cpus = host.run("cat /sys/devices/system/node/node*/cpulist").stdout.split()
+    assert cpus == ["0-1", "2-3", "4-5", "6-7"]
+
+
+def test_scratch_is_one_file_system_over_all_disks(host: t.Any) -> None:
+    mounted = host.mount_point(SCRATCH)
+    assert mounted.filesystem == "xfs"
+    level = host.run("cat /sys/block/$(basename $(realpath %s))/md/level", mounted.device)
+    members = host.run("ls -d /sys/block/$(basename $(realpath %s))/slaves/nvme*", mounted.device)
+    assert (level.stdout.strip(), len(members.stdout.split())) == ("raid0", 8)
+
+
+def test_data_outlived_the_reboot(host: t.Any) -> None:
+    assert host.run("cd %s && sha256sum --check data.sha256", SCRATCH).rc == 0
+
+
+def test_rdma_runs_over_the_fabric(host: t.Any) -> None:
+    assert "state ACTIVE physical_state LINK_UP netdev enp37s0" in host.run("rdma link show rxe0/1").stdout

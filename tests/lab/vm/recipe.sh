@@ -1,0 +1,58 @@
+# shellcheck shell=bash
+# Copyright (c) 2026 The hpcai.gpu_cluster developers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+#
+# How the image of the VM lab's nodes is made; sourced by build, which sets `here` and `work` and offers as_root.
+#   make_root     root.tar from Debian packages and rootfs/
+#   make_image    root.img, vmlinuz and initrd.img from root.tar
+# shellcheck disable=SC2016  # what mmdebstrap's hooks expand is theirs
+
+suite=bookworm
+size=4G
+
+mirror() {
+  if [[ -n ${LAB_MIRROR:-} ]]; then
+    printf '%s\n' "$LAB_MIRROR"
+  elif grep -qs '^ID=debian' /etc/os-release; then
+    # The host's own mirror is the one that is known to be reachable.
+    apt-get indextargets --format '$(SITE)' 'Created-By: Packages' 'Component: main' 2>/dev/null |
+      grep -E '/debian/?$' | head -n 1 || true
+  fi
+}
+
+make_root() {
+  local packages site keyring=/usr/share/keyrings/debian-archive-keyring.gpg
+  packages=$(grep -vE '^[[:space:]]*(#|$)' "$here/packages.txt" | paste -sd,)
+  site=$(mirror)
+  local -a options=(
+    --variant=minbase --include="$packages"
+    --aptopt='APT::Install-Recommends "false"'
+    --dpkgopt='path-exclude=/usr/share/man/*' --dpkgopt='path-exclude=/usr/share/doc/*'
+    --dpkgopt='path-exclude=/usr/share/locale/*' --dpkgopt='force-unsafe-io'
+    --customize-hook="sync-in $here/rootfs /"
+    --customize-hook='chroot "$1" update-initramfs -u'
+    --customize-hook='chroot "$1" systemctl --quiet enable lab-seed.service systemd-networkd.service'
+    # Timers and the like that would compete with what is tested.
+    --customize-hook='chroot "$1" systemctl --quiet disable apt-daily.timer apt-daily-upgrade.timer dpkg-db-backup.timer e2scrub_all.timer e2scrub_reap.service fstrim.timer getty@tty1.service nvmefc-boot-connections.service nvmf-autoconnect.service smartmontools.service systemd-networkd-wait-online.service systemd-pstore.service'
+    # What makes a machine itself is handed over at its first boot, never copied.
+    --customize-hook='rm -f "$1"/etc/ssh/ssh_host_*_key*; : > "$1/etc/machine-id"; printf "nameserver 10.0.2.3\n" > "$1/etc/resolv.conf"'
+  )
+  ((EUID == 0)) || options+=(--mode=unshare)
+  [[ -r $keyring ]] && options+=(--keyring="$keyring")
+  mmdebstrap "${options[@]}" "$suite" "$work/root.tar" ${site:+"$site"} >&2
+}
+
+# In one go: outside the namespace the files would belong to somebody else.
+make_image() {
+  as_root env work="$work" size="$size" bash -euo pipefail -c '
+    mkdir "$work/root"
+    tar --extract --directory "$work/root" --file "$work/root.tar" --numeric-owner --xattrs --xattrs-include="*" --exclude="./dev/*"
+    cp "$work"/root/boot/vmlinuz-* "$work/vmlinuz"
+    cp "$work"/root/boot/initrd.img-* "$work/initrd.img"
+    # The kernel that a node runs is the one beside the image; its own copy is what tools expect to find.
+    mke2fs -q -t ext4 -L lab-root -d "$work/root" "$work/root.img" "$size"
+    chmod 644 "$work/vmlinuz" "$work/initrd.img" "$work/root.img"
+    rm -rf "$work/root" "$work/root.tar"
+  ' >&2
+}
