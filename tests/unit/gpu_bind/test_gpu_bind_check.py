@@ -103,7 +103,8 @@ def test_unused_and_shared_gpus_are_warned_of(two: Bench, start: Start) -> None:
     two.uses(0, start(B).pid)
     assert kinds(two.report(rc=0)) == {UNUSED}
     two.uses(0, start(B).pid)
-    assert ("gpu_shared", "warn") in kinds(two.report(rc=1))
+    # On a NUMA node with one CPU, where they can only be in each other's way.
+    assert kinds(two.report(rc=0)) == {UNUSED, ("gpu_shared", "warn"), ("overlap", "warn")}
 
 
 def test_children_of_a_rank_may_share_what_it_has(two: Bench, start: Start) -> None:
@@ -138,8 +139,9 @@ def test_memory_bound_away_is_found(two: Bench) -> None:
         assert [item.kind for item in parts.judge_memory(process, {1}, "GPU 0")] == wrong, (policy, mems)
     process.policy, process.mems, process.memory_mib = "default", {0, 1}, {0: 500, 1: 500}
     assert [item.verdict for item in parts.judge_memory(process, {1}, "GPU 0")] == ["warn"]
-    process.memory_mib = {0: 50, 1: 950}
-    assert list(parts.judge_memory(process, {1}, "GPU 0")) == []
+    for little in ({0: 90, 1: 950}, {0: 60, 1: 1}):
+        process.memory_mib = little
+        assert list(parts.judge_memory(process, {1}, "GPU 0")) == []
 
 
 def test_where_memory_is_comes_from_the_kernel(bench: Bench, start: Start) -> None:
@@ -151,7 +153,8 @@ def test_where_memory_is_comes_from_the_kernel(bench: Bench, start: Start) -> No
     assert process.stdout.readline() == "full\n"
     bench.uses(0, process.pid)
     found = bench.report("--memory", rc=0)["processes"][0]["memory_mib"]
-    assert 64 <= found["0"] < 200
+    # Its own 64 MiB and Python's, but not the pages of libraries.
+    assert 64 <= found["0"] < 100
 
 
 # -- processes that nvidia-smi does not list ---------------------------------------------------------------------------
@@ -349,9 +352,9 @@ def test_any_number_of_gpus_of_any_model(bench: Bench, start: Start, count: int)
     for index in range(count):
         bench.gpu(index, f"0000:{index + 16:02x}:00.0", index % 2)
         bench.uses(index, start(B if index % 2 else A).pid)
-    report = bench.report(rc=1 if count == 16 else 0)
-    # Eight ranks on one CPU are too many, which is all there is to find.
-    assert kinds(report) <= {("overlap", "fail")}
+    report = bench.report(rc=0)
+    # Eight ranks on the only CPU of a NUMA node are too many, which is all there is to find.
+    assert kinds(report) == ({("overlap", "warn")} if count == 16 else set())
     assert len(report["processes"]) == count
 
 
