@@ -15,11 +15,13 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_packages
     Distribution,
     upstream,
 )
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._vendor_repository import Repository
 
 MANAGED = "# Managed by the role hpcai.gpu_cluster.nvidia_driver. Changes here are overwritten."
-SOURCES, KEYRING = "/etc/apt/sources.list.d/nvidia-driver.sources", "/etc/apt/keyrings/nvidia-driver.asc"
+_PLACES = Repository()
+SOURCES, KEYRING = _PLACES.sources, _PLACES.keyring("dpkg")
 PIN, UNATTENDED = "/etc/apt/preferences.d/nvidia-driver", "/etc/apt/apt.conf.d/52nvidia-driver"
-REPO, RPM_KEY = "/etc/yum.repos.d/nvidia-driver.repo", "/etc/pki/rpm-gpg/RPM-GPG-KEY-nvidia-driver"
+REPO, RPM_KEY = _PLACES.repo, _PLACES.keyring("rpm")
 MODPROBE, PEERMEM = "/etc/modprobe.d/nvidia-driver.conf", "/etc/modules-load.d/nvidia-peermem.conf"
 OPENIBD = "/etc/systemd/system/openibd.service.d/nvidia-peermem.conf"
 PERSISTENCED = "/etc/systemd/system/nvidia-persistenced.service.d/nvidia-driver.conf"
@@ -85,17 +87,6 @@ _PARAMETERS = {"NVreg_RestrictProfilingToAdminUsers": "RmProfilingAdminOnly"}
 
 
 @dataclasses.dataclass(frozen=True)
-class Repository:
-    """A repository to add; ``url`` empty means none."""
-
-    url: str = ""
-    suite: str = ""
-    components: tuple[str, ...] = ()
-    key: str = ""
-    fingerprint: str = ""
-
-
-@dataclasses.dataclass(frozen=True)
 class Loaded:
     """The NVIDIA kernel module that runs; an empty version means none."""
 
@@ -113,38 +104,13 @@ def repository_for(params: t.Mapping[str, t.Any], dist: Distribution, machine: s
         params["repository_key"],
         params["repository_fingerprint"],
     )
-    if given.url or params["source"] != "cuda_repo":
+    # NVIDIA's installer brings no Fabric Manager: that comes from the repository.
+    if given.url or params["source"] not in ("cuda_repo", "runfile"):
         return given
     directory = "sbsa" if machine == "aarch64" else "x86_64"
     url = f"{CUDA_REPOSITORY}/{dist.repository}/{directory}"
     key, fingerprint = CUDA_KEYS[dist.manager]
     return Repository(url, key=given.key or f"{url}/{key}", fingerprint=given.fingerprint or fingerprint)
-
-
-def repository_files(repository: Repository, dist: Distribution, key_text: str) -> list[dict[str, t.Any]]:
-    """The files that add a repository. A suite is for repositories in Debian's layout; without one it is a flat one."""
-    if not repository.url:
-        return []
-    if dist.manager == "rpm":
-        key = [f"gpgkey=file://{RPM_KEY}"] if key_text else []
-        lines = [
-            MANAGED,
-            "[nvidia-driver]",
-            "name=NVIDIA driver",
-            f"baseurl={repository.url}/",
-            "enabled=1",
-            f"gpgcheck={1 if key_text else 0}",
-            *key,
-        ]
-        files = [{"path": REPO, "content": "\n".join([*lines, ""])}]
-        return [*([{"path": RPM_KEY, "content": key_text}] if key_text else []), *files]
-    signed = KEYRING if key_text else repository.key
-    lines = [MANAGED, "Types: deb", f"URIs: {repository.url}/", f"Suites: {repository.suite or './'}"]
-    if repository.suite:
-        lines.append(f"Components: {' '.join(repository.components or ('main',))}")
-    lines.append(f"Signed-By: {signed}")
-    files = [{"path": SOURCES, "content": "\n".join([*lines, ""])}]
-    return [*([{"path": KEYRING, "content": key_text}] if key_text else []), *files]
 
 
 def pin_text(version: str) -> str:
@@ -328,22 +294,18 @@ def version_findings(
 __all__ = [
     "ALL_FILES",
     "ARGUMENT_SPEC",
-    "KEYRING",
+    "MANAGED",
     "MODPROBE",
     "OPENIBD",
     "PERSISTENCED",
     "PIN",
-    "RPM_KEY",
-    "SOURCES",
     "UNATTENDED",
     "Loaded",
-    "Repository",
     "check_consent",
     "mode_changes",
     "module_options",
     "pin_text",
     "reload_reasons",
-    "repository_files",
     "repository_for",
     "settings_files",
     "unwanted_files",

@@ -23,6 +23,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_transact
 
 # What came along with the driver and is of no use without it.
 _COMPANIONS = re.compile(r"^(nvidia-open|cuda-drivers|nvidia-persistenced|nvidia-modprobe|datacenter-gpu-manager-4.*)$")
+_UNITS = ("nvidia-dcgm.service", "nvidia-fabricmanager.service", "nvidia-persistenced.service")
 
 
 class Remover(DriverRun):
@@ -56,6 +57,9 @@ class Remover(DriverRun):
                 users=node.gpu_users(ROOT),
             )
             self._release([f"the kernel runs driver {self.loaded.version}"], check=check)
+        units = [name for name in _UNITS if self._has_unit(name)] if names else []
+        down = [{"name": name, "state": "stopped", "enabled": False, "restart_on": []} for name in units]
+        self._state({"units": down}, check=check)
         for name in names:
             self._note("package", name, "remove", f"{name} {self.packages[name].version}\n", "")
         if names and not check:

@@ -6,19 +6,15 @@
 
 from __future__ import annotations
 
-import contextlib
-import glob
 import os
 import platform
 import tempfile
 import typing as t
-import urllib.error
 from pathlib import Path
 
-from ansible.module_utils.urls import open_url
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _nvidia_driver as rules
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _nvidia_node as node
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _openpgp
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _vendor_repository as vendor
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state_apply import NodeState, fetch_archive
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_gpu import (
@@ -85,6 +81,7 @@ class DriverRun:
         self.changes: list[dict[str, str]] = []
         self.diff: list[dict[str, str]] = []
         self.reboot: list[str] = []
+        self.new_fabric = False
 
     # -- what is wanted ----------------------------------------------------------------------------------------------
 
@@ -127,49 +124,14 @@ class DriverRun:
 
     # -- files -------------------------------------------------------------------------------------------------------
 
-    def _key(self, repository: rules.Repository, *, check: bool) -> str:
-        """The repository's key as text, fetched once and believed only with the right fingerprint."""
-        if not repository.url or not repository.fingerprint:
-            if repository.key.startswith(("http:", "https:")):
-                raise ClusterError(
-                    "bad_input",
-                    "The repository's key is fetched, but nothing says which one it must be.",
-                    "Set nvidia_driver_repository_fingerprint.",
-                )
-            return ""
-        place = rules.KEYRING if self.dist.manager == "dpkg" else rules.RPM_KEY
-        with contextlib.suppress(OSError, ClusterError):
-            have = Path(place).read_bytes()
-            _openpgp.check_fingerprint(have, repository.fingerprint, place)
-            return have.decode("ascii")
-        if check and "://" in repository.key:
-            return f"(the key {repository.fingerprint} from {repository.key})\n"
-        try:
-            with (
-                open_url(repository.key, timeout=60)
-                if "://" in repository.key
-                else open(repository.key, "rb") as stream
-            ):
-                data: bytes = stream.read(1 << 20)
-        except (OSError, urllib.error.URLError) as exc:
-            raise ClusterError(
-                "download_failed",
-                f"The repository's key {repository.key} could not be read: {exc}.",
-                "Set nvidia_driver_repository_key to an address or a path that this node can read.",
-            ) from exc
-        _openpgp.check_fingerprint(data, repository.fingerprint, repository.key)
-        return _openpgp.armor(_openpgp.dearmor(data))
-
     def _repository_files(self, *, check: bool) -> list[dict[str, t.Any]]:
-        if self.params["source"] == "runfile" and not self.fabric:
-            return []
         repository = rules.repository_for(self.params, self.dist, platform.machine())
-        known = glob.glob("/etc/apt/sources.list") + glob.glob("/etc/apt/sources.list.d/*")
-        for path in known:
-            # A second entry for the same address with another key makes apt refuse both (cuda-keyring brings one).
-            if repository.url and path != rules.SOURCES and f"{repository.url}/" in read_text(Path(path)):
-                return []
-        return rules.repository_files(repository, self.dist, self._key(repository, check=check))
+        if (self.params["source"] == "runfile" and not self.fabric) or not repository.url:
+            return []
+        if vendor.listed_elsewhere(repository):
+            return []
+        text = vendor.key_text(repository, self.dist.manager, check=check)
+        return vendor.repository_files(repository, self.dist.manager, text, rules.MANAGED)
 
     def _settings(self) -> dict[str, t.Any]:
         arguments: dict[str, t.Any] = {"peermem": self.peermem, "packaged": self.packaged}
@@ -341,6 +303,7 @@ class DriverRun:
                         self._note("package", root.name, "install", "", f"{root.name} {root.upstream}".rstrip() + "\n")
             return
         self.manager.commit(words, fix=bool(difference.broken))
+        self.new_fabric = any(is_fabric_manager(action.name) and action.old for action in actions)
         self.packages = self.manager.installed()
         left = compare(
             self.packages, self.roots, self.version if self.packaged else "", self.flavor if self.packaged else ""
@@ -425,11 +388,18 @@ class DriverRun:
             # A unit that a package is still to bring is started with it.
             there = [_unit(name) for name in units if self._has_unit(name)]
             self._state({"units": there if live or self.chroot else []}, check=check)
+            if live and self.new_fabric and "nvidia-fabricmanager.service" not in self._started():
+                # Its package replaces the program and lets the old one run.
+                self._note("unit", "nvidia-fabricmanager.service", "restart")
+                self.host.run_command(["systemctl", "restart", "nvidia-fabricmanager.service"])
         if live:
             self._modes(check=check)
         if live and not check and not self.reboot and self.params["drain"] and self._slurm().drained_by_us():
             self._slurm().resume()
             self._note("slurm", "node", "resume")
+
+    def _started(self) -> list[str]:
+        return [change["name"] for change in self.changes if change["kind"] == "unit" and change["what"] == "start"]
 
     def _load(self) -> None:
         node.load(self.host)

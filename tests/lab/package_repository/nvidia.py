@@ -4,8 +4,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """A repository with the names, versions and dependencies of NVIDIA's for Debian 12: ``nvidia.py DIRECTORY KERNEL``.
 
-The packages are tiny and our own. Prints the path of the repository, packed, whose name carries a digest of its recipe;
-one that is there is not made again.
+The packages are tiny and our own. Prints as JSON where the packed repository is, and its key's fingerprint. One that was
+made by the same recipe is not made again.
 
 What is like the real ones: metapackages that only ask for "this version or newer", so that without a pin they pull in the
 newest parts; the two kernel modules, which exclude each other; Fabric Manager with the branch in its name before R580; a
@@ -15,7 +15,7 @@ library whose file carries the version; units. What is not: there is no driver i
 from __future__ import annotations
 
 import hashlib
-import os
+import json
 import pathlib
 import sys
 import tarfile
@@ -109,6 +109,8 @@ def packages(kernel: str) -> list[repository.Package]:
         {"name": f"linux-headers-{kernel}", "version": "1"},
         {"name": "datacenter-gpu-manager-4-cuda12", "version": "1:4.4.1-1", "files": _unit("nvidia-dcgm")},
         {"name": "datacenter-gpu-manager-4-cuda13", "version": "1:4.4.1-1", "files": _unit("nvidia-dcgm")},
+        # What the .run file needs to build: ours have the higher versions, so that no compiler is fetched for a test.
+        *({"name": name, "version": "99:1"} for name in ("dkms", "gcc", "make")),
         {"name": "cuda-toolkit-12-9", "version": "12.9.1-1"},
         {"name": "cuda-toolkit-13-0", "version": "13.0.2-1"},
         {
@@ -126,19 +128,27 @@ def packages(kernel: str) -> list[repository.Package]:
 
 
 def main(argv: t.Sequence[str]) -> int:
-    """Make and pack the repository, unless it is there."""
-    directory, kernel = pathlib.Path(argv[0]), argv[1]
+    """Make and pack the repository, unless it is there; print what there is to know about it as JSON."""
+    directory, kernel = pathlib.Path(argv[0]).resolve(), argv[1]
     recipe = [pathlib.Path(__file__).read_bytes(), pathlib.Path(repository.__file__).read_bytes(), kernel.encode()]
-    target = directory / f"nvidia-{hashlib.sha256(b''.join(recipe)).hexdigest()[:12]}.tar"
-    if not target.exists():
+    name = f"nvidia-{hashlib.sha256(b''.join(recipe)).hexdigest()[:12]}"
+    about = directory / f"{name}.json"
+    if not about.exists():
         directory.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=directory) as work:
-            place = pathlib.Path(work) / "nvidia"
+            place = pathlib.Path(work) / name
             repository.make(place, packages(kernel), origin="NVIDIA stand-in")
-            with tarfile.open(f"{work}/packed", "w") as archive:
-                archive.add(place, "nvidia")
-            os.replace(f"{work}/packed", target)
-    print(target)
+            with tarfile.open(directory / f"{name}.tar", "w") as archive:
+                archive.add(place, name)
+            text = {
+                "path": f"/opt/{name}",
+                "archive": str(directory / f"{name}.tar"),
+                "sha256": hashlib.sha256((directory / f"{name}.tar").read_bytes()).hexdigest(),
+                "fingerprint": repository.fingerprint(place),
+                "kernel": kernel,
+            }
+            about.write_text(json.dumps(text))
+    print(about.read_text())
     return 0
 
 

@@ -197,6 +197,14 @@ def make(directory: pathlib.Path, packages: t.Sequence[Package], origin: str = "
         shutil.rmtree(work, ignore_errors=True)
 
 
+def fingerprint(directory: pathlib.Path) -> str:
+    """The fingerprint of the key that signed the repository, as gpg says."""
+    with tempfile.TemporaryDirectory(prefix="gpg.", dir="/tmp") as home:
+        argv = ["gpg", "--homedir", home, "--batch", "--with-colons", "--show-keys", str(directory / KEYRING)]
+        said = subprocess.run(argv, check=True, capture_output=True, text=True).stdout
+    return next(line.split(":")[9] for line in said.splitlines() if line.startswith("fpr:"))
+
+
 def source(path: str) -> str:
     """The line for ``/etc/apt/sources.list.d`` of a machine that has the repository at ``path``."""
     return f"deb [signed-by={path}/{KEYRING}] file:{path} ./\n"

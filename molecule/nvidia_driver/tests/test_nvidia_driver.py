@@ -1,0 +1,78 @@
+# Copyright (c) 2026 The hpcai.gpu_cluster developers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What nvidia_driver leaves on a node of A100 with NVSwitches."""
+
+from __future__ import annotations
+
+import re
+import typing as t
+
+import pytest
+
+VERSION = "580.95.05"
+NO_PREFERENCES = "-o Dir::Etc::preferencesparts=/nonexistent"
+
+
+@pytest.fixture(autouse=True)
+def first_node(host: t.Any) -> None:
+    if host.check_output("hostname") != "gpu-1":
+        pytest.skip("the scenario uses the first node only")
+
+
+def versions(host: t.Any) -> dict[str, str]:
+    out = host.check_output("dpkg-query -W -f '${Package} ${db:Status-Status} ${Version}\\n'")
+    rows = [line.split() for line in out.splitlines()]
+    return {
+        name: version
+        for name, status, version in rows
+        if status == "installed" and re.match("nvidia|libnvidia|libcuda", name)
+    }
+
+
+def test_every_part_has_the_version(host: t.Any) -> None:
+    found = versions(host)
+    assert {"nvidia-open", "nvidia-kernel-open-dkms", "libcuda1", "libnvidia-ml1", "nvidia-fabricmanager"} <= set(found)
+    assert set(found.values()) == {f"{VERSION}-1"}
+    assert "nvidia-kernel-dkms" not in found
+
+
+def test_the_kernel_runs_it_and_the_services_run(host: t.Any) -> None:
+    assert f" {VERSION} " in host.file("/proc/driver/nvidia/version").content_string
+    for unit in ("nvidia-persistenced", "nvidia-fabricmanager"):
+        assert host.service(unit).is_running, host.check_output(f"journalctl --no-pager -u {unit} | tail -n 20")
+        assert host.service(unit).is_enabled
+
+
+def test_an_upgrade_of_the_system_leaves_it_alone(host: t.Any) -> None:
+    # Without our pin the newest version is the candidate, so it is the hold that keeps the packages back.
+    policy = host.check_output(f"apt-cache policy {NO_PREFERENCES} nvidia-open")
+    assert "Candidate: 580.126.16-1" in policy
+    for verb in ("upgrade", "dist-upgrade"):
+        planned = host.check_output(f"apt-get -s {verb} {NO_PREFERENCES}")
+        assert "kept back" in planned
+        assert not re.search(r"^(Inst|Remv) (nvidia|libnvidia|libcuda)", planned, re.M), planned
+
+
+def test_without_the_hold_the_pin_keeps_it(host: t.Any) -> None:
+    planned = host.check_output("apt-get -s --ignore-hold upgrade")
+    assert not re.search(r"^(Inst|Remv) (nvidia|libnvidia|libcuda)", planned, re.M), planned
+
+
+def test_unattended_upgrades_would_skip_it(host: t.Any) -> None:
+    listed = host.check_output("apt-config dump Unattended-Upgrade::Package-Blacklist")
+    patterns = re.findall(r'::Package-Blacklist:: "([^"]+)"', listed)
+    assert all(any(re.match(pattern, name) for pattern in patterns) for name in versions(host))
+    assert not any(re.match(pattern, "linux-image-amd64") for pattern in patterns)
+
+
+def test_the_repository_is_trusted_by_its_key_alone(host: t.Any) -> None:
+    assert (
+        "Signed-By: /etc/apt/keyrings/nvidia-driver.asc"
+        in host.file("/etc/apt/sources.list.d/nvidia-driver.sources").content_string
+    )
+    assert host.file("/etc/apt/keyrings/nvidia-driver.asc").mode == 0o644
+
+
+def test_nouveau_is_off(host: t.Any) -> None:
+    assert "blacklist nouveau" in host.file("/etc/modprobe.d/nvidia-driver.conf").content_string

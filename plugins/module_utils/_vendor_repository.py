@@ -1,0 +1,112 @@
+# Copyright (c) 2026 The hpcai.gpu_cluster developers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+# Private to the collection: it may change without notice.
+"""Vendors' package repositories: the files that add one, and its key, which is believed only with its fingerprint."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import glob
+import typing as t
+import urllib.error
+from pathlib import Path
+
+from ansible.module_utils.urls import open_url
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _openpgp
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._sysfs import read_text
+
+
+@dataclasses.dataclass(frozen=True)
+class Repository:
+    """A repository to add; ``url`` empty means none. ``name`` is that of the files."""
+
+    url: str = ""
+    suite: str = ""
+    components: tuple[str, ...] = ()
+    key: str = ""
+    fingerprint: str = ""
+    name: str = "nvidia-driver"
+
+    @property
+    def sources(self) -> str:
+        """apt's file."""
+        return f"/etc/apt/sources.list.d/{self.name}.sources"
+
+    @property
+    def repo(self) -> str:
+        """dnf's file."""
+        return f"/etc/yum.repos.d/{self.name}.repo"
+
+    def keyring(self, manager: str) -> str:
+        """Where the key is kept."""
+        return (
+            f"/etc/apt/keyrings/{self.name}.asc" if manager == "dpkg" else f"/etc/pki/rpm-gpg/RPM-GPG-KEY-{self.name}"
+        )
+
+
+def repository_files(repository: Repository, manager: str, key_text: str, head: str) -> list[dict[str, t.Any]]:
+    """The files that add a repository. A suite is for repositories in Debian's layout; without one it is a flat one."""
+    if not repository.url:
+        return []
+    key = [{"path": repository.keyring(manager), "content": key_text}] if key_text else []
+    if manager == "rpm":
+        lines = [
+            head,
+            f"[{repository.name}]",
+            f"name={repository.name}",
+            f"baseurl={repository.url}/",
+            "enabled=1",
+            f"gpgcheck={1 if key_text else 0}",
+            *([f"gpgkey=file://{repository.keyring(manager)}"] if key_text else []),
+        ]
+        return [*key, {"path": repository.repo, "content": "\n".join([*lines, ""])}]
+    lines = [head, "Types: deb", f"URIs: {repository.url}/", f"Suites: {repository.suite or './'}"]
+    if repository.suite:
+        lines.append(f"Components: {' '.join(repository.components or ('main',))}")
+    lines.append(f"Signed-By: {repository.keyring(manager) if key_text else repository.key}")
+    return [*key, {"path": repository.sources, "content": "\n".join([*lines, ""])}]
+
+
+def listed_elsewhere(repository: Repository) -> bool:
+    """Whether another file of the node has this repository already.
+
+    A second entry for the same address with another key makes apt refuse both (the package cuda-keyring brings one).
+    """
+    paths = [*glob.glob("/etc/apt/sources.list"), *glob.glob("/etc/apt/sources.list.d/*")]
+    return any(f"{repository.url}/" in read_text(Path(path)) for path in paths if path != repository.sources)
+
+
+def key_text(repository: Repository, manager: str, *, check: bool) -> str:
+    """The repository's key as text, fetched once; empty when a key of the node is used as it is."""
+    if not repository.url or not repository.fingerprint:
+        if repository.url and repository.key.startswith(("http:", "https:")):
+            raise ClusterError(
+                "bad_input",
+                f"The key of {repository.url} is fetched, but nothing says which one it must be.",
+                "Set the fingerprint of the repository's key.",
+            )
+        return ""
+    place = repository.keyring(manager)
+    with contextlib.suppress(OSError, ClusterError):
+        have = Path(place).read_bytes()
+        _openpgp.check_fingerprint(have, repository.fingerprint, place)
+        return have.decode("ascii")
+    if check and "://" in repository.key:
+        return f"(the key {repository.fingerprint} from {repository.key})\n"
+    try:
+        with open_url(repository.key, timeout=60) if "://" in repository.key else open(repository.key, "rb") as stream:
+            data: bytes = stream.read(1 << 20)
+    except (OSError, urllib.error.URLError) as exc:
+        raise ClusterError(
+            "download_failed",
+            f"The repository's key {repository.key} could not be read: {exc}.",
+            "Name an address or a path that this node can read.",
+        ) from exc
+    _openpgp.check_fingerprint(data, repository.fingerprint, repository.key)
+    return _openpgp.armor(_openpgp.dearmor(data))
+
+
+__all__ = ["Repository", "key_text", "listed_elsewhere", "repository_files"]

@@ -1,0 +1,364 @@
+# Copyright (c) 2026 The hpcai.gpu_cluster developers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Consent, reasons to reload, files, modes, versions that do not fit, keys, Slurm."""
+
+from __future__ import annotations
+
+import pathlib
+import typing as t
+
+import pytest
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _nvidia_driver as rules
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _nvidia_node as node
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _openpgp
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _vendor_repository as vendor
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver import Loaded
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_packages import Distribution
+from lab.package_repository import nvidia, repository
+
+DEBIAN = Distribution("debian", "12", "dpkg", "Debian 12")
+ROCKY = Distribution("rocky", "9.5", "rpm", "Rocky 9.5")
+OPEN = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.95.05  Release Build  (dvs-builder@U22)  Tue Sep 23 2025\n"
+PROPRIETARY = (
+    "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.161.08  Tue Mar  5 22:42:15 UTC 2024\nGCC version: 12\n"
+)
+
+
+def params(**parts: t.Any) -> dict[str, t.Any]:
+    defaults = {name: option.get("default") for name, option in rules.ARGUMENT_SPEC.items()}
+    return {**defaults, "version": "580.95.05", **parts}
+
+
+# -- consent -----------------------------------------------------------------------------------------------------------
+
+
+def consent(**parts: t.Any) -> None:
+    given = {key: parts.pop(key) for key in list(parts) if key.startswith(("allow", "drain"))}
+    defaults: dict[str, t.Any] = {
+        "replaces": "",
+        "wanted": "580.95.05 (open module)",
+        "would": (),
+        "reload": (),
+        "users": (),
+    }
+    rules.check_consent(params(**given), **{**defaults, **parts})
+
+
+def test_nothing_pending_needs_no_consent() -> None:
+    consent()
+    consent(would=["install nvidia-open 580.95.05-1"])
+
+
+def test_a_driver_is_not_replaced_silently() -> None:
+    with pytest.raises(ClusterError) as caught:
+        consent(replaces="570.124.06 (open module)", would=["upgrade libcuda1 570.124.06-1 to 580.95.05-1"])
+    text = str(caught.value)
+    assert caught.value.kind == "consent_missing"
+    for part in (
+        "570.124.06",
+        "580.95.05",
+        "upgrade libcuda1",
+        "nvidia_driver_allow_upgrade: true",
+        "Nothing was changed",
+    ):
+        assert part in text
+    consent(replaces="570.124.06", allow_upgrade=True)
+
+
+def test_a_module_that_runs_is_not_unloaded_silently() -> None:
+    with pytest.raises(ClusterError, match="nvidia_driver_allow_unload: true or nvidia_driver_allow_reboot: true"):
+        consent(reload=["the kernel runs driver 570.124.06"], allow_upgrade=True)
+    consent(reload=["why"], allow_unload=True)
+    consent(reload=["why"], allow_reboot=True)
+
+
+def test_jobs_that_run_stop_it_unless_a_reboot_or_draining_was_agreed_to() -> None:
+    with pytest.raises(ClusterError, match=r"python \(42\)") as caught:
+        consent(reload=["why"], users=["python (42)"], allow_unload=True)
+    assert caught.value.kind == "in_use"
+    consent(reload=["why"], users=["python (42)"], allow_unload=True, drain=True)
+    consent(reload=["why"], users=["python (42)"], allow_reboot=True)
+
+
+# -- reasons -----------------------------------------------------------------------------------------------------------
+
+OPTIONS = {"NVreg_RestrictProfilingToAdminUsers": "1", "NVreg_EnableStreamMemOPs": "1"}
+
+
+@pytest.mark.parametrize(
+    ("loaded", "nouveau", "reasons"),
+    [
+        (Loaded(), False, 0),
+        (Loaded(), True, 1),
+        (Loaded("580.95.05", "open"), False, 0),
+        (Loaded("580.95.05", ""), False, 0),
+        (Loaded("570.124.06", "open"), False, 1),
+        (Loaded("580.95.05", "proprietary"), False, 1),
+        (Loaded("580.95.05", "open", {"RmProfilingAdminOnly": "0"}), False, 1),
+        (Loaded("580.95.05", "open", {"RmProfilingAdminOnly": "1", "EnableStreamMemOPs": "1"}), False, 0),
+        (Loaded("580.95.05", "open", {"RmProfilingAdminOnly": "0", "EnableStreamMemOPs": "0"}), False, 2),
+    ],
+)
+def test_reasons_to_replace_the_module_that_runs(loaded: Loaded, nouveau: bool, reasons: int) -> None:
+    assert len(rules.reload_reasons(loaded, "580.95.05", "open", OPTIONS, nouveau=nouveau)) == reasons
+
+
+@pytest.mark.parametrize(
+    ("text", "version", "flavor"), [(OPEN, "580.95.05", "open"), (PROPRIETARY, "535.161.08", "proprietary")]
+)
+def test_what_the_kernel_runs(tmp_path: pathlib.Path, text: str, version: str, flavor: str) -> None:
+    place = tmp_path / "proc/driver/nvidia"
+    place.mkdir(parents=True)
+    (place / "version").write_text(text)
+    (place / "params").write_text('RmProfilingAdminOnly: 1\nRegistryDwords: ""\n')
+    loaded = node.read_loaded(tmp_path)
+    assert (loaded.version, loaded.flavor, loaded.parameters["RmProfilingAdminOnly"]) == (version, flavor, "1")
+
+
+def test_no_module_is_no_version(tmp_path: pathlib.Path) -> None:
+    assert node.read_loaded(tmp_path) == Loaded()
+
+
+def test_libraries_by_their_files(tmp_path: pathlib.Path) -> None:
+    place = tmp_path / "usr/lib64"
+    place.mkdir(parents=True)
+    for name in ("libnvidia-ml.so", "libnvidia-ml.so.1", "libnvidia-ml.so.580.95.05", "libnvidia-ml.so.570.124.06"):
+        (place / name).touch()
+    assert node.read_libraries(tmp_path) == ["570.124.06", "580.95.05"]
+
+
+def test_programs_that_use_a_gpu(tmp_path: pathlib.Path) -> None:
+    for pid, program, opened in (
+        (7, "python3", "/dev/nvidia0"),
+        (8, "nvidia-persiste", "/dev/nvidiactl"),
+        (9, "sshd", "/dev/null"),
+    ):
+        place = tmp_path / f"proc/{pid}/fd"
+        place.mkdir(parents=True)
+        (tmp_path / f"proc/{pid}/comm").write_text(f"{program}\n")
+        (place / "3").symlink_to(opened)
+    assert node.gpu_users(tmp_path) == ["python3 (7)"]
+
+
+# -- versions that do not fit ------------------------------------------------------------------------------------------
+
+FITS: dict[str, t.Any] = {
+    "wanted": "580.95.05",
+    "loaded": "580.95.05",
+    "on_disk": "580.95.05",
+    "libraries": ["580.95.05"],
+    "smi": ["580.95.05"] * 8,
+    "fabric": "580.95.05-1",
+    "switches": 6,
+}
+
+
+@pytest.mark.parametrize(
+    ("parts", "says"),
+    [
+        ({}, ""),
+        ({"wanted": ""}, ""),
+        ({"loaded": "", "on_disk": "", "libraries": []}, ""),
+        ({"fabric": "", "switches": 0}, ""),
+        ({"libraries": ["580.126.16"]}, "Driver/library version mismatch"),
+        ({"on_disk": "580.126.16"}, "the next boot brings another driver"),
+        ({"smi": ["570.124.06"]}, "nvidia-smi reports driver 570.124.06"),
+        ({"fabric": "580.82.07-1"}, "Fabric Manager is 580.82.07, the driver is 580.95.05"),
+        ({"fabric": ""}, "6 NVSwitches, but Fabric Manager is not installed"),
+        ({"wanted": "", "loaded": "", "fabric": "570.1.1-1"}, "the driver is 580.95.05"),
+    ],
+)
+def test_versions(parts: dict[str, t.Any], says: str) -> None:
+    found = " ".join(message for message, _remedy in rules.version_findings(**{**FITS, **parts}))
+    assert says in found
+    assert bool(found) is bool(says)
+
+
+def gpu(index: int, ecc: bool | None = True, mig: bool | None = False, pending: bool | None = None) -> dict[str, t.Any]:
+    return {
+        "index": index,
+        "name": "A100",
+        "ecc": {"enabled": ecc, "pending": ecc if pending is None else pending},
+        "mig": {"enabled": mig, "pending": mig},
+    }
+
+
+def test_modes() -> None:
+    gpus = [gpu(0), gpu(1, ecc=False), gpu(2, ecc=False, pending=True)]
+    assert rules.mode_changes(gpus, "keep", "keep") == []
+    assert rules.mode_changes(gpus, "enabled", "disabled") == [(1, "ecc", True, False), (2, "ecc", True, True)]
+    assert rules.mode_changes([gpu(0)], "keep", "enabled") == [(0, "mig", True, False)]
+
+
+def test_a_mode_that_the_gpu_does_not_have() -> None:
+    assert rules.mode_changes([gpu(0, mig=None)], "keep", "disabled") == []
+    with pytest.raises(ClusterError, match="has no MIG mode"):
+        rules.mode_changes([gpu(0, mig=None)], "keep", "enabled")
+
+
+# -- files -------------------------------------------------------------------------------------------------------------
+
+
+def test_nvidias_repository_is_the_default_with_its_key() -> None:
+    found = rules.repository_for(params(), DEBIAN, "x86_64")
+    assert found.url == "https://developer.download.nvidia.com/compute/cuda/repos/debian12/x86_64"
+    assert (found.key, found.fingerprint[-8:]) == (f"{found.url}/3bf863cc.pub", "3BF863CC")
+    assert rules.repository_for(params(), ROCKY, "aarch64").url.endswith("rhel9/sbsa")
+    assert rules.repository_for(params(source="distro"), DEBIAN, "x86_64").url == ""
+
+
+def test_flat_and_debian_repositories() -> None:
+    flat = vendor.Repository("https://mirror/x", fingerprint="AB")
+    text = vendor.repository_files(flat, "dpkg", "key\n", "#")
+    assert [entry["path"] for entry in text] == [
+        "/etc/apt/keyrings/nvidia-driver.asc",
+        "/etc/apt/sources.list.d/nvidia-driver.sources",
+    ]
+    assert "URIs: https://mirror/x/\nSuites: ./\nSigned-By: /etc/apt/keyrings/nvidia-driver.asc" in text[1]["content"]
+    suite = vendor.Repository(
+        "http://deb.debian.org/debian", "bookworm", ("contrib", "non-free"), "/usr/share/keyrings/d.gpg"
+    )
+    (only,) = vendor.repository_files(suite, "dpkg", "", "#")
+    assert "Suites: bookworm\nComponents: contrib non-free\nSigned-By: /usr/share/keyrings/d.gpg" in only["content"]
+    assert "gpgcheck=1\ngpgkey=file:///etc/pki" in vendor.repository_files(flat, "rpm", "key\n", "#")[1]["content"]
+
+
+def test_what_an_earlier_request_left_goes() -> None:
+    keep = {entry["path"] for entry in rules.settings_files(params(), DEBIAN, peermem=True, packaged=True)}
+    gone = set(rules.unwanted_files(params(), DEBIAN, peermem=True, packaged=True))
+    assert not keep & gone
+    assert rules.PIN in keep
+    loose = params(hold=False)
+    assert rules.PIN in rules.unwanted_files(loose, DEBIAN, peermem=False, packaged=True)
+    assert rules.OPENIBD in rules.unwanted_files(loose, DEBIAN, peermem=False, packaged=True)
+
+
+def test_module_options_override_ours() -> None:
+    text = rules.modprobe_text(rules.module_options(params(restrict_profiling=False, module_options={"NVreg_X": 1})))
+    assert "options nvidia NVreg_RestrictProfilingToAdminUsers=0 NVreg_X=1\n" in text
+    assert "blacklist nouveau\n" in text
+
+
+# -- keys --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def signed(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    place = tmp_path_factory.mktemp("repository") / "nvidia"
+    repository.make(place, [repository.Package("nvidia-open", "580.95.05-1")])
+    return place
+
+
+def test_a_key_has_the_fingerprint_that_gpg_says(signed: pathlib.Path) -> None:
+    data = (signed / repository.KEYRING).read_bytes()
+    said = repository.fingerprint(signed)
+    assert _openpgp.fingerprints(data) == [said]
+    # Binary and armored again it is the same key.
+    assert _openpgp.fingerprints(_openpgp.dearmor(data)) == [said]
+    assert _openpgp.fingerprints(_openpgp.armor(_openpgp.dearmor(data)).encode()) == [said]
+    _openpgp.check_fingerprint(data, " ".join([said[:20].lower(), said[20:]]), "key")
+
+
+def test_another_key_is_refused(signed: pathlib.Path) -> None:
+    with pytest.raises(ClusterError, match="Nothing was changed") as caught:
+        _openpgp.check_fingerprint((signed / repository.KEYRING).read_bytes(), rules.CUDA_KEYS["dpkg"][1], "key")
+    assert caught.value.kind == "wrong_key"
+    with pytest.raises(ClusterError, match="no key"):
+        _openpgp.check_fingerprint(b"<html>Not found</html>", "AB", "key")
+
+
+def test_a_repository_that_is_there_already_is_not_added_twice(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "cuda-ubuntu2204-x86_64.list").write_text("deb [signed-by=/x.gpg] https://mirror/cuda/ /\n")
+    monkeypatch.setattr(
+        vendor.glob, "glob", lambda pattern: [str(path) for path in tmp_path.iterdir()] if "*" in pattern else []
+    )
+    assert vendor.listed_elsewhere(vendor.Repository("https://mirror/cuda"))
+    assert not vendor.listed_elsewhere(vendor.Repository("https://mirror/cud"))
+
+
+def test_a_key_from_the_network_needs_a_fingerprint() -> None:
+    with pytest.raises(ClusterError, match="nothing says which one"):
+        vendor.key_text(vendor.Repository("https://mirror", key="https://mirror/key"), "dpkg", check=False)
+
+
+# -- Slurm -------------------------------------------------------------------------------------------------------------
+
+
+class Scontrol:
+    """scontrol, for one node whose jobs end after a few looks."""
+
+    def __init__(self, state: str = "IDLE", reason: str = "", looks: int = 0) -> None:
+        self.state, self.reason, self.looks, self.updates = state, reason, looks, list[str]()
+
+    def run_command(self, args: list[str], **_kwargs: t.Any) -> tuple[int, str, str]:
+        if args[1] == "update":
+            self.updates.append(args[3])
+            if args[3] == "State=DRAIN":
+                self.state, self.reason = f"{self.state}+DRAIN", args[4].partition("=")[2]
+            else:
+                self.state, self.reason = "IDLE", ""
+            return 0, "", ""
+        assert args == ["scontrol", "-o", "show", "node", "gpu-1"]
+        self.looks -= 1
+        if self.looks <= 0:
+            self.state = self.state.replace("ALLOCATED", "IDLE")
+        reason = f" Reason={self.reason} [root@2026-11-20T14:00:00]" if self.reason else ""
+        return 0, f"NodeName=gpu-1 Arch=x86_64 State={self.state} ThreadsPerCore=1{reason}\n", ""
+
+    def set_default_selinux_context(self, path: str, changed: bool) -> bool:
+        raise NotImplementedError
+
+
+@pytest.fixture(autouse=True)
+def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(node, "_POLL_S", 0.001)
+
+
+def test_a_node_is_drained_and_given_back() -> None:
+    scontrol = Scontrol("ALLOCATED", looks=4)
+    slurm = node.Slurm(scontrol, "gpu-1", 5)
+    slurm.drain()
+    assert "ALLOCATED" not in scontrol.state
+    assert slurm.drained_by_us()
+    slurm.resume()
+    assert scontrol.updates == ["State=DRAIN", "State=RESUME"]
+
+
+def test_a_node_that_somebody_else_drained_stays_drained() -> None:
+    scontrol = Scontrol("IDLE+DRAIN", reason="broken fan")
+    slurm = node.Slurm(scontrol, "gpu-1", 5)
+    slurm.drain()
+    slurm.resume()
+    assert scontrol.updates == []
+
+
+def test_jobs_that_do_not_end_are_not_killed() -> None:
+    slurm = node.Slurm(Scontrol("ALLOCATED", looks=10**9), "gpu-1", 0)
+    with pytest.raises(ClusterError, match="nothing else was changed") as caught:
+        slurm.drain()
+    assert caught.value.kind == "drain_timeout"
+
+
+# -- the stand-in repository -------------------------------------------------------------------------------------------
+
+
+def test_the_stand_in_packages_depend_on_this_version_or_a_newer_one() -> None:
+    (meta,) = (one for one in nvidia.packages("6.1") if (one.name, one.version) == ("nvidia-open", "580.95.05-1"))
+    assert meta.depends == ("nvidia-kernel-open-dkms (>= 580.95.05-1)", "nvidia-driver-cuda (>= 580.95.05-1)")
+
+
+def test_unknown_keys_of_a_package_are_refused() -> None:
+    with pytest.raises(ValueError, match="dependz"):
+        repository.parse([{"name": "a", "version": "1", "dependz": []}])
+
+
+def test_a_repository_that_is_built_again_replaces_the_old_one(signed: pathlib.Path) -> None:
+    repository.make(signed, [repository.Package("other", "2:1.0-1", depends=("bash",))])
+    index = (signed / "Packages").read_text()
+    assert "Package: other\nVersion: 2:1.0-1" in index
+    assert "Filename: ./other_1.0-1_amd64.deb" in index
+    assert not list(signed.glob("nvidia-open*"))
