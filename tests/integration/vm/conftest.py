@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The VM lab as pytest sees it: its nodes, their power and disks, and playbooks run against them.
 
-The lab must be up (``bin/demo --vm``); LAB_VM_DIR chooses another one. A test leaves the nodes running and their disks
-empty, so that tests need no order.
+The lab must be up (``bin/demo --vm``); LAB_VM_DIR chooses another one. A test leaves the nodes running, with all disks in
+their slots, and cleans them before it uses them, so that tests need no order.
 """
 
 from __future__ import annotations
@@ -200,4 +200,6 @@ def vm_lab() -> VmLab:
     lab = VmLab()
     for node in lab.nodes:
         lab.power_on(node)
+    prepared = lab.playbook("molecule/vm/prepare.yml")
+    assert prepared.rc == 0, prepared.output
     return lab

@@ -83,9 +83,8 @@ def down(paths: Paths) -> bool:
     lab = state.load(paths)
     for node in lab.get("nodes", {}):
         runtime.power_off(paths, lab, node)
-    found = paths.directory.exists()
     state.remove(paths)
-    return found
+    return bool(lab)
 
 
 def status(paths: Paths) -> dict[str, t.Any]:

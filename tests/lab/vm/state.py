@@ -74,8 +74,13 @@ def layout() -> str:
 
 def create(paths: Paths, image: pathlib.Path, nodes: int, recipe: str) -> dict[str, t.Any]:
     """Make keys, disks and the description of a new lab; nothing runs yet."""
-    paths.directory.mkdir(parents=True, mode=0o700)
+    if paths.directory.exists() and any(paths.directory.iterdir()):
+        raise LabError(f"{paths.directory} holds something that is no lab. Choose another LAB_VM_DIR.")
+    paths.directory.mkdir(parents=True, exist_ok=True)
+    paths.directory.chmod(0o700)
     name = lab_name(paths)
+    # From here on the directory is a lab's, if an unfinished one's, and may be removed as such.
+    save(paths, {"name": name, "recipe": "unfinished", "nodes": {}})
     _make_key(paths.key, name)
     ports = _free_ports(nodes)
     seed = hashlib.sha256(os.urandom(16)).digest()
@@ -116,7 +121,9 @@ def create(paths: Paths, image: pathlib.Path, nodes: int, recipe: str) -> dict[s
 
 
 def remove(paths: Paths) -> None:
-    shutil.rmtree(paths.directory, ignore_errors=True)
+    """Remove a lab's files; a directory without a lab's description is not touched."""
+    if paths.machines.exists():
+        shutil.rmtree(paths.directory)
     shutil.rmtree(pathlib.Path("~/.ansible").expanduser() / f"cp-{lab_name(paths)}", ignore_errors=True)
 
 

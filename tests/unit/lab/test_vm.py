@@ -318,6 +318,30 @@ def test_labs_side_by_side_differ_in_all_they_share_with_the_machine(
     assert state.load(paths) == one
 
 
+def test_a_directory_that_is_no_lab_is_left_alone(tmp_path: pathlib.Path) -> None:
+    paths = state.Paths(tmp_path / "mine")
+    paths.directory.mkdir()
+    (paths.directory / "thesis").write_text("")
+    with pytest.raises(state.LabError, match="no lab"):
+        state.create(paths, tmp_path, 1, "recipe")
+    assert machine.down(paths) is False
+    assert (paths.directory / "thesis").exists()
+
+
+def test_a_lab_whose_making_was_interrupted_can_be_removed(
+    lab: tuple[state.Paths, dict[str, t.Any]], tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_count: int) -> list[int]:
+        raise OSError("no ports")
+
+    monkeypatch.setattr(state, "_free_ports", fail)
+    paths = state.Paths(tmp_path / "half")
+    with pytest.raises(OSError, match="no ports"):
+        state.create(paths, tmp_path / "image", 1, "recipe")
+    assert machine.down(paths) is True
+    assert not paths.directory.exists()
+
+
 def test_a_replaced_disk_is_empty_and_the_old_one_gone(lab: tuple[state.Paths, dict[str, t.Any]]) -> None:
     paths, description = lab
     node = paths.node("vm-1")
