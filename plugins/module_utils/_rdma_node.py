@@ -50,6 +50,8 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._sysfs import re
 UNFINISHED = Path("/var/lib/mofed/unfinished")
 _DRIVERS = ("mlx5_core", "ib_core")
 _DOCA_KERNEL_SUPPORT = "/opt/mellanox/doca/tools/doca-kernel-support"
+# An empty package that stands for DOCA's Open MPI where another one is used.
+_MARKER = "mofed-provides-openmpi"
 _TAIL = 4000
 
 
@@ -67,7 +69,7 @@ def read_system(kernel: str = "", root: Path = Path("/")) -> System:
 
 def read_software(host: Host, system: System) -> Software:
     """Which RDMA software is installed."""
-    names = [*DOCA_PACKAGES, "doca-host", *DISTRIBUTION_PACKAGES]
+    names = [*DOCA_PACKAGES, "doca-host", _MARKER, *DISTRIBUTION_PACKAGES]
     if system.manager == "dpkg":
         form = "${db:Status-Abbrev}|${Package}|${Version}\\n"
         _rc, out, _err = host.run_command(["dpkg-query", "-W", "-f", form, "--", *names])
@@ -248,11 +250,13 @@ class Stack:
             self.run(["dpkg", "--install", self.file], "installing doca-host")
             try:
                 self.run(self.apt("update"), "reading DOCA's package list")
+                if self.params["without_openmpi"]:
+                    self._stand_in_for_openmpi()
                 _rc, out, _err = self.host.run_command(["apt-get", "--simulate", "install", package])
                 refuse_conflicts(parse_removals(out), "DOCA", self.wanted)
             except ClusterError:
                 if not had:
-                    self.host.run_command(["dpkg", "--purge", "doca-host"])
+                    self.host.run_command(["dpkg", "--purge", "doca-host", _MARKER])
                     self.host.run_command(self.apt("update"))
                 raise
             with self._marked(step.name):
@@ -269,6 +273,23 @@ class Stack:
             said = self.run([dnf, "--assumeyes", *replace, "install", package], f"installing {package}")
             self.install_packages(self.missing(self.params["packages"]))
         return said
+
+    def _stand_in_for_openmpi(self) -> None:
+        """doca-ofed wants its own Open MPI in one version: say that it is there, without its files."""
+        _rc, out, _err = self.host.run_command(["apt-cache", "show", "--no-all-versions", "openmpi"])
+        version = next((line.split(": ", 1)[1] for line in out.splitlines() if line.startswith("Version: ")), "")
+        if not version:
+            return
+        tree = os.path.join(os.path.dirname(self.file), _MARKER)
+        os.makedirs(os.path.join(tree, "DEBIAN"), mode=0o755)
+        control = (
+            f"Package: {_MARKER}\nVersion: {version}\nProvides: openmpi (= {version})\nConflicts: openmpi\n"
+            "Replaces: openmpi\nArchitecture: all\nMaintainer: hpcai.gpu_cluster\n"
+            "Description: stands for DOCA's Open MPI, which another MPI takes the place of\n"
+        )
+        Path(tree, "DEBIAN", "control").write_text(control, encoding="utf-8")
+        self.run(["dpkg-deb", "--build", "--root-owner-group", tree], f"building {_MARKER}")
+        self.run(["dpkg", "--install", f"{tree}.deb"], f"installing {_MARKER}")
 
     def _build_doca_modules(self, dnf: str) -> None:
         self.run([dnf, "--assumeyes", "install", "doca-extra"], "installing doca-extra")
@@ -300,7 +321,7 @@ class Stack:
             self._purge(DOCA_PACKAGES, [] if script else ["--autoremove"])
             if script:
                 self.run([script, "--force"], "ofed_uninstall.sh")
-            self._purge(["doca-host"], [])
+            self._purge(["doca-host", _MARKER], [])
         remaining = installed_stack(read_software(self.host, self.system))
         if remaining[0]:
             raise ClusterError(

@@ -77,6 +77,13 @@ options:
     type: list
     elements: str
     default: []
+  without_openmpi:
+    description:
+      - Whether DOCA's Open MPI is left out on Debian and Ubuntu, by an empty package that stands for it. It collides
+        with the distribution's
+        PMIx, and is of no use beside another MPI.
+    type: bool
+    default: false
   initramfs:
     description: Whether the initial ram disk is made anew after modules were installed. V(auto) when the installer asks.
     type: str
@@ -242,6 +249,7 @@ ARGUMENT_SPEC: dict[str, t.Any] = {
     "kernel_support": {"type": "bool", "default": True},
     "kernel": {"type": "str", "default": ""},
     "installer_options": {"type": "list", "elements": "str", "default": []},
+    "without_openmpi": {"type": "bool", "default": False},
     "initramfs": {"type": "str", "choices": ["auto", "always", "never"], "default": "auto"},
     "timeout_s": {"type": "int", "default": 3600},
     "persistent_names": {"type": "bool", "default": False},

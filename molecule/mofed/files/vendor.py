@@ -97,10 +97,11 @@ def make_doca(directory: pathlib.Path, version: str, os_name: str) -> pathlib.Pa
             ofed_scripts("OFED-internal-25.10-2.4.1", "mlnx-tools ofed-scripts") | {"version": "25.10.OFED.2510"},
             {"name": "mlnx-tools", "version": "25.10", "files": {"/usr/bin/mlnx_tune": tool("#!/bin/sh\nexit 0\n")}},
             {"name": "dkms", "version": "99", "architecture": "all"},
+            {"name": "openmpi", "version": "4.1.9a1-1", "files": {"/etc/pmix-mca-params.conf": "# DOCA's\n"}},
             {
                 "name": "doca-ofed-userspace",
                 "version": "3.2.1-044000",
-                "depends": ["ofed-scripts", "mlnx-tools"],
+                "depends": ["ofed-scripts", "mlnx-tools", "openmpi (= 4.1.9a1-1)"],
                 "conflicts": ["perftest", "infiniband-diags"],
             },
         ]

@@ -85,7 +85,7 @@ def archive(
 def make(host: Host, wanted: stack.Wanted, system: stack.System = UBUNTU, **params: t.Any) -> node.Stack:
     defaults: dict[str, t.Any] = {
         "artifact": "", "mirror": "https://m", "sha256": {}, "timeout_s": 60, "installer_options": [], "packages": [],
-        "kernel": "", "initramfs": "auto",
+        "kernel": "", "initramfs": "auto", "without_openmpi": False,
     }  # fmt: skip
     return node.Stack(host, {**defaults, **params}, wanted, system)
 
@@ -191,7 +191,7 @@ def test_a_refused_doca_takes_its_repository_back(tmp_path: pathlib.Path) -> Non
     host = Host({**QUIET, **answers})
     with pytest.raises(ClusterError, match="perftest"):
         install(make(host, stack.Wanted("doca", DOCA), **deb(tmp_path)))
-    assert "dpkg --purge doca-host" in host.done
+    assert "dpkg --purge doca-host mofed-provides-openmpi" in host.done
     assert not any("install doca-ofed" in line for line in host.done)
 
 
