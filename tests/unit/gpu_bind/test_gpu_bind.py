@@ -118,6 +118,16 @@ def test_single_shows_a_rank_its_own_gpu_only(tmp_path: Path) -> None:
 
 
 @TWO_CPUS
+def test_ucx_is_given_the_hca_next_to_the_gpu(tmp_path: Path) -> None:
+    show = ["sh", "-c", "echo ${UCX_NET_DEVICES-none}"]
+    assert run(tmp_path, MAP, "-u", *show, LOCAL_RANK="1").stdout == "mlx5_1:1\n"
+    assert run(tmp_path, MAP, "-u", *show, LOCAL_RANK="0", CUDA_VISIBLE_DEVICES="1,0").stdout == "mlx5_1:1\n"
+    assert run(tmp_path, MAP, *show, LOCAL_RANK="1").stdout == "none\n"
+    done = run(tmp_path, f"0 0 {FIRST} 0 - -\n", "-u", *show, LOCAL_RANK="0")
+    assert (done.returncode, "names no HCA for GPU 0" in done.stderr) == (125, True)
+
+
+@TWO_CPUS
 def test_ranks_that_share_a_gpu_and_ranks_with_several(tmp_path: Path) -> None:
     shared = f"0 0 {FIRST} 0 - -\n1 0 {SECOND} 0 - -\n2 1 {FIRST} 0 - -\n3 1 {SECOND} 0 - -\n"
     assert [where(run(tmp_path, shared, "sh", "-c", SHOW, LOCAL_RANK=rank))[0] for rank in "0123"] == [
