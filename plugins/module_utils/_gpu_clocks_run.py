@@ -166,7 +166,7 @@ class Clocks:
                 return _Decision(record, wanted or during)
             return _Decision(*clocks.drop_layer(record, layer, holder))
 
-        return self._run(decide, check=check, restoring=True)
+        return self._run(decide, check=check, restoring=True, forget=layer != "job")
 
     def verify(self, wish: Wish, layer: str = "node") -> dict[str, t.Any]:
         """Change nothing; fail where something would have to be changed."""
@@ -219,7 +219,7 @@ class Clocks:
         self._commands.append([self._options.nvidia_smi, *arguments])
         return _nvidia_smi.call(self._options.nvidia_smi, arguments, self._options.timeout_s)
 
-    def _run(self, decide: _Decide, *, check: bool, restoring: bool = False) -> dict[str, t.Any]:
+    def _run(self, decide: _Decide, *, check: bool, restoring: bool = False, forget: bool = False) -> dict[str, t.Any]:
         with self._store.locked(check=check, timeout_s=self._options.timeout_s):
             records = self._store.load()
             if restoring and not records:
@@ -235,7 +235,7 @@ class Clocks:
             chosen = _selected(gpus, self._options.gpus)
             plans = [self._plan(gpu, records.get(gpu.uuid, Record()), decide, session) for gpu in chosen]
             gone = set()
-            if restoring and not self._options.gpus and not _lost(report):
+            if forget and not self._options.gpus and not _lost(report):
                 # Taken out of the node: nobody is left to give anything back to.
                 gone = {uuid for uuid in records if uuid not in {gpu.uuid for gpu in gpus}}
             if not check:
@@ -283,12 +283,16 @@ class Clocks:
         again = []
         for plan in refused:
             gpu = fresh.get(plan.gpu.uuid)
-            new = self._plan(gpu, plan.record, decide, session) if gpu else None
-            plan.steps = new.steps if new else []
-            if new:
-                plan.record, plan.wanted = new.record, new.wanted
-                plan.problems += [problem for problem in new.problems if problem not in plan.problems]
-                plan.notes += [note for note in new.notes if note not in plan.notes]
+            if gpu is None:
+                plan.steps = []
+                plan.problems.append(
+                    Problem("", "lost", "it answered before its clocks were set and does not any more")
+                )
+                continue
+            new = self._plan(gpu, plan.record, decide, session)
+            plan.record, plan.wanted, plan.steps = new.record, new.wanted, new.steps
+            plan.problems += [problem for problem in new.problems if problem not in plan.problems]
+            plan.notes += [note for note in new.notes if note not in plan.notes]
             again += [plan] if plan.steps else []
         return again
 
