@@ -21,6 +21,7 @@ import typing as t
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid import bad_input
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid_apply import Keeper, Outcome, wanted_here
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid_read import unprobed
 
 _CONSENT = ("allow_format", "allow_data_loss")
 
@@ -54,6 +55,9 @@ def bring_up(settings: dict[str, t.Any], wait_s: float) -> Outcome:
     while True:
         runner.run_command(["udevadm", "settle", f"--timeout={int(wait_s) or 1}"])
         in_time = time.monotonic() < until
+        if in_time and unprobed():
+            time.sleep(1)
+            continue
         try:
             keeper = Keeper(runner, wanted_here(settings))
             if not (in_time and keeper.run(check=True).plan.degraded):

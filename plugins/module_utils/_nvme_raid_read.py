@@ -82,6 +82,24 @@ def stable_links(root: Path) -> dict[str, tuple[str, ...]]:
     return {disk: tuple(sorted(links, key=rank)) for disk, links in found.items()}
 
 
+def unprobed(root: Path = Path("/")) -> list[str]:
+    """NVMe controllers on the PCI bus that have no disk yet.
+
+    The kernel looks at them in the background, and udev's queue is empty meanwhile.
+    """
+    base = root / "sys/bus/pci/devices"
+    found = []
+    for function in _entries(base):
+        # Class 0x0108: non-volatile memory controller.
+        if not read_text(base / function / "class").startswith("0x0108"):
+            continue
+        controllers = _entries(base / function / "nvme")
+        names = [name for controller in controllers for name in _entries(base / function / "nvme" / controller)]
+        if not any(re.match(r"nvme\d+(?:c\d+)?n\d+$", name) for name in names):
+            found.append(function)
+    return found
+
+
 def _transport(name: str) -> str:
     if name.startswith("nvme"):
         return "nvme"
@@ -296,4 +314,4 @@ def ends_are_zero(handle: int) -> bool:
     return True
 
 
-__all__ = ["Reader", "Runner", "ends_are_zero", "stable_links"]
+__all__ = ["Reader", "Runner", "ends_are_zero", "stable_links", "unprobed"]

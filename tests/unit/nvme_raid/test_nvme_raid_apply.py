@@ -205,6 +205,7 @@ class Tries:
         self.found, self.seconds, self.done = list(found), 0.0, ""
         monkeypatch.setattr(apply.Keeper, "run", self.run)
         monkeypatch.setattr(boot.Processes, "run_command", lambda _self, _args: (0, "", ""))
+        monkeypatch.setattr(boot, "unprobed", list)
         monkeypatch.setattr(boot.time, "monotonic", lambda: self.seconds)
         monkeypatch.setattr(boot.time, "sleep", self.sleep)
 
@@ -236,6 +237,19 @@ def test_a_disk_that_never_appears_is_waited_for_no_longer_than_told(monkeypatch
     tries = Tries(monkeypatch, "degraded")
     boot.bring_up({"mount_point": "/mnt/scratch"}, 10)
     assert (tries.done, tries.seconds) == ("degraded", 10)
+
+
+def test_controllers_without_disks_are_waited_for_even_where_no_number_is_expected(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tries = Tries(monkeypatch, "whole")
+    monkeypatch.setattr(boot, "unprobed", lambda: ["0000:43:00.0"] if tries.seconds < 5 else [])
+    boot.bring_up({"mount_point": "/mnt/scratch"}, 60)
+    assert (tries.done, tries.seconds) == ("whole", 5)
+    # A controller that died holds nobody up for ever.
+    monkeypatch.setattr(boot, "unprobed", lambda: ["0000:43:00.0"])
+    boot.bring_up({"mount_point": "/mnt/scratch"}, 60)
+    assert tries.seconds == 65
 
 
 def test_what_waiting_does_not_mend_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,7 +27,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid impor
     wanted_from,
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid_plan import judge
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid_read import Reader
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid_read import Reader, unprobed
 from unit.nvme_raid.fake_disks import MIB, FakeDisks
 
 FIXTURES = Path(__file__).parent / "fixtures"
@@ -201,6 +201,15 @@ def test_a_container_leaves_the_disks_of_its_host_alone(fake: FakeDisks, mark: s
     fake.write(mark, "podman")
     assert verdicts(fake) == {"nvme0n1": ("excluded", "belongs to the machine that this container runs on")}
     assert fake.commands == []
+
+
+def test_controllers_that_have_no_disk_yet_are_known_from_the_bus(fake: FakeDisks) -> None:
+    for number, kind in enumerate(("0x010802", "0x010802", "0x010802", "0x010802", "0x020000")):
+        fake.write(f"sys/bus/pci/devices/0000:0{number}:00.0/class", kind)
+    fake.write("sys/bus/pci/devices/0000:01:00.0/nvme/nvme0/cntlid", 1)
+    fake.write("sys/bus/pci/devices/0000:02:00.0/nvme/nvme1/nvme1n1/size", 1)
+    fake.write("sys/bus/pci/devices/0000:03:00.0/nvme/nvme2/nvme2c2n1/size", 1)
+    assert unprobed(fake.root) == ["0000:00:00.0", "0000:01:00.0"]
 
 
 def test_an_array_has_the_name_that_its_members_carry(fake: FakeDisks) -> None:
