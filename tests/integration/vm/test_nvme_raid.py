@@ -92,9 +92,10 @@ def wipe(lab: VmLab) -> None:
         lab.power_off(NODE)
     for number in absent:
         lab.insert_disk(NODE, number)
-    lab.power_on(NODE)
+    boot(lab)
     lab.shell(
         NODE,
+        "while [ $(ls -d /sys/block/nvme* | wc -l) != 8 ]; do sleep 1; done;"
         f"systemctl disable --quiet {UNIT} || true; swapoff -a; umount -q {POINT} /mnt/other || true;"
         "for a in /dev/md[0-9]*; do if [ -e $a ]; then mdadm --stop $a; fi; done; "
         "vgchange -qan >/dev/null 2>&1 || true;"
