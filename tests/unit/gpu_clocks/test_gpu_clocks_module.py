@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _nvidia_smi
 from unit.gpu_clocks.simulated import Node
 
 A100_MAX = {"graphics": [1410, 1410], "memory": [1215, 1215], "applications": [1215, 1095], "persistence": True}
@@ -360,6 +361,8 @@ def test_a_gpu_that_was_replaced_is_forgotten(node: Node) -> None:
     state = json.loads(node.simulated.read_text(encoding="utf-8"))
     state["gpus"][0]["uuid"] = "GPU-00000000-0000-0000-0000-000000000001"
     node.simulated.write_text(json.dumps(state), encoding="utf-8")
+    # A job that ends is no reason to forget; the node's own policy is.
+    node.module(state="restored", layer="job")
     assert len(json.loads(node.saved.read_text(encoding="utf-8"))["gpus"]) == 8
     result = node.module(state="restored")
     assert not result["failed"]
@@ -419,6 +422,40 @@ def test_when_no_gpu_answers(node: Node, fault: list[str], kind: str) -> None:
     else:
         assert (result["failed"], result["changed"], result["gpus"]) == (False, False, [])
         assert "no GPU" in result["reason"]
+
+
+def test_everything_is_given_back_at_once_also_during_a_job(node: Node) -> None:
+    node.module(policy="locked", graphics_mhz=1200)
+    node.module(layer="job", job="1")
+    node.module(layer="job", job="2")
+    result = node.module(state="restored", layer="all")
+    assert (result["failed"], result["changed"]) == (False, True)
+    assert node.settings() == [A100_DEFAULT] * 8
+    # A job alone, without a policy of the node.
+    node.module(layer="job", job="1")
+    node.module(state="restored", layer="all")
+    assert node.settings() == [A100_DEFAULT] * 8
+    assert node.module(layer="all")["error_kind"] == "bad_value"
+
+
+def test_a_gpu_that_vanishes_while_it_is_set(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    """GPU 2 refuses its lock; when it is asked again what it can do, it does not answer any more."""
+    from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _gpu_clocks_smi
+
+    node.by_hand("-pm", "1")
+    node.fault("--no-graphics-lock", "2")
+    observe, asked = _gpu_clocks_smi.observe, []
+
+    def losing(program: str, timeout_s: float) -> _nvidia_smi.SmiReport:
+        if asked:
+            node.fault("--no-graphics-lock", "2", "--lost", "2")
+        asked.append(program)
+        return observe(program, timeout_s)
+
+    monkeypatch.setattr(_gpu_clocks_smi, "observe", losing)
+    result = node.module()
+    assert problems(result) == {2: ["lost", "lost"]} or problems(result) == {2: ["lost"]}
+    assert [gpu["graphics"] for gpu in node.settings()].count([1410, 1410]) == 7
 
 
 def test_without_nvidia_smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
