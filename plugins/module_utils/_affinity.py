@@ -14,6 +14,7 @@ import dataclasses
 import typing as t
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._affinity_topology import (
+    ANYWHERE,
     Core,
     Gpu,
     Hca,
@@ -123,7 +124,10 @@ def _share_gpus(topology: Topology, request: Request) -> tuple[list[tuple[Gpu, .
     return [gpus[rank * each : (rank + 1) * each] for rank in range(ranks)], notes
 
 
-def _numa_of(gpus: t.Iterable[Gpu]) -> tuple[int, ...]:
+def _numa_of(gpus: t.Sequence[Gpu], topology: Topology) -> tuple[int, ...]:
+    """The NUMA nodes next to some GPUs: all of them for one that may be anywhere."""
+    if any(gpu.numa == ANYWHERE for gpu in gpus):
+        return tuple(node.id for node in topology.nodes if node.cpus)
     return tuple(sorted({gpu.numa for gpu in gpus}))
 
 
@@ -219,7 +223,7 @@ def make_plan(topology: Topology, request: Request) -> Plan:
     binding = request.binding if request.binding != "auto" else ("cores" if request.threads_per_rank else "numa")
     users: dict[int, list[int]] = {}
     for rank, group in enumerate(groups):
-        for numa in _numa_of(group):
+        for numa in _numa_of(group, topology):
             users.setdefault(numa, []).append(rank)
     usable = {numa: _usable(topology.node(numa), reserved, request.smt) for numa in users}
     for numa, (cpus, _cores) in usable.items():
@@ -244,11 +248,11 @@ def make_plan(topology: Topology, request: Request) -> Plan:
         )
     if shares.reason:
         notes.append(f"no CPUs of their own for the ranks: {shares.reason}")
-    if any(len(_numa_of(group)) > 1 for group in groups):
+    if any(len(_numa_of(group, topology)) > 1 for group in groups):
         notes.append("a rank uses GPUs of several NUMA nodes: part of its memory is far from each GPU")
     ranks = []
     for rank, (group, hca) in enumerate(zip(groups, _nearest_hcas(topology, groups))):
-        memory = _numa_of(group)
+        memory = _numa_of(group, topology)
         shared = tuple(sorted(cpu for numa in memory for cpu in usable[numa][0]))
         own = shares.of(rank, memory, request.threads_per_rank)
         ranks.append(Rank(rank, group, memory, shared, own, own if binding == "cores" else shared, hca))

@@ -140,7 +140,8 @@ def gres_conf(plan: Plan, gres_type: str) -> str | None:
     lines = []
     for numa, indices in groups:
         which = str(indices[0]) if len(indices) == 1 else f"[{format_ranges(indices)}]"
-        lines.append(f"Name=gpu{kind} File=/dev/nvidia{which} Cores={cores[numa]}\n")
+        near = f" Cores={cores[numa]}" if numa in cores else ""
+        lines.append(f"Name=gpu{kind} File=/dev/nvidia{which}{near}\n")
     return "".join(lines)
 
 

@@ -10,7 +10,11 @@ import typing as t
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._affinity import BINDINGS, Request, make_plan
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._affinity_formats import HCA_NAMES, Style, render
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._affinity_topology import from_facts, from_profile
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._affinity_topology import (
+    UNPLACED,
+    from_facts,
+    from_profile,
+)
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nccl_topology import PCI_SWITCHES
 
@@ -21,6 +25,7 @@ PLAN_OPTIONS: dict[str, t.Any] = {
     "reserve_cpus": {"type": "str", "default": ""},
     "smt": {"type": "bool", "default": True},
     "binding": {"type": "str", "choices": list(BINDINGS), "default": "auto"},
+    "unplaced": {"type": "str", "choices": list(UNPLACED), "default": "refuse"},
     "hca_names": {"type": "str", "choices": list(HCA_NAMES), "default": "auto"},
     "gres_type": {"type": "str", "default": ""},
     "rankfile_host": {"type": "str", "default": "+n0"},
@@ -35,7 +40,7 @@ def plan_and_render(
 ) -> dict[str, t.Any]:
     """Facts lead; the profile fills what the kernel does not tell, or stands alone where there are no facts."""
     if facts:
-        topology = from_facts(facts, profile)
+        topology = from_facts(facts, profile, options["unplaced"])
     elif profile:
         topology = from_profile(profile)
     else:

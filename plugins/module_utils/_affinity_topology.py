@@ -13,6 +13,9 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import C
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._sysfs import parse_ranges
 
 Core = tuple[int, ...]
+UNPLACED = ("refuse", "any")
+#: The NUMA node of a GPU that may be anywhere.
+ANYWHERE = -1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,7 +46,7 @@ class Hca:
 
 @dataclasses.dataclass(frozen=True)
 class Topology:
-    """``source`` is ``facts``, ``profile`` or ``facts+profile``; every GPU is on a NUMA node that has CPUs."""
+    """``source`` is ``facts``, ``profile`` or ``facts+profile``; every GPU is on a NUMA node that has CPUs, or ANYWHERE."""
 
     source: str
     nodes: tuple[NumaNode, ...]
@@ -126,9 +129,10 @@ def _placed(topology: Topology, homeless: t.Sequence[int]) -> Topology:
         raise ClusterError(
             "gpu_numa_unknown",
             f"The NUMA node of GPU {names} is not known (the kernel says -1), and the node has {len(topology.nodes)}.",
-            "Give the profile of the machine type: its NUMA map is used for GPUs that the kernel cannot place.",
+            "Give the profile of the machine type: its NUMA map is used for GPUs that the kernel cannot place. Or let ranks "
+            "of such GPUs run anywhere (unplaced=any).",
         )
-    with_cpus = {node.id for node in topology.nodes if node.cpus}
+    with_cpus = {ANYWHERE, *(node.id for node in topology.nodes if node.cpus)}
     for gpu in topology.gpus:
         if gpu.numa not in with_cpus:
             raise ClusterError(
@@ -178,13 +182,23 @@ def from_profile(profile: t.Mapping[str, t.Any]) -> Topology:
     return _placed(topology, homeless)
 
 
-def _same_cpus(nodes: t.Iterable[NumaNode], others: t.Iterable[NumaNode]) -> bool:
-    return {node.id: node.cpus for node in nodes} == {node.id: node.cpus for node in others}
+def same_cpus(nodes: t.Iterable[NumaNode], others: t.Iterable[NumaNode]) -> bool:
+    """Whether the same NUMA nodes have the same CPUs; nodes without CPUs (CXL, GPU memory) do not count."""
+    mine, theirs = ({node.id: node.cpus for node in each if node.cpus} for each in (nodes, others))
+    return mine == theirs
 
 
-def from_facts(facts: t.Mapping[str, t.Any], profile: t.Mapping[str, t.Any] | None = None) -> Topology:
-    """The topology that the node has. ``profile`` is asked only where the kernel does not know a GPU's NUMA node."""
-    nodes = _nodes(facts.get("numa") or [], facts.get("cpus") or {}, "facts")
+def numa_nodes(facts: t.Mapping[str, t.Any]) -> tuple[NumaNode, ...]:
+    """The NUMA nodes that a node says it has."""
+    return _nodes(facts.get("numa") or [], facts.get("cpus") or {}, "facts")
+
+
+def from_facts(
+    facts: t.Mapping[str, t.Any], profile: t.Mapping[str, t.Any] | None = None, unplaced: str = "refuse"
+) -> Topology:
+    """The topology that the node has. ``profile`` is asked only where the kernel does not know a GPU's NUMA node;
+    GPUs that it does not place either are refused or, with ``any``, ANYWHERE."""
+    nodes = numa_nodes(facts)
     if not any(node.cpus for node in nodes):
         raise ClusterError("bad_topology", "The facts name no CPU.", "Gather them with hpcai.gpu_cluster.node_facts.")
     known = {node.id for node in nodes}
@@ -199,15 +213,17 @@ def from_facts(facts: t.Mapping[str, t.Any], profile: t.Mapping[str, t.Any] | No
         elif len(only) == 1:
             home[gpu["index"]] = only[0]
     homeless = [gpu["index"] for gpu in found if gpu["index"] not in home]
-    if homeless and profile:
-        planned = from_profile(profile)
-        if not _same_cpus(planned.nodes, nodes):
+    planned = from_profile(profile) if homeless and profile and (profile.get("numa") or {}).get("nodes") else None
+    if planned and profile and not same_cpus(planned.nodes, nodes):
+        if unplaced == "refuse":
             raise ClusterError(
                 "profile_does_not_fit",
                 f"The kernel does not know the NUMA node of GPU {', '.join(map(str, homeless))}, and the NUMA map of the "
                 f"profile {profile.get('name')} is for other CPUs than this node has.",
                 "Choose the profile of this machine type, or add one with this node's NUMA nodes.",
             )
+        planned = None
+    if planned:
         # By address where both have one: an index shifts when a GPU is missing.
         by_bus = {gpu.bus_id: gpu.numa for gpu in planned.gpus if gpu.bus_id}
         by_index = {gpu.index: gpu.numa for gpu in planned.gpus}
@@ -219,6 +235,10 @@ def from_facts(facts: t.Mapping[str, t.Any], profile: t.Mapping[str, t.Any] | No
         source = "facts+profile"
         notes.append(f"the kernel does not place GPU {', '.join(map(str, homeless))}: taken from the profile")
         homeless = [index for index in homeless if index not in home]
+    if homeless and unplaced == "any":
+        notes.append(f"nobody knows the NUMA node of GPU {', '.join(map(str, homeless))}: its ranks may run anywhere")
+        home.update(dict.fromkeys(homeless, ANYWHERE))
+        homeless = []
     gpus = [
         Gpu(gpu["index"], home[gpu["index"]], gpu.get("bus_id") or "", gpu.get("uuid") or "", gpu.get("name") or "")
         for gpu in found
@@ -235,8 +255,8 @@ def from_facts(facts: t.Mapping[str, t.Any], profile: t.Mapping[str, t.Any] | No
         )
         for port in facts.get("hcas") or []
     }
-    if profile and source != "facts":
-        places = {hca.bus_id: hca.numa for hca in from_profile(profile).hcas if hca.bus_id}
+    if planned:
+        places = {hca.bus_id: hca.numa for hca in planned.hcas if hca.bus_id}
         hcas = {
             name: dataclasses.replace(hca, numa=places.get(hca.bus_id, -1)) if hca.numa < 0 else hca
             for name, hca in hcas.items()
@@ -251,4 +271,15 @@ def from_facts(facts: t.Mapping[str, t.Any], profile: t.Mapping[str, t.Any] | No
     return _placed(topology, homeless)
 
 
-__all__ = ["Core", "Gpu", "Hca", "NumaNode", "Topology", "cores_of", "from_facts", "from_profile"]
+__all__ = [
+    "ANYWHERE",
+    "UNPLACED",
+    "Core",
+    "Gpu",
+    "Hca",
+    "NumaNode",
+    "Topology",
+    "cores_of",
+    "from_facts",
+    "from_profile",
+]

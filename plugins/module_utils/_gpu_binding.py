@@ -9,7 +9,11 @@ from __future__ import annotations
 import re
 import typing as t
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._affinity_topology import from_profile
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._affinity_topology import (
+    from_profile,
+    numa_nodes,
+    same_cpus,
+)
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._sysfs import format_ranges, parse_ranges
 
@@ -36,12 +40,9 @@ def sources(source: str, facts: Mapping, profile: Mapping) -> tuple[dict[str, t.
             "The map is to come from the profile, but there is none.",
             "Run the role node_profile first, or set numa_pinning_source to facts.",
         )
-    here = {node["id"]: tuple(parse_ranges(node["cpus"])) for node in facts.get("numa") or []}
-    there = from_profile(profile)
-    if here != {node.id: node.cpus for node in there.nodes}:
-        described = "; ".join(
-            f"node {number}: {format_ranges(cpus) or 'none'}" for number, cpus in sorted(here.items())
-        )
+    here, there = numa_nodes(facts), from_profile(profile)
+    if not same_cpus(here, there.nodes):
+        described = "; ".join(f"node {node.id}: {format_ranges(node.cpus) or 'none'}" for node in here)
         raise ClusterError(
             "profile_does_not_fit",
             f"The NUMA map of the profile {profile.get('name')} is for other CPUs than this node has ({described}): ranks "

@@ -15,7 +15,13 @@ from __future__ import annotations
 import typing as t
 from xml.sax.saxutils import quoteattr
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._affinity_topology import Gpu, Hca, NumaNode, Topology
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._affinity_topology import (
+    ANYWHERE,
+    Gpu,
+    Hca,
+    NumaNode,
+    Topology,
+)
 
 PCI_SWITCHES = ("auto", "numa", "pair")
 # PCIe generation by the GPU's model, in NCCL's words. Source: the data sheets of the GPUs.
@@ -71,6 +77,8 @@ def nccl_topology(
     """The file's text, or None and the reason."""
     if any(not gpu.bus_id for gpu in topology.gpus):
         return None, "nccl_topology_xml: the PCI addresses of the GPUs are not known"
+    if any(gpu.numa == ANYWHERE for gpu in topology.gpus):
+        return None, "nccl_topology_xml: the NUMA nodes of the GPUs are not known"
     speeds = {link_speed(gpu.model) for gpu in topology.gpus}
     if len(speeds) != 1 or "" in speeds:
         models = ", ".join(sorted({gpu.model or "?" for gpu in topology.gpus}))

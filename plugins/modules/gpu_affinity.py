@@ -73,6 +73,13 @@ options:
     type: str
     choices: [auto, numa, cores]
     default: auto
+  unplaced:
+    description:
+      - What to do with GPUs of which neither the kernel nor the profile knows the NUMA node. V(refuse) them, or let their
+        ranks run on V(any) CPU of the node.
+    type: str
+    choices: [refuse, any]
+    default: refuse
   hca_names:
     description:
       - V(device) names HCAs as facts or profile do, V(pci) after their address, as udev does by default

@@ -82,6 +82,11 @@ options:
     type: str
     choices: [auto, numa, cores]
     default: auto
+  unplaced:
+    description: See M(hpcai.gpu_cluster.gpu_affinity).
+    type: str
+    choices: [refuse, any]
+    default: refuse
   hca_names:
     description: See M(hpcai.gpu_cluster.gpu_affinity).
     type: str

@@ -99,6 +99,17 @@ def test_unknown_numa_nodes_are_refused_without_a_profile() -> None:
     assert "profile" in error.remedy
 
 
+def test_gpus_that_nobody_places_may_run_anywhere_if_asked_for() -> None:
+    made = plan(facts(["0-1", "2-3"], [None, 1]), unplaced="any")
+    assert made["cpu_masks"] == ["f", "c"]
+    assert (made["hpl"]["mem_affinity"], made["mpirun_map_by"], made["nccl_topology_xml"]) == ("0-1:1", None, None)
+    assert made["gres_conf"] == "Name=gpu File=/dev/nvidia0\nName=gpu File=/dev/nvidia1 Cores=2-3\n"
+    assert any("may run anywhere" in note for note in made["notes"])
+    # A profile for another machine is no reason to fail then, one for this machine is followed.
+    assert plan(facts(["0-3", "4-7"], [None, None]), NDV4_LIKE, unplaced="any")["cpu_masks"] == ["ff", "ff"]
+    assert plan(facts(["0-1", "2-3"], [None, None]), NDV4_LIKE, unplaced="any")["cpu_masks"] == ["c", "3"]
+
+
 def test_a_profile_places_what_the_kernel_does_not() -> None:
     made = plan(facts(["0-1", "2-3"], [None, None]), NDV4_LIKE)
     assert made["source"] == "facts+profile"
@@ -111,6 +122,10 @@ def test_a_missing_gpu_does_not_shift_the_others() -> None:
     # The first GPU fell off the bus: the second is now index 0 but still at its address.
     node["gpus"] = [{**node["gpus"][1], "index": 0}]
     assert plan(node, NDV4_LIKE)["cpu_masks"] == ["3"]
+
+
+def test_numa_nodes_without_cpus_are_no_difference_to_the_profile() -> None:
+    assert plan(facts(["0-1", "2-3", ""], [None, None]), NDV4_LIKE)["cpu_masks"] == ["c", "3"]
 
 
 def test_what_the_kernel_says_comes_before_the_profile() -> None:
