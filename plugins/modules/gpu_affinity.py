@@ -95,7 +95,7 @@ options:
     default: ""
   rankfile_host:
     description:
-      - The node in RV(rankfile). V(+n0) is the first of the allocation.
+      - The node in RV(rankfile). V(+n0) is the first of the allocation that a scheduler, C(--host) or a hostfile gives.
     type: str
     default: +n0
   pci_switches:

@@ -210,6 +210,12 @@ def _wanted(plan: dict[str, t.Any], params: dict[str, t.Any]) -> dict[str, t.Any
 
 def _prove(plan: dict[str, t.Any], module: AnsibleModule, memory_nodes: int) -> int:
     """Start a process for every different place and read where it is."""
+    if not os.access(module.params["gpu_bind"], os.X_OK):
+        raise ClusterError(
+            "not_installed",
+            f"{module.params['gpu_bind']} is not there, or not a program.",
+            "Run the entry point install of the role numa_pinning.",
+        )
     ranks = probes(plan)
     for rank in ranks:
         rc, out, err = module.run_command(

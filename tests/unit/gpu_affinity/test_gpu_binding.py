@@ -121,6 +121,10 @@ def test_a_wrapper_that_cannot_bind_is_a_failure(
 ) -> None:
     result = call(capsys, **{**options, "facts": facts("4000-4001")})
     assert (result["error_kind"], "may not run on the CPUs 4000-4001" in result["msg"]) == ("not_bound", True)
+    missing = {**options, "gpu_bind": str(tmp_path / "missing")}
+    assert call(capsys, **missing)["error_kind"] == "not_installed"
+    # In check mode on a fresh node it is still to be installed.
+    assert call(capsys, check=True, **missing)["proven"] == 0
     unbound = tmp_path / "unbound"
     unbound.write_text('#!/bin/sh\nwhile [ "$1" != -- ]; do shift; done; shift; exec "$@"\n')
     unbound.chmod(0o755)
