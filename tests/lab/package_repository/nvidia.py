@@ -31,6 +31,23 @@ VERSIONS = ("570.124.06", "580.95.05", "580.126.16")
 #: While this file exists, a part of the newest driver fails to configure itself.
 BREAK = "/run/break-nvidia-driver"
 
+_DOCKER_UNIT = """[Unit]
+Description=docker
+[Service]
+ExecStartPre=/bin/sh -c 'echo start >>/run/docker-log; cp /etc/docker/daemon.json /run/docker-loaded 2>/dev/null || true'
+ExecStart=/bin/sleep infinity
+ExecReload=/bin/sh -c 'echo reload >>/run/docker-log; cp /etc/docker/daemon.json /run/docker-loaded'
+[Install]
+WantedBy=multi-user.target
+"""
+# Says which containers run (a file of the test) and the default runtime as it was when the service last read its settings.
+_DOCKER = """#!/bin/sh
+case $1 in
+  ps) cat /run/docker-containers 2>/dev/null || true ;;
+  info) sed -n 's/.*"default-runtime": "\\(.*\\)".*/\\1/p' /run/docker-loaded | grep . || echo runc ;;
+esac
+"""
+
 
 def _unit(name: str) -> dict[str, str]:
     path = f"/lib/systemd/system/{name}.service"
@@ -113,15 +130,20 @@ def packages(kernel: str) -> list[repository.Package]:
         *({"name": name, "version": "99:1"} for name in ("dkms", "gcc", "make")),
         {"name": "cuda-toolkit-12-9", "version": "12.9.1-1"},
         {"name": "cuda-toolkit-13-0", "version": "13.0.2-1"},
+        # A higher version than Debian's, so that no real Docker is fetched for a test.
         {
             "name": "docker.io",
-            "version": "20.10.24-1",
+            "version": "99:1",
             "files": {
-                "/lib/systemd/system/docker.service": "[Unit]\nDescription=docker\n[Service]\nExecStart=/bin/sleep infinity\n"
-                "ExecReload=/bin/true\n[Install]\nWantedBy=multi-user.target\n"
+                "/lib/systemd/system/docker.service": _DOCKER_UNIT,
+                "/usr/bin/docker": {"content": _DOCKER, "mode": "755"},
             },
         },
-        {"name": "enroot", "version": "3.5.0-1", "files": {"/etc/enroot/enroot.conf.d/.keep": ""}},
+        {
+            "name": "enroot",
+            "version": "3.5.0-1",
+            "files": {"/etc/enroot/mounts.d/10-system.fstab": "# the package's own\n"},
+        },
         {"name": "enroot+caps", "version": "3.5.0-1", "depends": ["enroot"]},
     ]
     return repository.parse(items)

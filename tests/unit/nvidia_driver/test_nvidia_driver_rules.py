@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import pathlib
+import shutil
 import typing as t
 
 import pytest
@@ -244,6 +245,11 @@ def test_module_options_override_ours() -> None:
 # -- keys --------------------------------------------------------------------------------------------------------------
 
 
+needs_tools = pytest.mark.skipif(
+    not (shutil.which("gpg") and shutil.which("dpkg-deb")), reason="needs gpg and dpkg-deb"
+)
+
+
 @pytest.fixture(scope="module")
 def signed(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     place = tmp_path_factory.mktemp("repository") / "nvidia"
@@ -251,6 +257,7 @@ def signed(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     return place
 
 
+@needs_tools
 def test_a_key_has_the_fingerprint_that_gpg_says(signed: pathlib.Path) -> None:
     data = (signed / repository.KEYRING).read_bytes()
     said = repository.fingerprint(signed)
@@ -261,6 +268,7 @@ def test_a_key_has_the_fingerprint_that_gpg_says(signed: pathlib.Path) -> None:
     _openpgp.check_fingerprint(data, " ".join([said[:20].lower(), said[20:]]), "key")
 
 
+@needs_tools
 def test_another_key_is_refused(signed: pathlib.Path) -> None:
     with pytest.raises(ClusterError, match="Nothing was changed") as caught:
         _openpgp.check_fingerprint((signed / repository.KEYRING).read_bytes(), rules.CUDA_KEYS["dpkg"][1], "key")
@@ -356,6 +364,7 @@ def test_unknown_keys_of_a_package_are_refused() -> None:
         repository.parse([{"name": "a", "version": "1", "dependz": []}])
 
 
+@needs_tools
 def test_a_repository_that_is_built_again_replaces_the_old_one(signed: pathlib.Path) -> None:
     repository.make(signed, [repository.Package("other", "2:1.0-1", depends=("bash",))])
     index = (signed / "Packages").read_text()

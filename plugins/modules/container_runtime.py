@@ -1,0 +1,184 @@
+#!/usr/bin/python
+# Copyright (c) 2026 The hpcai.gpu_cluster developers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Let containers use the GPUs and scratch: NVIDIA Container Toolkit, Docker, containerd, enroot, pyxis."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+---
+module: container_runtime
+short_description: Let containers use the GPUs and the scratch of a node
+version_added: 0.2.0
+description:
+  - Installs the NVIDIA Container Toolkit, and makes its runtime the default one of Docker and containerd.
+  - Settings of others in C(daemon.json) and C(config.toml) stay; ours are merged into them.
+  - Docker reads another default runtime without a restart. What needs one is refused while containers run, unless
+    O(allow_restart).
+  - "Sources: NVIDIA Container Toolkit installation guide; Docker's reference of dockerd; the manuals of containerd,
+    enroot, and pyxis."
+author:
+  - The hpcai.gpu_cluster developers (@hpcai)
+options:
+  state:
+    description:
+      - V(present) installs and configures, V(verified) changes nothing and fails with what is wrong, V(absent)
+        removes the toolkit and the settings.
+    type: str
+    choices: [present, verified, absent]
+    default: present
+  phases:
+    description: V(install) writes packages and files only. V(configure) also lets services read them again.
+    type: list
+    elements: str
+    choices: [install, configure]
+    default: [install, configure]
+  toolkit:
+    description: Whether to install the NVIDIA Container Toolkit.
+    type: bool
+    default: true
+  toolkit_version:
+    description: The toolkit's exact version, without revision, for example V(1.18.0). Empty means any that is installed.
+    type: str
+    default: ""
+  repository_url:
+    description: The repository of the toolkit. Empty means NVIDIA's.
+    type: str
+    default: ""
+  repository_key:
+    description: Its key, as a URL or a path on the node.
+    type: str
+    default: ""
+  repository_fingerprint:
+    description: The fingerprint that the key must have.
+    type: str
+    default: ""
+  docker:
+    description: Whether to configure Docker. V(auto) means where it is installed.
+    type: str
+    choices: [auto, always, never]
+    default: auto
+  docker_packages:
+    description: Packages that bring Docker, for example V(docker.io). Empty means that it is installed another way, or not at all.
+    type: list
+    elements: str
+    default: []
+  docker_default_runtime:
+    description: Whether containers get the NVIDIA runtime without asking for it.
+    type: bool
+    default: true
+  docker_data_root:
+    description: Where Docker keeps images and containers, usually on scratch. Empty leaves it.
+    type: str
+    default: ""
+  docker_settings:
+    description: More settings of C(daemon.json).
+    type: dict
+    default: {}
+  containerd:
+    description: Whether to make the NVIDIA runtime the default one of containerd.
+    type: bool
+    default: false
+  enroot:
+    description: Whether to install and configure enroot.
+    type: bool
+    default: false
+  enroot_packages:
+    description: Packages of enroot, from a repository that the node has.
+    type: list
+    elements: str
+    default: [enroot, enroot+caps]
+  enroot_directory:
+    description: Where enroot keeps images and containers, on a local disk with room. Empty leaves its own places.
+    type: str
+    default: ""
+  pyxis:
+    description: Whether to install pyxis, enroot's plugin for Slurm.
+    type: bool
+    default: false
+  pyxis_packages:
+    description: Packages of pyxis.
+    type: list
+    elements: str
+    default: [nvslurm-plugin-pyxis]
+  pyxis_library:
+    description: The plugin, as Slurm finds it.
+    type: str
+    default: spank_pyxis.so
+  scratch:
+    description: What enroot mounts into every container. Empty means nothing.
+    type: str
+    default: /mnt/scratch
+  scratch_target:
+    description: Where it is in the container.
+    type: str
+    default: /data
+  allow_restart:
+    description: Whether Docker may be restarted while containers run, which stops them.
+    type: bool
+    default: false
+attributes:
+  check_mode:
+    support: full
+    description: Simulates the transaction with what the node's package lists know.
+  diff_mode:
+    support: full
+    description: One entry per package, file, and unit.
+  idempotence:
+    support: full
+    description: A second run changes nothing.
+"""
+
+EXAMPLES = r"""
+- name: Let Docker's containers use the GPUs, and keep images on scratch
+  hpcai.gpu_cluster.container_runtime:
+    docker: always
+    docker_data_root: /mnt/resource_nvme/docker
+
+- name: Prepare for containers of Slurm's jobs
+  hpcai.gpu_cluster.container_runtime:
+    enroot: true
+    enroot_directory: /mnt/resource_nvme/enroot
+    pyxis: true
+"""
+
+RETURN = r"""
+changes:
+  description: What was changed, or would be, in order.
+  returned: success
+  type: list
+  elements: dict
+  sample: [{kind: unit, name: docker.service, what: reload}]
+"""
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._container_runtime import ARGUMENT_SPEC
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._container_runtime_run import RuntimeRun
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+
+
+def main() -> None:
+    """Do what the state asks for."""
+    module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
+    module.run_command_environ_update = {"LC_ALL": "C", "LANGUAGE": "C"}
+    try:
+        run = RuntimeRun(module.params, module)
+        if module.params["state"] == "verified":
+            result = run.verified()
+        elif module.params["state"] == "absent":
+            result = run.absent(check=module.check_mode)
+        else:
+            result = run.present(check=module.check_mode)
+    except ClusterError as exc:
+        module.fail_json(**exc.as_result())
+    except OSError as exc:
+        module.fail_json(
+            msg=f"{exc.filename or 'A path'}: {exc.strerror}. Correct this on the node and run again.",
+            error_kind="os_error",
+        )
+    module.exit_json(**result)
+
+
+if __name__ == "__main__":
+    main()

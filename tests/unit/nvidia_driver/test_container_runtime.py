@@ -1,0 +1,134 @@
+# Copyright (c) 2026 The hpcai.gpu_cluster developers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Settings of container runtimes: what others wrote stays, and what is ours is there."""
+
+from __future__ import annotations
+
+import json
+import typing as t
+
+import pytest
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _container_runtime as rules
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from hypothesis import given
+from hypothesis import strategies as st
+
+tomllib = pytest.importorskip("tomllib", reason="Python 3.11")
+
+SCALARS = st.one_of(st.booleans(), st.integers(), st.text("abc", max_size=3))
+SETTINGS = st.dictionaries(
+    st.sampled_from(["debug", "data-root", "log-opts", "runtimes", "default-runtime", "live-restore"]),
+    SCALARS | st.dictionaries(st.sampled_from(["kata", "nvidia", "x"]), st.dictionaries(st.just("path"), SCALARS)),
+).map(lambda found: {**found, **({"runtimes": {}} if not isinstance(found.get("runtimes", {}), dict) else {})})
+
+
+def params(**parts: t.Any) -> dict[str, t.Any]:
+    return {**{name: option.get("default") for name, option in rules.ARGUMENT_SPEC.items()}, **parts}
+
+
+@given(SETTINGS)
+def test_dockers_settings_converge_and_keep_what_others_set(have: dict[str, t.Any]) -> None:
+    once = rules.daemon_settings(have, params(docker_settings={"log-level": "warn"}))
+    assert rules.daemon_settings(once, params(docker_settings={"log-level": "warn"})) == once
+    assert once["default-runtime"] == "nvidia"
+    assert once["runtimes"]["nvidia"]["path"] == "nvidia-container-runtime"
+    for key in set(have) - {"runtimes", "default-runtime"}:
+        assert once[key] == have[key]
+    for name in set(have.get("runtimes", {})) - {"nvidia"}:
+        assert once["runtimes"][name] == have["runtimes"][name]
+    assert rules.parse_daemon(rules.daemon_text(once)) == json.loads(json.dumps(once))
+
+
+@given(SETTINGS)
+def test_taking_ours_away_leaves_no_trace_of_the_runtime(have: dict[str, t.Any]) -> None:
+    left = rules.without_ours(rules.daemon_settings(have, params()))
+    assert left.get("default-runtime") != "nvidia"
+    assert "nvidia" not in left.get("runtimes", {})
+    assert rules.without_ours(left) == left
+
+
+def test_without_the_toolkit_docker_keeps_its_runtime() -> None:
+    assert rules.daemon_settings({}, params(toolkit=False, docker_data_root="/mnt/x")) == {"data-root": "/mnt/x"}
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"a": 1,}'])
+def test_settings_that_docker_would_refuse_are_not_touched(text: str) -> None:
+    with pytest.raises(ClusterError, match="Correct or remove it"):
+        rules.parse_daemon(text)
+
+
+@pytest.mark.parametrize(
+    ("want", "restart"),
+    [
+        ({"a": 1}, False),
+        ({"a": 1, "default-runtime": "nvidia", "runtimes": {"nvidia": {}}}, False),
+        ({"a": 1, "data-root": "/mnt/x"}, True),
+        ({"a": 2}, True),
+        ({}, True),
+    ],
+)
+def test_only_what_docker_cannot_reload_needs_a_restart(want: dict[str, t.Any], restart: bool) -> None:
+    assert rules.needs_restart({"a": 1}, want) is restart
+
+
+CONFIGS = [
+    "",
+    "version = 2\n",
+    'version = 2\n\n[grpc]\n  address = "/run/x.sock"\n',
+    '[grpc]\n  address = "/run/x.sock"\n',
+    'version = 2\nimports = []\n[grpc]\n  address = "/run/x.sock"\n',
+    'version = 2\nimports = ["/etc/other/*.toml"]\n[plugins]\n  [plugins."a"]\n    x = 1\n',
+    'imports = ["/etc/containerd/conf.d/*.toml"]\nversion = 2\n[grpc]\n',
+]
+
+
+@pytest.mark.parametrize("text", CONFIGS)
+def test_containerd_imports_our_part_once_and_keeps_the_rest(text: str) -> None:
+    once = rules.containerd_config(text)
+    before, after = tomllib.loads(text), tomllib.loads(once)
+    assert "/etc/containerd/conf.d/*.toml" in after["imports"]
+    assert set(before.get("imports", [])) <= set(after["imports"])
+    assert {key: value for key, value in after.items() if key != "imports"} == {
+        "version": 2,
+        **{key: value for key, value in before.items() if key != "imports"},
+    } or text.startswith("[grpc]")
+    assert rules.containerd_config(once) == once
+
+
+def test_our_part_is_toml() -> None:
+    part = tomllib.loads(rules.containerd_part())
+    runtime = part["plugins"]["io.containerd.grpc.v1.cri"]["containerd"]["runtimes"]["nvidia"]
+    assert runtime["options"]["BinaryName"] == "/usr/bin/nvidia-container-runtime"
+
+
+def test_enroot_mounts_scratch_and_keeps_images_on_the_disk() -> None:
+    conf, mounts = rules.enroot_files(params(enroot_directory="/mnt/resource_nvme/enroot"))
+    assert "ENROOT_CACHE_PATH /mnt/resource_nvme/enroot/cache/user-$(id -u)\n" in conf["content"]
+    assert mounts["content"].splitlines()[-1] == "/mnt/scratch /data none x-create=dir,bind,rw,nosuid 0 0"
+    assert rules.enroot_files(params(scratch="")) == []
+
+
+def test_a_pinned_toolkit_is_pinned_in_all_its_parts() -> None:
+    assert [(root.name, root.upstream) for root in rules.wanted_roots(params(toolkit_version="1.17.8"))] == [
+        ("nvidia-container-toolkit", "1.17.8"),
+        ("nvidia-container-toolkit-base", "1.17.8"),
+        ("libnvidia-container-tools", "1.17.8"),
+        ("libnvidia-container1", "1.17.8"),
+    ]
+    assert [root.name for root in rules.wanted_roots(params(enroot=True))] == [
+        "nvidia-container-toolkit",
+        "enroot",
+        "enroot+caps",
+    ]
+    assert rules.wanted_roots(params(toolkit=False)) == []
+
+
+def test_the_repository_is_nvidias_unless_another_is_named() -> None:
+    assert (
+        rules.repository_for(params(), "dpkg", "x86_64").url
+        == "https://nvidia.github.io/libnvidia-container/stable/deb/amd64"
+    )
+    assert rules.repository_for(params(), "rpm", "aarch64").url.endswith("/rpm/aarch64")
+    assert rules.repository_for(params(toolkit=False), "dpkg", "x86_64").url == ""
+    assert rules.repository_for(params(repository_url="file:/opt/x/"), "dpkg", "x86_64").fingerprint == ""
