@@ -119,7 +119,7 @@ prepare_blob_tools() {
 }
 
 prepare_lab_packages() {
-  apt_install podman runc netavark aardvark-dns iptables iproute2 mmdebstrap debian-archive-keyring openssh-client ca-certificates
+  apt_install podman runc netavark aardvark-dns iptables iproute2 mmdebstrap gnupg debian-archive-keyring openssh-client ca-certificates
 }
 
 prepare_vm_packages() {
