@@ -1,0 +1,212 @@
+# Copyright (c) 2026 The hpcai.gpu_cluster developers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""In which order things happen to a node, and that nothing happens to it when something was refused.
+
+The package system and the node live in memory; molecule/nvidia_driver does the same with real ones.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+import typing as t
+
+import pytest
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _nvidia_driver as rules
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _nvidia_driver_run as run
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _nvidia_node as node
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver import Loaded
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_gpu import Gpu, Hardware
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_packages import Action, Installed, Root
+
+NEW, OLD = "580.95.05", "570.124.06"
+NAMES = ("nvidia-open", "nvidia-kernel-open-dkms", "libcuda1")
+
+
+@dataclasses.dataclass
+class World:
+    """A node: its packages and module, and everything that was done to it."""
+
+    version: str = ""
+    loaded: str = ""
+    broken: bool = False
+    stubborn: bool = False
+    users: tuple[str, ...] = ()
+    done: list[str] = dataclasses.field(default_factory=list)
+    drained: bool = False
+
+    # What the manager of packages is asked.
+
+    def installed(self) -> dict[str, Installed]:
+        state = "half-configured" if self.broken else "installed"
+        return {name: Installed(name, f"{self.version}-1", state, held=True) for name in NAMES} if self.version else {}
+
+    def interrupted(self) -> bool:
+        return False
+
+    def known(self, roots: t.Sequence[Root]) -> bool:
+        return True
+
+    def resolve(self, roots: t.Sequence[Root]) -> list[str]:
+        return [f"{root.name}={root.upstream}-1" for root in roots]
+
+    def plan(self, words: t.Sequence[str], *_args: t.Any, **_options: t.Any) -> tuple[list[str], list[Action]]:
+        old = f"{self.version}-1" if self.version else ""
+        return list(words), [Action("upgrade" if old else "install", name, f"{NEW}-1", old) for name in NAMES]
+
+    def mend(self) -> None:
+        self.done.append("mend")
+
+    def commit(self, words: t.Sequence[str], *, fix: bool) -> None:
+        self.done.append(f"commit {' '.join(words)}")
+        self.version, self.broken = NEW, False
+
+    def hold(self, names: t.Sequence[str], _packages: t.Any) -> None:
+        self.done.append("hold")
+
+    # What the kernel and Slurm are asked.
+
+    def load(self, _host: t.Any) -> None:
+        self.done.append("load")
+        self.loaded = self.version
+
+    def unload(self, _host: t.Any, _root: t.Any) -> list[str]:
+        if self.stubborn:
+            raise ClusterError("in_use", "The kernel module could not be unloaded: busy.", "Stop it.")
+        self.done.append("unload")
+        self.loaded = ""
+        return []
+
+    def drain(self) -> None:
+        self.done.append("drain")
+        self.drained = True
+
+    def drained_by_us(self) -> bool:
+        return self.drained
+
+    def resume(self) -> None:
+        self.done.append("resume")
+        self.drained = False
+
+
+@pytest.fixture
+def drive(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> t.Callable[..., dict[str, t.Any]]:
+    def with_world(world: World, *, check: bool = False, chroot: bool = False, **parts: t.Any) -> dict[str, t.Any]:
+        params = {name: option.get("default") for name, option in rules.ARGUMENT_SPEC.items()}
+        params.update({"version": NEW, "kernel_headers": False, **parts})
+        (tmp_path / "etc").mkdir(exist_ok=True)
+        (tmp_path / "etc/os-release").write_text('ID=debian\nVERSION_ID="12"\n')
+        monkeypatch.setattr(run, "ROOT", tmp_path)
+        monkeypatch.setattr(run, "RUNFILE_UNINSTALL", str(tmp_path / "none"))
+        monkeypatch.setattr(run, "read_hardware", lambda _root: Hardware((Gpu("0001:00:00.0", 0x20B0),)))
+        monkeypatch.setattr(run, "manager_for", lambda _host: world)
+        monkeypatch.setattr(node, "read_loaded", lambda _root: Loaded(world.loaded, "open" if world.loaded else ""))
+        monkeypatch.setattr(node, "in_chroot", lambda: chroot)
+        monkeypatch.setattr(node, "gpu_users", lambda _root: list(world.users))
+        monkeypatch.setattr(node, "load", world.load)
+        monkeypatch.setattr(node, "unload", world.unload)
+
+        def state(_self: t.Any, _request: t.Any, *, check: bool) -> list[str]:
+            world.done += [] if check else ["files"]
+            return []
+
+        monkeypatch.setattr(run.DriverRun, "_state", state)
+        monkeypatch.setattr(run.DriverRun, "_slurm", lambda _self: world)
+        monkeypatch.setattr(run.DriverRun, "_repository_files", lambda _self, check: [])
+        return run.DriverRun(params, None).present(check=check)
+
+    return with_world
+
+
+def steps(world: World) -> list[str]:
+    return [step for step in world.done if step != "files"]
+
+
+def test_a_fresh_node(drive: t.Any) -> None:
+    world = World()
+    result = drive(world)
+    assert steps(world) == [f"commit nvidia-open={NEW}-1", "load"]
+    assert result["changed"]
+    assert (result["kernel_module"], result["loaded"]) == ("open", NEW)
+
+
+def test_a_node_that_is_right_is_left_alone(drive: t.Any) -> None:
+    world = World(NEW, NEW)
+    assert not drive(world)["changed"]
+    assert steps(world) == []
+
+
+@pytest.mark.parametrize("consent", [{}, {"allow_upgrade": True}, {"allow_unload": True}, {"allow_reboot": True}])
+def test_without_full_consent_nothing_is_touched(drive: t.Any, consent: dict[str, bool]) -> None:
+    world = World(OLD, OLD)
+    with pytest.raises(ClusterError) as caught:
+        drive(world, **consent)
+    assert caught.value.kind == "consent_missing"
+    assert world.done == []
+
+
+def test_the_old_module_is_gone_before_its_libraries_change(drive: t.Any) -> None:
+    world = World(OLD, OLD)
+    drive(world, allow_upgrade=True, allow_unload=True)
+    assert steps(world) == ["unload", f"commit nvidia-open={NEW}-1", "load"]
+
+
+def test_a_module_that_cannot_be_unloaded_leaves_the_old_driver_whole(drive: t.Any) -> None:
+    world = World(OLD, OLD, stubborn=True)
+    with pytest.raises(ClusterError, match="busy"):
+        drive(world, allow_upgrade=True, allow_unload=True)
+    assert steps(world) == []
+    assert world.version == world.loaded == OLD
+
+
+def test_a_reboot_is_asked_for_where_unloading_is_not_allowed_or_not_possible(drive: t.Any) -> None:
+    for world, consent in ((World(OLD, OLD), {}), (World(OLD, OLD, stubborn=True), {"allow_unload": True})):
+        result = drive(world, allow_upgrade=True, allow_reboot=True, **consent)
+        assert steps(world) == [f"commit nvidia-open={NEW}-1"]
+        assert result["reboot_required"] == [f"the kernel runs driver {OLD}, and {NEW} is wanted"]
+        # After the reboot the new module runs, and nothing is left to do.
+        world.loaded = NEW
+        assert drive(world, allow_reboot=True)["reboot_required"] == []
+
+
+def test_a_node_is_drained_before_and_resumed_after(drive: t.Any) -> None:
+    world = World(OLD, OLD, users=("python (42)",))
+    drive(world, allow_upgrade=True, allow_unload=True, drain=True)
+    assert steps(world) == ["drain", "unload", f"commit nvidia-open={NEW}-1", "load", "resume"]
+
+
+def test_a_drained_node_is_resumed_by_the_run_after_the_reboot(drive: t.Any) -> None:
+    world = World(OLD, OLD)
+    drive(world, allow_upgrade=True, allow_reboot=True, drain=True)
+    assert world.drained
+    world.loaded = NEW
+    drive(world, allow_reboot=True, drain=True)
+    assert not world.drained
+
+
+def test_an_interrupted_run_is_mended_without_another_consent(drive: t.Any) -> None:
+    world = World(NEW, "", broken=True)
+    result = drive(world)
+    assert steps(world) == ["mend", f"commit nvidia-open={NEW}-1", "load"]
+    assert {"kind": "package", "name": "libcuda1", "what": "repair"} in result["changes"]
+
+
+def test_an_image_is_not_asked_about_the_machine_that_builds_it(drive: t.Any) -> None:
+    world = World(loaded=OLD)
+    drive(world, chroot=True, phases=["install"], kernel_module="open")
+    assert steps(world) == [f"commit nvidia-open={NEW}-1"]
+
+
+@pytest.mark.parametrize("world", [World(), World(OLD, OLD), World(NEW, "", broken=True)])
+def test_check_mode_does_nothing_and_says_what_it_would_do(drive: t.Any, world: World) -> None:
+    result = drive(world, check=True, allow_upgrade=True, allow_unload=True)
+    assert world.done == []
+    assert result["changed"]
+    assert any("libcuda1" in change["what"] or change["name"] == "libcuda1" for change in result["changes"])
+
+
+def test_a_driver_is_never_chosen_by_chance(drive: t.Any) -> None:
+    with pytest.raises(ClusterError, match="nvidia_driver_version is not set"):
+        drive(World(), version="")
