@@ -5,6 +5,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import signal
 import subprocess
 import typing as t
 from pathlib import Path
@@ -27,7 +30,7 @@ def start() -> t.Iterator[Start]:
 
     def begin(cpus: str, *argv: str, env: dict[str, str] | None = None) -> subprocess.Popen[str]:
         words = ["taskset", "-c", cpus, "sh", "-c", 'echo; exec "$@"', "sh", *(argv or ("sleep", "60"))]
-        process = subprocess.Popen(words, env=env, stdout=subprocess.PIPE, text=True)
+        process = subprocess.Popen(words, env=env, stdout=subprocess.PIPE, text=True, start_new_session=True)
         assert process.stdout
         process.stdout.readline()
         processes.append(process)
@@ -35,5 +38,7 @@ def start() -> t.Iterator[Start]:
 
     yield begin
     for process in processes:
-        process.kill()
+        # With what it started: a child that lives on would keep the pipe open.
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
