@@ -328,16 +328,18 @@ class Geometry:
 
     unit_bytes: int
     width_bytes: int
+    # Of the file system. Two geometries are the same whatever their size.
+    size_bytes: int = dataclasses.field(default=0, compare=False)
 
 
 def parse_xfs_info(text: str) -> Geometry | None:
     """The data section's stripe unit and width. xfs_info counts both in blocks."""
-    block = re.search(r"^data\s+=\s+bsize=(\d+)", text, flags=re.MULTILINE)
+    block = re.search(r"^data\s+=\s+bsize=(\d+)\s+blocks=(\d+)", text, flags=re.MULTILINE)
     stripe = re.search(r"^\s+=\s+sunit=(\d+)\s+swidth=(\d+) blks", text, flags=re.MULTILINE)
     if not block or not stripe:
         return None
     size = int(block.group(1))
-    return Geometry(int(stripe.group(1)) * size, int(stripe.group(2)) * size)
+    return Geometry(int(stripe.group(1)) * size, int(stripe.group(2)) * size, int(block.group(2)) * size)
 
 
 def parse_dumpe2fs(text: str) -> Geometry | None:
@@ -361,6 +363,16 @@ def expected_geometry(level: str, disks: int, chunk_kib: int) -> Geometry | None
         return None
     across = disks if level == "raid0" or disks % 2 else disks // 2
     return Geometry(chunk_kib * 1024, chunk_kib * 1024 * across)
+
+
+def geometry_fits(have: Geometry | None, want: Geometry | None) -> bool:
+    """Whether a file system lies on its stripes as it should.
+
+    mkfs.xfs leaves stripes out on less than 1 GiB ("small data volume, ignoring data volume stripe unit").
+    """
+    if want is None or have == want:
+        return True
+    return have == Geometry(0, 0) and have.size_bytes < 1 << 30 and have.size_bytes > 0
 
 
 def matches(disk: Disk, wanted: Wanted) -> str:
@@ -393,6 +405,7 @@ __all__ = [
     "array_name",
     "bad_input",
     "expected_geometry",
+    "geometry_fits",
     "matches",
     "parse_dumpe2fs",
     "parse_examine",

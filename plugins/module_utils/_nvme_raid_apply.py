@@ -23,6 +23,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid impor
     Wanted,
     bad_input,
     expected_geometry,
+    geometry_fits,
     parse_dumpe2fs,
     parse_mdstat,
     parse_xfs_info,
@@ -267,7 +268,7 @@ class Keeper:
             have = parse_dumpe2fs(out)
         chunk = found.array.chunk_kib if found.array else 0
         want = expected_geometry(found.level, found.disks, chunk)
-        if want and have != want:
+        if want and not geometry_fits(have, want):
             raise ClusterError(
                 "wrong_geometry",
                 f"The file system of {self.wanted.name} has stripes of {have.width_bytes if have else '?'} bytes in units "

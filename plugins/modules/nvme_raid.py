@@ -209,10 +209,10 @@ array:
   type: dict
   sample: {device: /dev/md127, level: raid0, disks: 8, uuid: 1b2c0a4e5f6d7c8b9a0b1c2d3e4f5a6b, degraded: ""}
 geometry:
-  description: Stripe unit and width of the mounted file system in bytes, as C(xfs_info) or C(dumpe2fs) shows them.
+  description: Stripe unit, stripe width and size of the mounted file system in bytes, as C(xfs_info) or C(dumpe2fs) shows them.
   returned: when it is mounted
   type: dict
-  sample: {unit_bytes: 524288, width_bytes: 4194304}
+  sample: {unit_bytes: 524288, width_bytes: 4194304, size_bytes: 7681501126656}
 notes:
   description: What is worth knowing.
   returned: success

@@ -228,12 +228,18 @@ def test_disks_in_use_and_other_shapes(empty: VmLab) -> None:
     assert plan.rc == 0, plan.output
     for told in ("in use by dm-0", "in use as swap", "mounted on /mnt/other", "data that is not recognized"):
         assert told in " ".join(plan.output.split()), plan.output
-    converge(lab, nvme_raid_level="raid10", nvme_raid_expected_disks=4, nvme_raid_chunk_kib=64)
+    wanted = {
+        "nvme_raid_level": "raid10",
+        "nvme_raid_chunk_kib": 64,
+        "nvme_raid_expected_disks": 4,
+        "nvme_raid_filesystem": "ext4",
+    }
+    converge(lab, **wanted)
     assert [lab.checksum(NODE, number) for number in range(4)] == before
-    assert "sunit=16     swidth=32 blks" in lab.run(NODE, "xfs_info", POINT)
+    # Two data disks times 64 KiB, in blocks of 4 KiB. (mkfs.xfs leaves stripes out on less than 1 GiB.)
+    assert "RAID stripe width:        32" in lab.shell(NODE, "dumpe2fs -h /dev/md/scratch 2>/dev/null")
 
     # A disk of the RAID10 dies: still mounted, verify tells, and an empty disk takes its place.
-    wanted = {"nvme_raid_level": "raid10", "nvme_raid_chunk_kib": 64, "nvme_raid_expected_disks": 4}
     lab.shell(NODE, f"echo precious > {POINT}/data; mdadm --wait /dev/md/scratch || true")
     dead = lab.device(NODE, 7)
     lab.shell(NODE, f"mdadm -q /dev/md/scratch --fail {dead}; mdadm -q /dev/md/scratch --remove {dead}")
