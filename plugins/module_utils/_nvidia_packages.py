@@ -250,7 +250,7 @@ def wanted_roots(
 # -- what is there ---------------------------------------------------------------------------------------------------
 
 DPKG_FORMAT = "${Package}|${Version}|${db:Status-Want}|${db:Status-Status}|${db:Status-Eflag}\\n"
-RPM_FORMAT = "%{NAME}|%|EPOCH?{%{EPOCH}:}:{}|%{VERSION}-%{RELEASE}\\n"
+RPM_FORMAT = "%{NAME}|%{EPOCHNUM}:%{VERSION}-%{RELEASE}\\n"
 
 
 def parse_dpkg(text: str) -> dict[str, Installed]:
@@ -273,10 +273,9 @@ def parse_rpm(text: str, locked: t.Collection[str] = ()) -> dict[str, Installed]
     """Read ``rpm -qa --queryformat RPM_FORMAT``; ``locked`` are names in dnf's versionlock list."""
     found = {}
     for line in text.splitlines():
-        parts = line.split("|")
-        if len(parts) == 3:
-            name, epoch, version = parts
-            found[name] = Installed(name, f"{epoch}{version}", held=name in locked)
+        name, bar, version = line.partition("|")
+        if bar:
+            found[name] = Installed(name, version, held=name in locked)
     return found
 
 

@@ -226,8 +226,7 @@ class Dnf:
     @staticmethod
     def lock_line(one: Installed) -> str:
         """A package's line in the list of the versionlock plugin."""
-        version = one.version if ":" in one.version else f"0:{one.version}"
-        return f"{one.name}-{version}.*"
+        return f"{one.name}-{one.version}.*"
 
     @staticmethod
     def stream() -> str:
@@ -279,6 +278,11 @@ class Dnf:
             "--allowerasing",
         ]
         rc, out, err = self.host.run_command([*argv, "install", *words], environ_update={"COLUMNS": "250"})
+        missing = re.findall(
+            r"^(?:Error: Unable to find a match: |No match for argument: )(.+)$", f"{out}\n{err}", re.M
+        )
+        if missing:
+            raise _not_available(missing[0], "", [])
         # --assumeno ends with 1 after it printed the transaction, and with 0 when there is none.
         if rc != 0 and "Transaction Summary" not in out:
             raise ClusterError("package_failed", f"dnf refuses this: {_last_lines(err or out)}", "See what dnf says.")
@@ -310,6 +314,7 @@ class Dnf:
     def remove(self, names: t.Sequence[str]) -> None:
         """Remove packages."""
         self._dnf(["-y", "-q", "remove", *names], "The packages could not be removed")
+        self.hold([], {})
 
 
 def _split_lock(line: str) -> tuple[str, str]:

@@ -241,41 +241,40 @@ def test_recorded_debian_driver_is_one_version_besides_its_helpers() -> None:
     assert packages.flavor_of(action.name for action in actions) == "proprietary"
 
 
-DNF = """
-Dependencies resolved.
-================================================================================
- Package                       Arch    Version             Repository      Size
-================================================================================
-Installing:
- nvidia-open                   noarch  3:580.95.05-1.el9   nvidia-driver  8.3 k
-Upgrading:
- nvidia-driver-cuda            x86_64  3:580.95.05-1.el9   nvidia-driver  1.1 M
-     replacing  nvidia-driver-old.x86_64 3:570.124.06-1.el9
- a-package-whose-name-is-so-long-that-dnf-folds-the-row
-                               x86_64  1-1.el9             nvidia-driver   10 k
-Removing:
- nvidia-fabric-manager         x86_64  570.124.06-1        @nvidia-driver 6.0 M
-
-Transaction Summary
-================================================================================
-Install  1 Package
-"""
+def test_recorded_upgrade_with_dnf() -> None:
+    have = packages.parse_rpm(recorded("rpm-570.txt"))
+    assert have["nvidia-open"] == Installed("nvidia-open", "3:570.124.06-1.el9")
+    actions = packages.parse_dnf_simulation(recorded("dnf-upgrade.txt"))
+    assert actions[0] == Action("install", "nvidia-fabricmanager", "580.95.05-1.el9")
+    assert actions[1] == Action("upgrade", "kmod-nvidia-open-dkms", "3:580.95.05-1.el9")
+    assert actions[-1] == Action("remove", "nvidia-fabric-manager", "", "570.124.06-1.el9")
+    packages.check_plan(actions, have, "580.95.05")
 
 
-def test_dnfs_table() -> None:
-    # The layout of dnf 4 (dnf/cli/output.py, list_transaction); no EL machine was at hand to record one.
-    assert packages.parse_dnf_simulation(DNF) == [
-        Action("install", "nvidia-open", "3:580.95.05-1.el9"),
-        Action("upgrade", "nvidia-driver-cuda", "3:580.95.05-1.el9"),
-        Action("upgrade", "a-package-whose-name-is-so-long-that-dnf-folds-the-row", "1-1.el9"),
-        Action("remove", "nvidia-fabric-manager", "", "570.124.06-1"),
+def test_recorded_change_of_the_kernel_module_with_dnf() -> None:
+    actions = packages.parse_dnf_simulation(recorded("dnf-flavor.txt"))
+    assert [action.text() for action in actions] == [
+        "install cuda-drivers 3:570.124.06-1.el9",
+        "install kmod-nvidia-latest-dkms 3:570.124.06-1.el9",
+        "remove kmod-nvidia-open-dkms 3:570.124.06-1.el9",
+        "remove nvidia-open 3:570.124.06-1.el9",
     ]
 
 
-def test_rpms() -> None:
-    found = packages.parse_rpm("nvidia-open|3:|580.95.05-1.el9\nbash||5.1.8-9.el9\n", {"nvidia-open"})
+def test_recorded_nothing_to_do_with_dnf() -> None:
+    assert packages.parse_dnf_simulation(recorded("dnf-nothing.txt")) == []
+
+
+def test_a_name_that_dnf_folds() -> None:
+    # The layout of dnf's dnf/cli/output.py for names that are wider than their column.
+    text = "Upgrading:\n a-package-with-a-very-long-name\n        x86_64  1-1.el9  repo  10 k\n     replacing  old.x86_64 0-1\n\n"
+    assert packages.parse_dnf_simulation(text) == [Action("upgrade", "a-package-with-a-very-long-name", "1-1.el9")]
+
+
+def test_locked_rpms() -> None:
+    found = packages.parse_rpm("nvidia-open|3:580.95.05-1.el9\nbash|0:5.1.8-9.el9\n", {"nvidia-open"})
     assert found["nvidia-open"] == Installed("nvidia-open", "3:580.95.05-1.el9", held=True)
-    assert found["bash"].version == "5.1.8-9.el9"
+    assert found["bash"] == Installed("bash", "0:5.1.8-9.el9")
 
 
 # -- comparing ---------------------------------------------------------------------------------------------------------

@@ -1,0 +1,150 @@
+# Copyright (c) 2026 The hpcai.gpu_cluster developers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What is asked of apt and dnf, word by word, and what is made of their answers."""
+
+from __future__ import annotations
+
+import pathlib
+import re
+import typing as t
+
+import pytest
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _nvidia_transaction as transaction
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_packages import (
+    Installed,
+    Root,
+    parse_dpkg,
+    parse_rpm,
+)
+
+FIXTURES = pathlib.Path(__file__).parent / "fixtures"
+Answer = tuple[int, str, str]
+
+
+class Host:
+    """Answers commands from a table; the key is a part of the command line."""
+
+    def __init__(self, *table: tuple[str, Answer]) -> None:
+        self.table, self.asked = list(table), list[str]()
+
+    def run_command(self, args: list[str], **_kwargs: t.Any) -> Answer:
+        line = " ".join(args)
+        self.asked.append(line)
+        for part, answer in self.table:
+            if re.search(part, line):
+                return answer
+        raise AssertionError(f"nobody expected: {line}")
+
+    def set_default_selinux_context(self, path: str, changed: bool) -> bool:
+        raise NotImplementedError
+
+
+def said(name: str) -> Answer:
+    return 0, (FIXTURES / name).read_text(), ""
+
+
+COMPARE = ("dpkg --compare-versions", (0, "", ""))
+MADISON = ("apt-cache madison", said("madison.txt"))
+
+
+def test_apt_gets_exact_versions_and_the_rest_by_name() -> None:
+    apt = transaction.Apt(Host(MADISON))
+    roots = [Root("nvidia-open", "580.95.05"), Root("cuda-toolkit-12-9")]
+    assert apt.resolve(roots) == ["nvidia-open=580.95.05-1", "cuda-toolkit-12-9"]
+
+
+def test_a_version_that_apt_does_not_have_is_refused_with_those_that_it_has() -> None:
+    apt = transaction.Apt(Host(MADISON))
+    with pytest.raises(ClusterError, match=r"There is 580\.126\.16-1, 580\.95\.05-1, 570\.124\.06-1") as caught:
+        apt.resolve([Root("nvidia-open", "590.48.01")])
+    assert caught.value.details["available"] == ["570.124.06", "580.126.16", "580.95.05"]
+    with pytest.raises(ClusterError, match="No repository of this node has no-such-package"):
+        apt.resolve([Root("no-such-package")])
+
+
+def test_what_would_stay_at_the_old_version_follows_or_leaves() -> None:
+    # apt's plan of the recording does not touch the old Fabric Manager, which no repository has at the new version.
+    have = parse_dpkg((FIXTURES / "dpkg-570.txt").read_text())
+    first, second = said("apt-unpinned.txt"), said("apt-upgrade.txt")
+    host = Host(COMPARE, MADISON, (r"nvidia-fabricmanager-570-$", second), ("apt-get", first))
+    words, actions = transaction.Apt(host).plan(["nvidia-open=580.95.05-1"], have, "580.95.05", "pin", fix=False)
+    assert words == ["nvidia-open=580.95.05-1", "nvidia-fabricmanager-570-"]
+    assert actions[0].text() == "remove nvidia-fabricmanager-570 570.124.06-1"
+    asked = next(line for line in host.asked if line.startswith("apt-get"))
+    for word in (
+        " -s ",
+        "--ignore-hold",
+        "--allow-downgrades",
+        "--allow-change-held-packages",
+        "Dir::Etc::preferences=",
+    ):
+        assert word in asked
+
+
+def test_what_apt_refuses_is_passed_on() -> None:
+    host = Host(("apt-get", (100, "", "E: Unable to correct problems, you have held broken packages.\n")))
+    with pytest.raises(ClusterError, match="held broken packages"):
+        transaction.Apt(host).plan(["nvidia-open=1-1"], {}, "", "", fix=False)
+
+
+def test_lists_that_cannot_be_read_are_not_only_a_warning() -> None:
+    warning = "W: Failed to fetch https://mirror/InRelease  Could not resolve 'mirror'\n"
+    with pytest.raises(ClusterError, match="Could not resolve"):
+        transaction.Apt(Host(("apt-get", (0, "", warning)))).update()
+    host = Host(("apt-get", (0, "", "W: Target Packages is configured multiple times\n")))
+    apt = transaction.Apt(host)
+    apt.update()
+    apt.update()
+    assert len(host.asked) == 1
+
+
+def test_dnf_gets_exact_versions_and_never_the_module() -> None:
+    host = Host(("--assumeno", (1, said("dnf-upgrade.txt")[1], "Operation aborted.")), ("dnf", (0, "", "")))
+    dnf = transaction.Dnf(host)
+    words = dnf.resolve([Root("nvidia-open", "580.95.05"), Root("datacenter-gpu-manager-4-cuda13", "4.4", prefix=True)])
+    assert words == ["nvidia-open-580.95.05", "datacenter-gpu-manager-4-cuda13-4.4*"]
+    _words, actions = dnf.plan(words, parse_rpm((FIXTURES / "rpm-570.txt").read_text()), "580.95.05", "", fix=False)
+    assert len(actions) == 6
+    dnf.enable("580-open")
+    assert [line.split("versionlock ")[1] for line in host.asked[1:]] == [
+        "module reset -y -q nvidia-driver",
+        "module enable -y -q nvidia-driver:580-open",
+    ]
+    assert not any("module install" in line for line in host.asked)
+
+
+def test_a_version_that_dnf_does_not_have() -> None:
+    error = "Error: Unable to find a match: nvidia-open-1.2.3\n"
+    with pytest.raises(ClusterError, match=r"nvidia-open-1\.2\.3") as caught:
+        transaction.Dnf(Host(("dnf", (1, "", error)))).plan(["nvidia-open-1.2.3"], {}, "", "", fix=False)
+    assert caught.value.kind == "not_available"
+
+
+@pytest.mark.parametrize(
+    ("text", "stream"),
+    [
+        ("[nvidia-driver]\nname=nvidia-driver\nstream=580-open\nprofiles=\nstate=enabled\n", "580-open"),
+        ("[nvidia-driver]\nname=nvidia-driver\nstream=\nprofiles=\nstate=\n", ""),
+        ("", ""),
+    ],
+)
+def test_the_enabled_stream(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, text: str, stream: str) -> None:
+    (tmp_path / "nvidia-driver.module").write_text(text)
+    monkeypatch.setattr(transaction, "_MODULE_FILE", str(tmp_path / "nvidia-driver.module"))
+    assert transaction.Dnf.stream() == stream
+
+
+def test_locks_of_others_stay_and_old_ones_of_the_driver_go(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "plugins/versionlock.list"
+    path.parent.mkdir()
+    path.write_text("bash-0:5.1.8-9.el9.*\nnvidia-open-3:570.124.06-1.el9.*\nlibnvidia-ml-3:570.124.06-1.el9.*\n")
+    monkeypatch.setattr(transaction, "VERSIONLOCK", str(path))
+    have = {"nvidia-open": Installed("nvidia-open", "3:580.95.05-1.el9")}
+    dnf = transaction.Dnf(Host(("rpm", (0, "nvidia-open|3:580.95.05-1.el9\n", ""))))
+    dnf.hold(["nvidia-open"], have)
+    assert path.read_text() == "bash-0:5.1.8-9.el9.*\nnvidia-open-3:580.95.05-1.el9.*\n"
+    assert dnf.installed()["nvidia-open"].held
