@@ -15,6 +15,9 @@ import sys
 import typing as t
 
 _TASK = re.compile(r"^(\S.*?) -{2,} ?(\d+(?:\.\d+)?)s$")
+_COLOR = re.compile(r"\x1b\[[0-9;]*m")
+# Molecule draws a frame around what Ansible prints and breaks long lines; what was broken off is indented.
+_FRAMED = re.compile(r"^ *\u2502 ?(.*)$")
 
 
 class Timing(t.NamedTuple):
@@ -29,9 +32,21 @@ class Timing(t.NamedTuple):
 
 def parse(text: str) -> Timing:
     """The tasks of a log; an empty list where the callback wrote nothing."""
-    plain = re.sub(r"\x1b\[[0-9;]*m", "", text)
-    found = (_TASK.match(line) for line in plain.splitlines())
+    found = (_TASK.match(line) for line in _unframe(_COLOR.sub("", text)))
     return Timing([(match[1].strip(), float(match[2])) for match in found if match])
+
+
+def _unframe(text: str) -> list[str]:
+    """The lines as Ansible printed them."""
+    whole: list[str] = []
+    for line in text.splitlines():
+        framed = _FRAMED.match(line)
+        content = framed[1] if framed else line
+        if framed and content.startswith("  ") and whole:
+            whole[-1] += " " + content.strip()
+        else:
+            whole.append(content.rstrip())
+    return whole
 
 
 def lines(name: str, timing: Timing, slowest: int = 3) -> list[str]:

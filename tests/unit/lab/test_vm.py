@@ -541,3 +541,15 @@ def test_seconds_per_task_are_read_from_the_log() -> None:
         "    12.5 s  mofed : Install the packages",
     ]
     assert timing.lines("nothing", timing.parse("")) == ["nothing: no task"]
+
+
+def test_molecule_s_frame_and_line_breaks_do_not_matter() -> None:
+    log = (
+        "  \u2502 TASKS RECAP\n  \u2502   *****\n  \u2502 ====\n"
+        "  \u2502 nvme_raid : configure | Bring the disks to their\n  \u2502   declared state ---------------\n  \u2502   216.91s\n"
+        "\x1b[2m  \u2502 \x1b[0mSay how long it took -------\n  \u2502   0.04s\n  \u2514\u2500 Return code: 0\n"
+    )
+    assert timing.parse(log).tasks == [
+        ("nvme_raid : configure | Bring the disks to their declared state", 216.91),
+        ("Say how long it took", 0.04),
+    ]
