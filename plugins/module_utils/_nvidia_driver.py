@@ -24,6 +24,7 @@ PIN, UNATTENDED = "/etc/apt/preferences.d/nvidia-driver", "/etc/apt/apt.conf.d/5
 REPO, RPM_KEY = _PLACES.repo, _PLACES.keyring("rpm")
 MODPROBE, PEERMEM = "/etc/modprobe.d/nvidia-driver.conf", "/etc/modules-load.d/nvidia-peermem.conf"
 OPENIBD = "/etc/systemd/system/openibd.service.d/nvidia-peermem.conf"
+FABRIC_UNIT = "/etc/systemd/system/nvidia-fabricmanager.service"
 PERSISTENCED = "/etc/systemd/system/nvidia-persistenced.service.d/nvidia-driver.conf"
 ALL_FILES = (SOURCES, KEYRING, PIN, UNATTENDED, REPO, RPM_KEY, MODPROBE, PEERMEM, OPENIBD, PERSISTENCED)
 
@@ -165,6 +166,17 @@ def settings_files(
     return files
 
 
+def fabric_unit(vendor: str) -> str:
+    """Fabric Manager's unit, where the vendor's would not start with the machine; empty where it would.
+
+    Some versions order the unit after multi-user.target, which wants it, and a drop-in cannot take an order back
+    (azhpc-images removes the line, too).
+    """
+    lines = vendor.splitlines()
+    kept = [line for line in lines if line.replace(" ", "") != "After=multi-user.target"]
+    return "\n".join([MANAGED, *kept, ""]) if kept != lines else ""
+
+
 def unwanted_files(params: t.Mapping[str, t.Any], dist: Distribution, *, peermem: bool, packaged: bool) -> list[str]:
     """Files of an earlier request that the present one does not want."""
     gone = [] if peermem else [PEERMEM, OPENIBD]
@@ -294,6 +306,7 @@ def version_findings(
 __all__ = [
     "ALL_FILES",
     "ARGUMENT_SPEC",
+    "FABRIC_UNIT",
     "MANAGED",
     "MODPROBE",
     "OPENIBD",
@@ -302,6 +315,7 @@ __all__ = [
     "UNATTENDED",
     "Loaded",
     "check_consent",
+    "fabric_unit",
     "mode_changes",
     "module_options",
     "pin_text",

@@ -20,6 +20,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver_r
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_packages import in_stack
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_transaction import manager_for
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._sysfs import read_text
 
 # What came along with the driver and is of no use without it.
 _COMPANIONS = re.compile(r"^(nvidia-open|cuda-drivers|nvidia-persistenced|nvidia-modprobe|datacenter-gpu-manager-4.*)$")
@@ -69,7 +70,10 @@ class Remover(DriverRun):
         if runfile:
             self._uninstall(check=check)
         folders = [{"path": os.path.dirname(path), "if_empty": True} for path in (rules.OPENIBD, rules.PERSISTENCED)]
-        touched = self._state({"absent": [*rules.ALL_FILES, *folders]}, check=check)
+        # A site may have a unit of its own there; ours says so in its first line.
+        ours = read_text(ROOT / rules.FABRIC_UNIT.lstrip("/")).startswith(rules.MANAGED)
+        gone = [*rules.ALL_FILES, *([rules.FABRIC_UNIT] if ours else []), *folders]
+        touched = self._state({"absent": gone}, check=check)
         self._initramfs(touched, check=check)
         return self._result()
 

@@ -198,6 +198,8 @@ class DriverRun:
         if difference:
             self._transaction(difference, words, actions, check=check)
         self._run_installer(check=check)
+        if self.fabric:
+            self._fabric_unit(check=check)
         self._hold(check=check)
         self._initramfs(touched, check=check)
         if "configure" in self.params["phases"]:
@@ -323,6 +325,15 @@ class DriverRun:
         self._note("hold", ", ".join(loose), "hold", "", "".join(f"{name}\n" for name in loose))
         if not check:
             self.manager.hold(loose if self.dist.manager == "dpkg" else names, self.packages)
+
+    def _fabric_unit(self, *, check: bool) -> None:
+        for place in ("usr/lib/systemd/system", "lib/systemd/system"):
+            vendor_unit = ROOT / place / "nvidia-fabricmanager.service"
+            if vendor_unit.exists():
+                content = rules.fabric_unit(vendor_unit.read_text(encoding="utf-8"))
+                if content:
+                    self._state({"files": [_file(rules.FABRIC_UNIT, content)]}, check=check)
+                return
 
     def _initramfs(self, touched: t.Sequence[str], *, check: bool) -> None:
         """nouveau may lie in the initramfs, with the modprobe settings of the time when that was made."""

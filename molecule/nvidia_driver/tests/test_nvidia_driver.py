@@ -44,6 +44,12 @@ def test_the_kernel_runs_it_and_the_services_run(host: t.Any) -> None:
         assert host.service(unit).is_enabled
 
 
+def test_fabric_manager_is_not_ordered_after_the_target_that_wants_it(host: t.Any) -> None:
+    shown = host.check_output("systemctl show --property=After,FragmentPath nvidia-fabricmanager")
+    assert "FragmentPath=/etc/systemd/system/nvidia-fabricmanager.service" in shown
+    assert "multi-user.target" not in shown
+
+
 def test_an_upgrade_of_the_system_leaves_it_alone(host: t.Any) -> None:
     # Without our pin the newest version is the candidate, so it is the hold that keeps the packages back.
     policy = host.check_output(f"apt-cache policy {NO_PREFERENCES} nvidia-open")

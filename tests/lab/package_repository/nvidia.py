@@ -62,7 +62,10 @@ def _driver(version: str) -> list[dict[str, t.Any]]:
     full = f"{version}-1"
     equal = f"(= {full})"
     least = f"(>= {full})"
-    manager: dict[str, t.Any] = {"name": f"nvidia-fabricmanager-{branch}", "files": _unit("nvidia-fabricmanager")}
+    # Ordered after the target that wants it, as some versions of the real one are.
+    (path, unit), *_rest = _unit("nvidia-fabricmanager").items()
+    unit = unit.replace("\n[Service]", "\nAfter=multi-user.target\n[Service]")
+    manager: dict[str, t.Any] = {"name": f"nvidia-fabricmanager-{branch}", "files": {path: unit}}
     if int(branch) >= 580:
         old = ["nvidia-fabricmanager-570"]
         manager.update(

@@ -236,6 +236,14 @@ def test_what_an_earlier_request_left_goes() -> None:
     assert rules.OPENIBD in rules.unwanted_files(loose, DEBIAN, peermem=False, packaged=True)
 
 
+def test_fabric_managers_unit_starts_with_the_machine() -> None:
+    unit = "[Unit]\nAfter=network-online.target\nAfter=multi-user.target\n[Service]\nType=forking\n"
+    text = rules.fabric_unit(unit)
+    assert "multi-user" not in text
+    assert text.endswith("After=network-online.target\n[Service]\nType=forking\n")
+    assert rules.fabric_unit(text) == ""
+
+
 def test_module_options_override_ours() -> None:
     text = rules.modprobe_text(rules.module_options(params(restrict_profiling=False, module_options={"NVreg_X": 1})))
     assert "options nvidia NVreg_RestrictProfilingToAdminUsers=0 NVreg_X=1\n" in text
