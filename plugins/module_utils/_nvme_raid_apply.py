@@ -111,7 +111,7 @@ class Keeper:
     def _command(self, *argv: str, what: str) -> str:
         rc, out, err = self.runner.run_command(["timeout", "-k", "10", _COMMAND_S, *argv])
         if rc != 0:
-            told = " ".join((err.strip() or out.strip()).split())[-400:]
+            told = " ".join((err.strip() or out.strip()).split())[-400:].rstrip(".")
             raise ClusterError(
                 "command_failed",
                 f"{what} failed: `{' '.join(argv)}`: {told}.",
