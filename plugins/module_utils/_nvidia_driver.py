@@ -144,7 +144,9 @@ def module_options(params: t.Mapping[str, t.Any]) -> dict[str, str]:
 def modprobe_text(options: t.Mapping[str, str]) -> str:
     """What modprobe is told: never nouveau, and the options."""
     words = " ".join(f"{key}={value}" for key, value in options.items())
-    return "\n".join([MANAGED, "blacklist nouveau", "options nouveau modeset=0", f"options nvidia {words}", ""])
+    # Options go by the name of the file, which Debian changed.
+    names = [f"options {name} {words}" for name in ("nvidia", "nvidia-current", "nvidia-current-open")]
+    return "\n".join([MANAGED, "blacklist nouveau", "options nouveau modeset=0", *names, ""])
 
 
 def settings_files(

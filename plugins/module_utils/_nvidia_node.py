@@ -32,6 +32,8 @@ _LIBRARY_PATHS = (
     "usr/lib",
     "usr/lib/x86_64-linux-gnu/nvidia/current",
 )
+# Debian names the files nvidia-current.ko and so on, and lets modprobe find them; in the kernel they are nvidia all the same.
+_FILE_NAMES = ("nvidia", "nvidia-current", "nvidia-current-open")
 _DRAIN_REASON = "hpcai.gpu_cluster.nvidia_driver"
 _POLL_S = 5.0
 
@@ -88,8 +90,11 @@ def gpu_users(root: Path) -> list[str]:
 
 def module_on_disk(host: Host, kernel: str) -> tuple[str, str]:
     """Version and flavor of the module that ``modprobe nvidia`` would load; empty when there is none."""
-    rc, out, _err = host.run_command(["modinfo", "-k", kernel, "nvidia"])
-    if rc != 0:
+    for name in _FILE_NAMES:
+        rc, out, _err = host.run_command(["modinfo", "-k", kernel, name])
+        if rc == 0:
+            break
+    else:
         return "", ""
     fields = dict(line.split(":", 1) for line in out.splitlines() if ":" in line)
     # The open module is dual-licensed, the other one says NVIDIA.
@@ -122,7 +127,8 @@ def unload(host: Host, root: Path) -> list[str]:
         present.append("nvidia")
     failure = f"the GPUs are used by {', '.join(users[:8])}" if users else ""
     if not failure and present:
-        rc, _out, err = host.run_command(["modprobe", "-r", *present])
+        # By the kernel's names, whatever the files are called, and without a distribution's own remove commands.
+        rc, _out, err = host.run_command(["modprobe", "-r", "-i", *present])
         failure = "" if rc == 0 else err.strip()
     if failure:
         for unit in stopped:

@@ -118,6 +118,24 @@ def test_what_the_kernel_runs(tmp_path: pathlib.Path, text: str, version: str, f
     assert (loaded.version, loaded.flavor, loaded.parameters["RmProfilingAdminOnly"]) == (version, flavor, "1")
 
 
+class Modinfo:
+    """modinfo of a Debian whose driver was built by DKMS (recorded: nvidia-kernel-dkms 535.261.03)."""
+
+    def run_command(self, args: list[str], **_kwargs: t.Any) -> tuple[int, str, str]:
+        assert args[:3] == ["modinfo", "-k", "6.1.0-50-amd64"]
+        if args[3] != "nvidia-current":
+            return 1, "", f"modinfo: ERROR: Module {args[3]} not found.\n"
+        place = "/lib/modules/6.1.0-50-amd64/updates/dkms/nvidia-current.ko"
+        return 0, f"filename:       {place}\nversion:        535.261.03\nlicense:        NVIDIA\n", ""
+
+    def set_default_selinux_context(self, path: str, changed: bool) -> bool:
+        raise NotImplementedError
+
+
+def test_debians_module_has_another_file_name() -> None:
+    assert node.module_on_disk(Modinfo(), "6.1.0-50-amd64") == ("535.261.03", "proprietary")
+
+
 def test_no_module_is_no_version(tmp_path: pathlib.Path) -> None:
     assert node.read_loaded(tmp_path) == Loaded()
 
@@ -247,6 +265,7 @@ def test_fabric_managers_unit_starts_with_the_machine() -> None:
 def test_module_options_override_ours() -> None:
     text = rules.modprobe_text(rules.module_options(params(restrict_profiling=False, module_options={"NVreg_X": 1})))
     assert "options nvidia NVreg_RestrictProfilingToAdminUsers=0 NVreg_X=1\n" in text
+    assert "options nvidia-current NVreg_RestrictProfilingToAdminUsers=0 NVreg_X=1\n" in text
     assert "blacklist nouveau\n" in text
 
 
