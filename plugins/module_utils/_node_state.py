@@ -413,6 +413,11 @@ def plan_units_up(
     return changes
 
 
+def has_unit_file(name: str, paths: t.Iterable[str]) -> bool:
+    """Whether the unit's own file is among the paths."""
+    return any(path.startswith(UNIT_DIRECTORIES) and path.rsplit("/", 1)[-1] == name for path in paths)
+
+
 def needs_daemon_reload(changed_paths: t.Iterable[str], states: t.Iterable[UnitState]) -> bool:
     """Whether systemd's view of its unit files is older than the files."""
     return any(p.startswith(UNIT_DIRECTORIES) for p in changed_paths) or any(s.needs_reload for s in states)
@@ -424,8 +429,10 @@ def parse_units(names: t.Sequence[str], output: str) -> dict[str, UnitState]:
     states = {}
     for name, block in zip(names, blocks):
         fields = dict(line.split("=", 1) for line in block.splitlines() if "=" in line)
+        if "LoadState" not in fields:
+            break
         states[name] = UnitState(
-            load=fields.get("LoadState", "not-found"),
+            load=fields["LoadState"],
             active=fields.get("ActiveState", "inactive"),
             file_state=fields.get("UnitFileState", ""),
             needs_reload=fields.get("NeedDaemonReload") == "yes",
@@ -474,6 +481,7 @@ __all__ = [
     "check_mode",
     "check_path",
     "check_request",
+    "has_unit_file",
     "installed_debs",
     "mount_below",
     "mount_points",

@@ -29,6 +29,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state impo
     PathState,
     UnitState,
     check_request,
+    has_unit_file,
     installed_debs,
     mount_below,
     mount_points,
@@ -49,6 +50,8 @@ _CHUNK = 1 << 20
 # Exists while systemd runs the machine; missing in a chroot.
 SYSTEMD = "/run/systemd/system"
 _SHOW = "LoadState,ActiveState,UnitFileState,NeedDaemonReload"
+#: How long systemd may take to know a unit file that was just written.
+_SETTLE_S = 10.0
 
 
 class Host(t.Protocol):
@@ -178,6 +181,16 @@ class NodeState:
             states[name] = UnitState("", "inactive", out.strip())
         return states
 
+    def _units_after(self, touched: t.Collection[str]) -> dict[str, UnitState]:
+        """The units, now that files changed. A busy systemd may not know a new file at once after a reload."""
+        deadline = time.monotonic() + _SETTLE_S
+        while True:
+            states = self._units()
+            unread = [name for name, state in states.items() if not state.known and has_unit_file(name, touched)]
+            if not unread or time.monotonic() > deadline:
+                return states
+            time.sleep(0.5)
+
     def plan_paths(self) -> list[Change]:
         """The changes to directories, archives, files, links and absent paths, in the order in which they are made."""
         with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as handle:
@@ -224,7 +237,7 @@ class NodeState:
         if self.running and needs_daemon_reload(touched, states.values()):
             self._apply([Change("daemon-reload", "systemd", "read unit files again")], check)
         if not check and touched:
-            states = self._units()
+            states = self._units_after(touched)
         may_appear = check and bool(self.changes)
         self._apply(plan_units_up(units, states, touched, running=self.running, may_appear=may_appear), check)
         waiting = [] if self.running else [unit["name"] for unit in units if unit["state"] == "started"]

@@ -16,7 +16,7 @@ import typing as t
 
 import pytest
 from ansible.module_utils.testing import patch_module_args
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _node_state_apply
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _node_state, _node_state_apply
 from ansible_collections.hpcai.gpu_cluster.plugins.modules import node_state
 
 OWNER = pwd.getpwuid(os.geteuid()).pw_name
@@ -30,6 +30,8 @@ show) shift 3
   first=1
   for unit; do
     [ $first ] || echo; first=
+    # One answer of ignorance for every line of "name.late".
+    if [ -s "$UNITS/$unit.late" ]; then sed -i 1d "$UNITS/$unit.late"; echo LoadState=not-found; continue; fi
     if [ -f "$UNITS/$unit" ]; then cat "$UNITS/$unit"; else echo LoadState=not-found; echo ActiveState=inactive; echo UnitFileState=; fi
   done ;;
 is-enabled) [ "$1" = -- ] && shift; sed -n s/^UnitFileState=//p "$UNITS/$1" ;;
@@ -87,6 +89,20 @@ def node(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str], monkeypatch
     monkeypatch.setenv("UNITS", str(units))
     monkeypatch.setattr(_node_state_apply, "SYSTEMD", str(tmp_path))
     return Node(root, capsys, units)
+
+
+def test_a_unit_that_systemd_does_not_know_at_once(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seen once on a busy node: `systemctl show` said not-found right after the file was written and the daemon reloaded."""
+    monkeypatch.setattr(_node_state, "UNIT_DIRECTORIES", (f"{node.root}/",))
+    node.unit("new.service")
+    (node.units / "new.service.late").write_text("before\nafter\nafter\n")
+    wanted = {
+        "files": [{"path": f"{node.root}/new.service", "content": "[Service]\n"}],
+        "units": [{"name": "new.service", "enabled": True}],
+    }
+    done = node.run(**wanted)
+    assert not done.get("failed"), done
+    assert "enable new.service" in node.called()
 
 
 def listing(root: pathlib.Path) -> list[str]:
