@@ -65,4 +65,6 @@ def test_what_a_row_names_exists(row: Row) -> None:
 def test_every_test_that_is_named_exists() -> None:
     """Also those of the table of cases."""
     for path, function in re.findall(r"`([\w/.-]+\.py)::(\w+)`", TEXT):
-        assert re.search(rf"^ *def {function}\(", (ROOT / path).read_text(encoding="utf-8"), flags=re.MULTILINE), function
+        assert re.search(rf"^ *def {function}\(", (ROOT / path).read_text(encoding="utf-8"), flags=re.MULTILINE), (
+            function
+        )
