@@ -13,6 +13,7 @@ import difflib
 __all__ = ["SCRIPT", "difference"]
 
 SCRIPT = r"""
+set +e  # a place that is not there has nothing to tell
 for place in /etc /usr/local /opt /var/lib/gpu-clocks /root/.ssh /mnt; do
   find "$place" -xdev ! -path '*/__pycache__*' -printf 'path %p %M %u %g %l\n' 2>/dev/null
   find "$place" -xdev -type f ! -path '*/__pycache__*' -exec sha256sum {} + 2>/dev/null | sed 's/^/content /'
@@ -22,6 +23,7 @@ apt-mark showhold | sed 's/^/hold /'
 lsblk --noheadings --raw --output NAME,TYPE,FSTYPE,LABEL,MOUNTPOINT | grep -vE '^(loop|sr|zram)' | sed 's/^/disk /'
 grep -hE ' (/etc|/mnt|/opt|/usr)' /proc/self/mountinfo | cut -d ' ' -f 5- | sed 's/^/mount /'
 systemctl list-unit-files --no-legend --no-pager --plain | sed 's/^/unit /'
+true
 """
 
 
