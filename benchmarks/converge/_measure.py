@@ -158,12 +158,15 @@ def beside_peers(bench: Bench) -> list[Goal]:
 def features_off(bench: Bench) -> list[Goal]:
     """C4: features that are off, beside a play without them."""
     inventory = bench.alias_inventory(bench.hosts)
-    off = {"gpu_cluster_mpi": False, "gpu_cluster_scratch": "none", "dataset_staging_sources": []}
+    parts = ("mofed", "nvidia_driver", "mpi", "gpu_clocks", "numa_pinning", "nvme_raid", "container_runtime")
+    off = {f"gpu_cluster_{part}": False for part in parts}
+    off |= {"gpu_cluster_scratch": "none", "dataset_staging_sources": []}
     without = bench.play(HERE / "nothing.yml", inventory).cpu_s
-    roles = 4
+    # gpu_cluster_mpi stands for two roles; glusterfs and dataset_staging have no such switch.
+    roles = len(parts) + 3
     rows, goals = [], []
     for what, playbook, count in (
-        ("mpi, scratch and dataset off", "off.yml", roles),
+        ("every feature off", "off.yml", roles),
         ("part of a role off", "part_off.yml", 1),
     ):
         cpu = bench.play(HERE / playbook, inventory, extra={**bench.alias_variables(), **off}).cpu_s
