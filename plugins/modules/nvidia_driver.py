@@ -30,8 +30,8 @@ author:
 options:
   state:
     description:
-      - V(present) installs and configures. V(verified) changes nothing and fails with everything that is wrong.
-        V(absent) removes the driver and what was set for it.
+      - V(present) installs, configures, and proves it, which a reboot or check mode may put off. V(verified) changes
+        nothing and fails with everything that is wrong. V(absent) removes the driver and what was set for it.
     type: str
     choices: [present, verified, absent]
     default: present
@@ -268,7 +268,7 @@ reboot_required:
   elements: str
 findings:
   description: What is wrong, as C({verdict, what, message, remedy}).
-  returned: when O(state=verified)
+  returned: when O(state=verified), and after O(phases) with V(configure)
   type: list
   elements: dict
 would:
@@ -278,12 +278,27 @@ would:
   elements: str
 """
 
+import typing as t
+
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver import ARGUMENT_SPEC
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver_remove import Remover
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver_run import DriverRun
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver_verify import Verifier
+
+
+def present(module: AnsibleModule) -> dict[str, t.Any]:
+    """Install and configure, and prove it unless something is still to come: a reboot, or all of it in check mode."""
+    result = DriverRun(module.params, module).present(check=module.check_mode)
+    rebooting = bool(result["reboot_required"]) and module.params["allow_reboot"]
+    if "configure" not in module.params["phases"] or rebooting or (module.check_mode and result["changed"]):
+        return result
+    try:
+        findings = Verifier(module.params, module).verified().get("findings", [])
+    except ClusterError as exc:
+        module.fail_json(**{**result, **exc.as_result()})
+    return {**result, "findings": findings}
 
 
 def main() -> None:
@@ -300,7 +315,7 @@ def main() -> None:
         elif module.params["state"] == "absent":
             result = Remover(module.params, module).absent(check=module.check_mode)
         else:
-            result = DriverRun(module.params, module).present(check=module.check_mode)
+            result = present(module)
     except ClusterError as exc:
         module.fail_json(**exc.as_result())
     except OSError as exc:
