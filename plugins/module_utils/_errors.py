@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import typing as t
 
 
@@ -28,4 +29,16 @@ class ClusterError(Exception):
         return {"msg": str(self), "error_kind": self.kind, "remedy": self.remedy, **self.details}
 
 
-__all__ = ["ClusterError"]
+@contextlib.contextmanager
+def failing(module: t.Any) -> t.Iterator[None]:
+    """Around the work of a module: what goes wrong in it ends the module with ``fail_json``."""
+    try:
+        yield
+    except ClusterError as exc:
+        module.fail_json(**exc.as_result())
+    except OSError as exc:
+        message = f"{exc.filename or 'A path'}: {exc.strerror}. Correct this on the node and run again."
+        module.fail_json(msg=message, error_kind="os_error")
+
+
+__all__ = ["ClusterError", "failing"]

@@ -155,14 +155,14 @@ changes:
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._container_runtime import ARGUMENT_SPEC
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._container_runtime_run import RuntimeRun
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import failing
 
 
 def main() -> None:
     """Do what the state asks for."""
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
     module.run_command_environ_update = {"LC_ALL": "C", "LANGUAGE": "C"}
-    try:
+    with failing(module):
         run = RuntimeRun(module.params, module)
         if module.params["state"] == "verified":
             result = run.verified()
@@ -170,13 +170,6 @@ def main() -> None:
             result = run.absent(check=module.check_mode)
         else:
             result = run.present(check=module.check_mode)
-    except ClusterError as exc:
-        module.fail_json(**exc.as_result())
-    except OSError as exc:
-        module.fail_json(
-            msg=f"{exc.filename or 'A path'}: {exc.strerror}. Correct this on the node and run again.",
-            error_kind="os_error",
-        )
     module.exit_json(**result)
 
 

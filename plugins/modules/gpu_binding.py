@@ -161,7 +161,7 @@ from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._affinity_options import PLAN_OPTIONS, plan_and_render
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError, failing
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_binding import (
     PROBE,
     SOURCES,
@@ -265,15 +265,8 @@ def main() -> None:
     """Run once and say what was done."""
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
     module.run_command_environ_update = {"LC_ALL": "C", "LANGUAGE": "C"}
-    try:
+    with failing(module):
         result = run(module)
-    except ClusterError as exc:
-        module.fail_json(**exc.as_result())
-    except OSError as exc:
-        module.fail_json(
-            msg=f"{exc.filename or 'A path'}: {exc.strerror}. Correct this on the node and run again.",
-            error_kind="os_error",
-        )
     module.exit_json(**result)
 
 

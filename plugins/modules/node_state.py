@@ -246,7 +246,7 @@ remedy:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import failing
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state import ARGUMENT_SPEC
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state_apply import NodeState
 
@@ -255,15 +255,8 @@ def main() -> None:
     """Read, plan and, unless in check mode, apply."""
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
     module.run_command_environ_update = {"LC_ALL": "C", "LANGUAGE": "C"}
-    try:
+    with failing(module):
         result = NodeState(module.params, module).run(check=module.check_mode)
-    except ClusterError as exc:
-        module.fail_json(**exc.as_result())
-    except OSError as exc:
-        module.fail_json(
-            msg=f"{exc.filename or 'A path'}: {exc.strerror}. Correct this on the node and run again.",
-            error_kind="os_error",
-        )
     module.exit_json(**result)
 
 

@@ -281,7 +281,7 @@ would:
 import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError, failing
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver import ARGUMENT_SPEC
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver_remove import Remover
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver_run import DriverRun
@@ -309,20 +309,13 @@ def main() -> None:
         supports_check_mode=True,
     )
     module.run_command_environ_update = {"LC_ALL": "C", "LANGUAGE": "C"}
-    try:
+    with failing(module):
         if module.params["state"] == "verified":
             result = Verifier(module.params, module).verified()
         elif module.params["state"] == "absent":
             result = Remover(module.params, module).absent(check=module.check_mode)
         else:
             result = present(module)
-    except ClusterError as exc:
-        module.fail_json(**exc.as_result())
-    except OSError as exc:
-        module.fail_json(
-            msg=f"{exc.filename or 'A path'}: {exc.strerror}. Correct this on the node and run again.",
-            error_kind="os_error",
-        )
     module.exit_json(**result)
 
 

@@ -215,7 +215,7 @@ import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _rdma_files as files
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError, failing
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state import Change
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma_node import (
     Stack,
@@ -411,17 +411,10 @@ def main() -> None:
     """Read, plan and, unless in check mode, apply."""
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
     module.run_command_environ_update = {"LC_ALL": "C", "LANGUAGE": "C", "DEBIAN_FRONTEND": "noninteractive"}
-    try:
+    with failing(module):
         run = Run(module)
         run.present() if module.params["state"] == "present" else run.absent()
         result = run.result()
-    except ClusterError as exc:
-        module.fail_json(**exc.as_result())
-    except OSError as exc:
-        module.fail_json(
-            msg=f"{exc.filename or 'A path'}: {exc.strerror}. Correct this on the node and run again.",
-            error_kind="os_error",
-        )
     module.exit_json(**result)
 
 

@@ -237,7 +237,7 @@ def test_flat_and_debian_repositories() -> None:
     ]
     assert "URIs: https://mirror/x/\nSuites: ./\nSigned-By: /etc/apt/keyrings/nvidia-driver.asc" in text[1]["content"]
     suite = vendor.Repository(
-        "http://deb.debian.org/debian", "bookworm", ("contrib", "non-free"), "/usr/share/keyrings/d.gpg"
+        "https://mirror.example.org/debian", "bookworm", ("contrib", "non-free"), "/usr/share/keyrings/d.gpg"
     )
     (only,) = vendor.repository_files(suite, "dpkg", "", "#")
     assert "Suites: bookworm\nComponents: contrib non-free\nSigned-By: /usr/share/keyrings/d.gpg" in only["content"]
