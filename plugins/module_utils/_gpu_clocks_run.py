@@ -220,17 +220,11 @@ class Clocks:
         return _nvidia_smi.call(self._options.nvidia_smi, arguments, self._options.timeout_s)
 
     def _run(self, decide: _Decide, *, check: bool, restoring: bool = False, forget: bool = False) -> dict[str, t.Any]:
+        if restoring and not self._store.load():
+            # Nothing was ever set here: no GPU needs to answer for that, and no lock file needs to stay behind.
+            return {"changed": False, "gpus": [], "commands": [], "unknown": [], "diff": {"before": {}, "after": {}}}
         with self._store.locked(check=check, timeout_s=self._options.timeout_s):
             records = self._store.load()
-            if restoring and not records:
-                # Nothing was ever set here: no GPU needs to answer for that.
-                return {
-                    "changed": False,
-                    "gpus": [],
-                    "commands": [],
-                    "unknown": [],
-                    "diff": {"before": {}, "after": {}},
-                }
             report, gpus, session = self._observe()
             chosen = _selected(gpus, self._options.gpus)
             plans = [self._plan(gpu, records.get(gpu.uuid, Record()), decide, session) for gpu in chosen]

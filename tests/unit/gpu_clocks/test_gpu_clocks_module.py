@@ -342,6 +342,13 @@ def test_a_job_does_not_outlive_a_reboot(node: Node) -> None:
     assert [gpu["graphics"][0] for gpu in node.settings()] == [1200] * 8
 
 
+def test_restoring_what_was_never_set_leaves_no_trace(node: Node) -> None:
+    """A second teardown would find, and remove, what the first one's successor left."""
+    node.install()
+    assert node.module(state="restored")["changed"] is False
+    assert not node.saved.parent.exists()
+
+
 def test_what_could_not_be_restored_is_kept_for_the_next_try(node: Node) -> None:
     before = node.settings()
     node.module()
