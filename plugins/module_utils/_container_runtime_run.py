@@ -15,27 +15,13 @@ from pathlib import Path
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _container_runtime as rules
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _vendor_repository as vendor
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state import NOTHING, file_request
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state_apply import SYSTEMD, NodeState
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_packages import Action, matches
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_transaction import Apt, manager_for
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._sysfs import read_text
 
-_EMPTY: dict[str, t.Any] = {
-    key: [] for key in ("packages", "directories", "archives", "files", "links", "absent", "units")
-}
 _OWN: dict[str, t.Any] = {"owner": "root", "group": "root"}
-
-
-def _file(path: str, content: str) -> dict[str, t.Any]:
-    return {
-        **_OWN,
-        "path": path,
-        "content": content,
-        "secret_content": None,
-        "sensitive": False,
-        "mode": "0644",
-        "validate": [],
-    }
 
 
 def _read(path: str) -> str:
@@ -78,7 +64,7 @@ class RuntimeRun:
         parents = sorted({os.path.dirname(entry["path"]) for entry in files} - named)
         missing = [{**_OWN, "path": parent, "mode": "0755"} for parent in parents if not os.path.isdir(parent)]
         request["directories"] = [*missing, *request.get("directories", [])]
-        result = NodeState({**_EMPTY, **request}, self.host).run(check=check)
+        result = NodeState({**NOTHING, **request}, self.host).run(check=check)
         self.changes += result["changes"]
         self.diff += result["diff"]
         return [change["name"] for change in result["changes"]]
@@ -153,7 +139,7 @@ class RuntimeRun:
             manager = "dpkg" if isinstance(self.manager, Apt) else "rpm"
             text = vendor.key_text(repository, manager, check=check)
             files = vendor.repository_files(repository, manager, text, rules.MANAGED)
-            self._state(files=[_file(**entry) for entry in files], check=check)
+            self._state(files=[file_request(**entry) for entry in files], check=check)
         if not wrong:
             return
         actions: list[Action] = []
@@ -189,12 +175,12 @@ class RuntimeRun:
         directories: list[dict[str, t.Any]] = []
         # Who wrote the file formats it: only another content is a reason to write it anew.
         if self._docker and want != have:
-            files.append(_file(rules.DAEMON_JSON, rules.daemon_text(want)))
+            files.append(file_request(rules.DAEMON_JSON, rules.daemon_text(want)))
         if self.params["containerd"]:
-            files.append(_file(rules.CONTAINERD, rules.containerd_config(_read(rules.CONTAINERD))))
-            files.append(_file(rules.CONTAINERD_PART, rules.containerd_part()))
+            files.append(file_request(rules.CONTAINERD, rules.containerd_config(_read(rules.CONTAINERD))))
+            files.append(file_request(rules.CONTAINERD_PART, rules.containerd_part()))
         if self.params["enroot"]:
-            files += [_file(**entry) for entry in rules.enroot_files(self.params)]
+            files += [file_request(**entry) for entry in rules.enroot_files(self.params)]
             if self.params["enroot_directory"]:
                 directory = self.params["enroot_directory"]
                 directories.append({**_OWN, "path": directory, "mode": "0755"})
@@ -203,7 +189,7 @@ class RuntimeRun:
                     {**_OWN, "path": f"{directory}/{part}", "mode": "01777"} for part in ("cache", "data", "temporary")
                 ]
         if self.params["pyxis"]:
-            files.append(_file(**rules.pyxis_file(self.params)))
+            files.append(file_request(**rules.pyxis_file(self.params)))
         return files, directories
 
     # -- verified, absent --------------------------------------------------------------------------------------------
@@ -251,7 +237,7 @@ class RuntimeRun:
             have = rules.parse_daemon(_read(rules.DAEMON_JSON))
             left = rules.without_ours(have)
             if left != have:
-                files.append(_file(rules.DAEMON_JSON, rules.daemon_text(left)))
+                files.append(file_request(rules.DAEMON_JSON, rules.daemon_text(left)))
         repository = rules.repository_for({**self.params, "toolkit": True}, "dpkg", platform.machine())
         own = [rules.CONTAINERD_PART, rules.ENROOT_MOUNTS, rules.PYXIS]
         # enroot.conf is a package's, too: ours says so in its first line.

@@ -470,9 +470,32 @@ def mount_below(path: str, points: t.Iterable[str]) -> str:
     return next((point for point in points if point == path or point.startswith(path.rstrip("/") + "/")), "")
 
 
+#: A request that asks for nothing, for those who call NodeState from Python.
+NOTHING: dict[str, t.Any] = {
+    key: [] for key in ("packages", "directories", "archives", "files", "links", "absent", "units")
+}
+
+
+def file_request(
+    path: str, content: str, mode: str = "0644", owner: str = "root", group: str = "root"
+) -> dict[str, t.Any]:
+    """An item of ``files`` with every suboption, as the module would fill it in."""
+    return {
+        "path": path,
+        "content": content,
+        "secret_content": None,
+        "sensitive": False,
+        "mode": mode,
+        "owner": owner,
+        "group": group,
+        "validate": [],
+    }
+
+
 __all__ = [
     "ARCHIVE_MARKER",
     "ARGUMENT_SPEC",
+    "NOTHING",
     "UNIT_DIRECTORIES",
     "Absent",
     "Change",
@@ -481,6 +504,7 @@ __all__ = [
     "check_mode",
     "check_path",
     "check_request",
+    "file_request",
     "has_unit_file",
     "installed_debs",
     "mount_below",

@@ -16,6 +16,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _nvidia_d
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _nvidia_node as node
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _vendor_repository as vendor
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state import NOTHING, file_request
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state_apply import NodeState, fetch_archive
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_gpu import (
     check_cuda,
@@ -46,22 +47,6 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._sysfs import re
 ROOT = Path("/")
 _OPENIBD = ("etc/init.d/openibd", "usr/lib/systemd/system/openibd.service", "lib/systemd/system/openibd.service")
 RUNFILE_UNINSTALL = "/usr/bin/nvidia-uninstall"
-_EMPTY_STATE: dict[str, t.Any] = {
-    key: [] for key in ("packages", "directories", "archives", "files", "links", "absent", "units")
-}
-
-
-def _file(path: str, content: str) -> dict[str, t.Any]:
-    return {
-        "path": path,
-        "content": content,
-        "secret_content": None,
-        "sensitive": False,
-        "mode": "0644",
-        "owner": "root",
-        "group": "root",
-        "validate": [],
-    }
 
 
 def _unit(name: str) -> dict[str, t.Any]:
@@ -137,7 +122,7 @@ class DriverRun:
         arguments: dict[str, t.Any] = {"peermem": self.peermem, "packaged": self.packaged}
         files = rules.settings_files(self.params, self.dist, **arguments)
         gone = rules.unwanted_files(self.params, self.dist, **arguments)
-        return {"files": [_file(**entry) for entry in files], "absent": gone}
+        return {"files": [file_request(**entry) for entry in files], "absent": gone}
 
     def _state(self, request: t.Mapping[str, t.Any], *, check: bool) -> list[str]:
         """Let node_state do it; returns the names of what changed."""
@@ -148,7 +133,7 @@ class DriverRun:
             for parent in parents
             if not os.path.isdir(parent)
         ]
-        result = NodeState({**_EMPTY_STATE, "directories": directories, **request}, self.host).run(check=check)
+        result = NodeState({**NOTHING, "directories": directories, **request}, self.host).run(check=check)
         self.changes += result["changes"]
         self.diff += result["diff"]
         return [change["name"] for change in result["changes"]]
@@ -188,7 +173,7 @@ class DriverRun:
         would = [action.text() for action in actions] or difference.text(self.packages)
         wanted = f"{self.version} ({self.flavor} module)"
         rules.check_consent(self.params, replaces=replaces, wanted=wanted, would=would, reload=reload, users=users)
-        repository_files = [_file(**entry) for entry in self._repository_files(check=check)]
+        repository_files = [file_request(**entry) for entry in self._repository_files(check=check)]
         if difference and not check:
             self._state({"files": repository_files}, check=False)
             words, actions = self._late_plan(difference)
@@ -332,7 +317,7 @@ class DriverRun:
             if vendor_unit.exists():
                 content = rules.fabric_unit(vendor_unit.read_text(encoding="utf-8"))
                 if content:
-                    self._state({"files": [_file(rules.FABRIC_UNIT, content)]}, check=check)
+                    self._state({"files": [file_request(rules.FABRIC_UNIT, content)]}, check=check)
                 return
 
     def _initramfs(self, touched: t.Sequence[str], *, check: bool) -> None:

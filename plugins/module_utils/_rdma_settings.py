@@ -15,13 +15,10 @@ from pathlib import Path
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _rdma_files as files
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state import Change
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state import NOTHING, Change, file_request
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state_apply import Host, NodeState
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._sysfs import read_text
 
-_NOTHING: dict[str, t.Any] = {
-    "packages": [], "archives": [], "links": [], "directories": [], "files": [], "absent": [], "units": [],
-}  # fmt: skip
 _RXE_UNIT = os.path.basename(files.RXE)
 _LIMITS = {"memlock": resource.RLIMIT_MEMLOCK, "nofile": resource.RLIMIT_NOFILE, "stack": resource.RLIMIT_STACK}
 
@@ -45,13 +42,6 @@ def limit_allowed(name: str, value: str) -> bool:
             os._exit(1)
         os._exit(0)
     return os.waitpid(child, 0)[1] == 0
-
-
-def _file(path: str, content: str, mode: str = "0644", owner: str = "root", group: str = "root") -> dict[str, t.Any]:
-    return {
-        "path": path, "content": content, "secret_content": None, "sensitive": False,
-        "mode": mode, "owner": owner, "group": group, "validate": [],
-    }  # fmt: skip
 
 
 class NodeSettings:
@@ -91,7 +81,7 @@ class NodeSettings:
     def pins(self) -> dict[str, t.Any]:
         """The file that has to be there before a vendor's packages are chosen."""
         text = files.wanted_files(self.settings).get(files.PINS)
-        return {**_NOTHING, "files": [_file(files.PINS, text)] if text else []}
+        return {**NOTHING, "files": [file_request(files.PINS, text)] if text else []}
 
     def removal(self) -> dict[str, t.Any]:
         """The same with nothing wanted."""
@@ -107,11 +97,11 @@ class NodeSettings:
         if rxe:
             unit |= {"state": "started" if self.live else None, "enabled": True, "restart_on": [files.RXE]}
         return {
-            "packages": [], "archives": [], "links": [],
+            **NOTHING,
             "directories": [
                 {"path": path, "mode": "0755", "owner": "root", "group": "root"} for path in parents if not os.path.isdir(path)
             ],
-            "files": [_file(path, text) for path, text in wanted.items()],
+            "files": [file_request(path, text) for path, text in wanted.items()],
             "absent": gone,
             "units": [unit] if rxe or files.RXE in gone else [],
         }  # fmt: skip
@@ -147,7 +137,9 @@ class NodeSettings:
                 changed = files.set_key(changed, key, value)
             if changed != text:
                 now = os.stat(path)
-                entries.append(_file(path, changed, f"0{now.st_mode & 0o7777:03o}", str(now.st_uid), str(now.st_gid)))
+                entries.append(
+                    file_request(path, changed, f"0{now.st_mode & 0o7777:03o}", str(now.st_uid), str(now.st_gid))
+                )
         if entries:
             empty: dict[str, t.Any] = {
                 key: [] for key in ("packages", "archives", "links", "directories", "absent", "units")
