@@ -42,9 +42,11 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy_messages
     PlannedFile,
     check_counts,
     classify,
+    find_cause,
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy_probe import check_reachable, probe
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._managed_identity import check_identity
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._storage import redact, with_address
 
 TEMPORARY_PREFIX = ".azDownload-"
@@ -117,9 +119,14 @@ def run_copies(
     stall_timeout_s: float = 45,
     on_progress: t.Callable[[CopyProgress], None] | None = None,
     should_stop: t.Callable[[], bool] | None = None,
+    is_complete: t.Callable[[], bool] | None = None,
     preflight: bool = True,
 ) -> CopyOutcome:
-    """Run several shares of one job side by side (for example one prefix pattern each) as one outcome."""
+    """Run several shares of one job side by side (for example one prefix pattern each) as one outcome.
+
+    ``is_complete`` is for a caller who checks what lands by himself: once it is true nothing more is wanted of AzCopy,
+    which would go on for two seconds, and the outcome is a success whatever AzCopy was about to say.
+    """
     started = time.monotonic()
     warnings: list[str] = []
     try:
@@ -131,10 +138,12 @@ def run_copies(
         if preflight:
             for remote in {request.remote for request in requests}:
                 check_reachable(remote)
+            for client_id in {request.identity_client_id for request in requests if request.logs_in_here}:
+                check_identity(client_id)
         with tempfile.TemporaryDirectory(prefix="azcopy-") as scratch:
             supervisor = _Supervisor([_prepare(request, scratch) for request in requests], scratch)
             try:
-                supervisor.run(timeout_s, stall_timeout_s, on_progress, should_stop)
+                supervisor.run(timeout_s, stall_timeout_s, on_progress, should_stop, is_complete)
             finally:
                 supervisor.close()
             return supervisor.outcome(requests, warnings, time.monotonic() - started)
@@ -323,6 +332,7 @@ class _Supervisor:
         self._jobs: list[_Job] = []
         self._selector = selectors.DefaultSelector()
         self._marks: dict[str, float] = {}
+        self._complete = False
 
     def run(
         self,
@@ -330,6 +340,7 @@ class _Supervisor:
         stall_timeout_s: float,
         on_progress: t.Callable[[CopyProgress], None] | None,
         should_stop: t.Callable[[], bool] | None,
+        is_complete: t.Callable[[], bool] | None,
     ) -> None:
         started = time.monotonic()
         for request in self._requests:
@@ -349,6 +360,9 @@ class _Supervisor:
                 if reported is None or dataclasses.replace(progress, seconds=reported.seconds) != reported:
                     reported = progress
                     on_progress(progress)
+            if is_complete is not None and is_complete():
+                self._complete = True
+                break  # close() ends the processes
             reason = ""
             if should_stop is not None and should_stop():
                 reason = "cancelled"
@@ -358,7 +372,8 @@ class _Supervisor:
                 key.data.watch_scan(now)
                 stalled = stall_timeout_s and now - key.data.last_progress > stall_timeout_s
                 key.data.end(reason or ("stalled" if stalled else ""), now)
-        self._reap()
+        if not self._complete:
+            self._reap()
 
     def _start_all(self) -> None:
         number = 0
@@ -419,11 +434,7 @@ class _Supervisor:
 
     def outcome(self, originals: t.Sequence[CopyRequest], warnings: list[str], seconds: float) -> CopyOutcome:
         states = [job.state for job in self._jobs]
-        errors = [error for error in map(self._verdict, self._jobs) if error is not None]
-        dry_run = any(request.dry_run for request in originals)
-        if not errors and not dry_run:
-            errors = [error for error in itertools.starmap(self._count, enumerate(originals)) if error is not None]
-        errors.sort(key=lambda error: error.kind not in FATAL_KINDS)
+        errors = [] if self._complete else self._errors(originals)
         failed_files = sorted({name for state in states for name in state.failed_files})
         error = errors[0] if errors else None
         if error is not None and failed_files:
@@ -466,6 +477,27 @@ class _Supervisor:
                 return unreachable
         return error
 
+    def _errors(self, originals: t.Sequence[CopyRequest]) -> list[ClusterError]:
+        """What the processes failed with, or else what is missing although none did; what ends everything comes first."""
+        errors = [error for error in map(self._verdict, self._jobs) if error is not None]
+        if not errors:
+            judge = self._count_planned if any(request.dry_run for request in originals) else self._count
+            errors = [error for error in itertools.starmap(judge, enumerate(originals)) if error is not None]
+        return sorted(errors, key=lambda error: error.kind not in FATAL_KINDS)
+
+    def _refusal(self, owner: int) -> ClusterError | None:
+        """Why listed files were passed over, when that was a refusal: AzCopy takes those for files that are not there."""
+        for job in self._jobs:
+            if job.owner == owner:
+                cause = find_cause("\n".join(job.state.complaints), sas=job.request.token, now=time.time())
+                if cause is not None and cause.kind in ("auth_failed", "sas_expired"):
+                    return cause
+        return None
+
+    def _count_planned(self, owner: int, request: CopyRequest) -> ClusterError | None:
+        found = sum(len(job.state.planned) for job in self._jobs if job.owner == owner)
+        return self._refusal(owner) if request.file_list is not None and found < len(request.file_list) else None
+
     def _count(self, owner: int, request: CopyRequest) -> ClusterError | None:
         ours = [job.state for job in self._jobs if job.owner == owner]
         expected = request.expected_files
@@ -483,6 +515,9 @@ class _Supervisor:
         missing = _not_arrived(request.destination, request.file_list, self._marks.get(request.destination, 0.0))
         if not missing:
             return error
+        refused = self._refusal(owner)
+        if refused is not None:
+            return refused
         return ClusterError(
             "not_found",
             f"{len(missing)} of {len(request.file_list)} listed files do not exist at the source: {', '.join(missing[:5])}"

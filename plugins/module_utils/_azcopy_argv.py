@@ -12,6 +12,7 @@ import os
 import typing as t
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._imds import METADATA_ADDRESS
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._storage import (
     BlobUrl,
     clean_sas,
@@ -71,6 +72,11 @@ class CopyRequest:
     @property
     def is_download(self) -> bool:
         return is_url(self.source)
+
+    @property
+    def logs_in_here(self) -> bool:
+        """Whether AzCopy asks this machine for its managed identity."""
+        return self.identity == "msi" and not self.token
 
     @property
     def remote(self) -> BlobUrl:
@@ -233,6 +239,10 @@ def build_environment(request: CopyRequest, base: t.Mapping[str, str]) -> dict[s
         environment["AZCOPY_JOB_PLAN_LOCATION"] = request.plan_dir
     if request.concurrency:
         environment["AZCOPY_CONCURRENCY_VALUE"] = str(request.concurrency)
+    if request.logs_in_here and (base.get("http_proxy") or base.get("HTTP_PROXY")):
+        # The metadata service answers the machine itself only, and AzCopy would ask a proxy for it.
+        direct = base.get("NO_PROXY") or base.get("no_proxy") or ""
+        environment["NO_PROXY"] = environment["no_proxy"] = f"{direct},{METADATA_ADDRESS}".lstrip(",")
     if IDENTITIES[request.identity] and not request.token:
         environment["AZCOPY_AUTO_LOGIN_TYPE"] = IDENTITIES[request.identity]
         if request.identity_client_id:

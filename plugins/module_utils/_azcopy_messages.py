@@ -205,7 +205,8 @@ _CAUSES = (
         "auth_failed",
         r"AuthorizationPermissionMismatch|AuthorizationResourceTypeMismatch|AuthorizationServiceMismatch",
         "The SAS or identity is valid but may not do this.",
-        "A download needs read and list, an upload create, write and list; an identity needs a Storage Blob Data role.",
+        "A SAS needs read and list for a download, create, write and list for an upload; an identity needs the role "
+        "'Storage Blob Data Reader', to upload 'Storage Blob Data Contributor'.",
     ),
     _cause(
         "auth_failed",
@@ -215,7 +216,8 @@ _CAUSES = (
         r"|failed to perform auto-login|no SAS token or OAuth token|RESPONSE 40[13]",
         "The server refused the SAS or identity.",
         "Check that the SAS belongs to this account, is complete (its signature too) and not URL-encoded twice; "
-        "without a SAS set `identity`, or check the identity's role and the account's network rules.",
+        "without a SAS set `identity`, or check the identity's role ('Storage Blob Data Reader', to upload 'Storage Blob "
+        "Data Contributor') and the account's network rules.",
     ),
     _cause(
         "disk_full",
@@ -261,6 +263,13 @@ _CAUSES = (
         "Check owner, mode and type of the local path.",
     ),
     _cause(
+        "tls_untrusted",
+        r"x509: (?:certificate (?:signed by|has expired|is not|is valid)|cannot verify)|failed to verify certificate",
+        "AzCopy does not trust the TLS certificate of the server.",
+        "Install the certificate of the authority that signed it (update-ca-certificates, update-ca-trust), or name it in "
+        "SSL_CERT_FILE; check the clock of this node.",
+    ),
+    _cause(
         "unreachable",
         r"no such host|connection refused|network is unreachable|no route to host|i/o timeout|TLS handshake"
         r"|connection reset|dial tcp|context deadline exceeded",
@@ -271,7 +280,16 @@ _CAUSES = (
 
 # Causes that end the whole copy: every further file would fail the same way.
 FATAL_KINDS = frozenset(
-    ("auth_failed", "azcopy_unsuitable", "bad_input", "container_missing", "disk_full", "sas_expired", "unreachable")
+    (
+        "auth_failed",
+        "azcopy_unsuitable",
+        "bad_input",
+        "container_missing",
+        "disk_full",
+        "sas_expired",
+        "tls_untrusted",
+        "unreachable",
+    )
 )
 
 

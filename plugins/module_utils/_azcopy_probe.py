@@ -17,6 +17,7 @@ import subprocess
 import time
 import urllib.request
 
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob_refusal import untrusted
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._storage import BlobUrl
 
@@ -24,6 +25,15 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._storage import 
 TESTED_VERSION = "10.32.2"
 _OLDEST = (10, 16, 0)  # the first with --as-subdir, --list-of-files for downloads, and JSON numbers as used here
 _PROBE_TIMEOUT_S = 20
+# Where AzCopy looks for the authorities that it trusts: the first file that is there (crypto/x509, root_linux.go).
+_AUTHORITIES = (
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/pki/tls/certs/ca-bundle.crt",
+    "/etc/ssl/ca-bundle.pem",
+    "/etc/pki/tls/cacert.pem",
+    "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",
+    "/etc/ssl/cert.pem",
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -131,7 +141,8 @@ def _judge(path: str, rc: int, output: str) -> AzcopyProbe:
 def check_reachable(url: BlobUrl, *, timeout_s: float = 15) -> None:
     """Raise ``unreachable`` unless something at the endpoint answers HTTP; AzCopy itself would try for half an hour.
 
-    Any answer will do, also a refusal. Behind a proxy nothing is tested: only AzCopy's way through it counts.
+    ``tls_untrusted`` when its certificate is not trusted, which AzCopy would try again for ever. Any answer will do, also
+    a refusal. Behind a proxy nothing is tested: only AzCopy's way through it counts.
     """
     if url.scheme in urllib.request.getproxies() and not urllib.request.proxy_bypass(url.host):
         return
@@ -140,8 +151,16 @@ def check_reachable(url: BlobUrl, *, timeout_s: float = 15) -> None:
         left = deadline - time.monotonic()
         try:
             _ask(url, max(0.5, left))
+        except ssl.SSLCertVerificationError as exc:
+            # Python may have other authorities than the system, and so than AzCopy.
+            try:
+                _ask(url, max(0.5, left), system_authorities=True)
+            except ssl.SSLCertVerificationError:
+                raise untrusted(f"{url.scheme}://{url.host}", exc) from None
+            except (OSError, http.client.HTTPException):
+                return
         except ssl.SSLError:
-            return  # it speaks TLS; whether AzCopy trusts it is AzCopy's decision
+            return  # it speaks TLS, in a way that AzCopy may understand
         except (OSError, http.client.HTTPException) as exc:
             if left > 1.5 and not isinstance(exc, socket.timeout):
                 time.sleep(1)
@@ -154,10 +173,15 @@ def check_reachable(url: BlobUrl, *, timeout_s: float = 15) -> None:
         return
 
 
-def _ask(url: BlobUrl, timeout_s: float) -> None:
+def _ask(url: BlobUrl, timeout_s: float, *, system_authorities: bool = False) -> None:
     connection: http.client.HTTPConnection
     if url.scheme == "https":
-        connection = http.client.HTTPSConnection(url.hostname, url.port, timeout=timeout_s)
+        context = ssl.create_default_context()
+        if system_authorities:
+            found = [path for path in (os.environ.get("SSL_CERT_FILE"), *_AUTHORITIES) if path and os.path.exists(path)]
+            if found:
+                context.load_verify_locations(found[0])
+        connection = http.client.HTTPSConnection(url.hostname, url.port, timeout=timeout_s, context=context)
     else:
         connection = http.client.HTTPConnection(url.hostname, url.port, timeout=timeout_s)
     try:

@@ -13,7 +13,6 @@ from __future__ import annotations
 import base64
 import contextlib
 import http.client
-import json
 import socket
 import ssl
 import threading
@@ -30,7 +29,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob_page impor
     page_text,
     parse_page,
 )
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob_refusal import refusal
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob_refusal import refusal, untrusted
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._manifest import Blob, Manifest, collector_paused
 
@@ -46,8 +45,8 @@ _MAX_DESCENT = 4
 _RETRIED = frozenset((408, 429, 500, 502, 503, 504))
 _FIRST_PAUSE_S = 0.25
 _READ_BYTES = 256 << 10
-_IMDS = "http://169.254.169.254/metadata/identity/oauth2/token"
-_STORAGE_RESOURCE = "https://storage.azure.com/"
+# Gives a bearer token; called with the one that the service has just refused, else with "".
+Login = t.Callable[[str], str]
 
 
 class _Limits(t.NamedTuple):
@@ -61,7 +60,7 @@ def list_blobs(
     url: str,
     prefix: str = "",
     sas: str = "",
-    token: str = "",
+    login: Login | None = None,
     *,
     page_size: int = PAGE_SIZE,
     timeout_s: float = 30,
@@ -73,7 +72,7 @@ def list_blobs(
     ``url`` is that of the container. Directories and snapshots are left out. An endpoint that does not serve a page
     within ``deadline_s`` ends the listing with ``unreachable``.
     """
-    listing = _Listing(url, sas, token, _Limits(page_size, timeout_s, retries, deadline_s))
+    listing = _Listing(url, sas, login, _Limits(page_size, timeout_s, retries, deadline_s))
     with contextlib.closing(listing):
         for page in listing.pages(prefix):
             yield from page.blobs
@@ -82,7 +81,7 @@ def list_blobs(
 def build_manifest(
     sources: t.Sequence[t.Mapping[str, t.Any]],
     *,
-    token: str = "",
+    login: Login | None = None,
     page_size: int = PAGE_SIZE,
     timeout_s: float = 30,
     retries: int = 4,
@@ -92,8 +91,9 @@ def build_manifest(
     """List every source once and join them to one dataset.
 
     A source has ``url`` (container), ``prefix`` (a directory in it, with or without slashes around) and ``sas``; where
-    it has no SAS, ``token`` is sent. Names are relative to the directory. Sources, and the virtual directories of a
-    large source, are listed in parallel. The caller still has to pass the names to ``check_names``.
+    it has no SAS, ``login`` is asked for a token with every page: one may end before a long listing does. Names are
+    relative to the directory. Sources, and the virtual directories of a large source, are listed in parallel. The caller
+    still has to pass the names to ``check_names``.
     """
     if not sources:
         raise ClusterError("bad_input", "There is no source to list.", "Give at least one source with its url.")
@@ -104,7 +104,7 @@ def build_manifest(
     ]
     secrets = [str(source.get("sas") or "") for source in sources]
     jobs = [
-        _Job(index, source["url"], source["prefix"], source["prefix"], sas, "" if sas else token, True)
+        _Job(index, source["url"], source["prefix"], source["prefix"], sas, None if sas else login, True)
         for index, (source, sas) in enumerate(zip(plain, secrets))
     ]
     with collector_paused():
@@ -124,31 +124,6 @@ def directory_prefix(prefix: str) -> str:
     return f"{stripped}/" if stripped else ""
 
 
-def managed_identity_token(client_id: str = "", *, endpoint: str = _IMDS, timeout_s: float = 5) -> str:
-    """A bearer token for storage from the instance metadata service; ``client_id`` picks a user-assigned identity."""
-    query = {"api-version": "2018-02-01", "resource": _STORAGE_RESOURCE}
-    if client_id:
-        query["client_id"] = client_id
-    parts = urllib.parse.urlsplit(endpoint)
-    remedy = "Assign a managed identity with the role 'Storage Blob Data Reader' to this machine, or give a SAS."
-    connection = http.client.HTTPConnection(parts.netloc, timeout=timeout_s)
-    try:
-        connection.request("GET", f"{parts.path}?{urllib.parse.urlencode(query)}", headers={"Metadata": "true"})
-        response = connection.getresponse()
-        body = response.read(1 << 20)
-        if response.status != 200:
-            raise ClusterError(
-                "auth_failed", f"The instance metadata service gave no token (HTTP {response.status}).", remedy
-            )
-        return str(json.loads(body)["access_token"])
-    except (OSError, http.client.HTTPException) as exc:
-        raise ClusterError("auth_failed", f"No instance metadata service answered ({_why(exc)}).", remedy) from exc
-    except (ValueError, KeyError, TypeError) as exc:
-        raise ClusterError("auth_failed", "The instance metadata service's answer holds no token.", remedy) from exc
-    finally:
-        connection.close()
-
-
 class _Job(t.NamedTuple):
     """A prefix to list to its end. ``base`` is the part of its names that the dataset does not keep."""
 
@@ -157,7 +132,7 @@ class _Job(t.NamedTuple):
     prefix: str
     base: str
     sas: str
-    token: str
+    login: Login | None
     may_split: bool
 
 
@@ -231,7 +206,7 @@ class _Crew:
         return Page([], [], "")
 
     def _listing(self, job: _Job) -> _Listing:
-        return _Listing(job.url, job.sas, job.token, self._limits, self._stop)
+        return _Listing(job.url, job.sas, job.login, self._limits, self._stop)
 
 
 def _split(job: _Job, listed: list[Blob], level: Page) -> tuple[list[Blob], list[_Job]]:
@@ -252,7 +227,9 @@ def _split(job: _Job, listed: list[Blob], level: Page) -> tuple[list[Blob], list
 class _Listing:
     """One keep-alive connection to one container."""
 
-    def __init__(self, url: str, sas: str, token: str, limits: _Limits, stop: threading.Event | None = None) -> None:
+    def __init__(
+        self, url: str, sas: str, login: Login | None, limits: _Limits, stop: threading.Event | None = None
+    ) -> None:
         parts = urllib.parse.urlsplit(url)
         if parts.query or parts.fragment:
             raise ClusterError(
@@ -269,8 +246,8 @@ class _Listing:
         self._sas = sas.strip().lstrip("?&")
         self._limits = limits
         self._headers = {"x-ms-version": API_VERSION, "Accept": "application/xml"}
-        if token:
-            self._headers["Authorization"] = f"Bearer {token}"
+        self._login = login
+        self._token = ""  # that the last request was sent with
         self._connection = _connection(parts, limits.timeout_s)
         self._asked = ""  # the request that was sent ahead and whose answer is still to be read
         # Every answer is read into this one: new memory for each page costs as much as the page's way over the network.
@@ -313,6 +290,7 @@ class _Listing:
         """The text of one whole page, asked for again after a passing fault until retries or time run out."""
         deadline = time.monotonic() + self._limits.deadline_s
         pause, attempt = _FIRST_PAUSE_S, 0
+        logged_in_again = False
         while True:
             try:
                 status, size = self._exchange(target, deadline)
@@ -321,6 +299,11 @@ class _Listing:
                     next_marker(text)  # a page without its end is a fault like any other
                     return text
                 failure = refusal(self._place, status, bytes(self._answer[:size]), self._sas)
+                if status in (401, 403) and self._login is not None and not logged_in_again:
+                    # By the service's clock the token has ended, whatever ours says.
+                    logged_in_again = True
+                    if self._login(self._token) != self._token:
+                        continue
                 if status not in _RETRIED:
                     raise failure
             except PageError as exc:
@@ -331,7 +314,7 @@ class _Listing:
                     "bad_input", "The SAS or the URL holds a control character.", "Copy them again without line breaks."
                 ) from None
             except ssl.SSLCertVerificationError as exc:
-                raise self._unreachable(exc) from None
+                raise untrusted(self._place, exc) from None
             except (OSError, http.client.HTTPException) as exc:
                 failure = self._unreachable(exc)
             self._hang_up()
@@ -343,10 +326,16 @@ class _Listing:
     def _ask_ahead(self, target: str) -> None:
         """Send a request whose answer ``_fetch`` will read. A failure shows there, where it is retried."""
         try:
-            self._connection.request("GET", target, headers=self._headers)
+            self._send(target)
             self._asked = target
         except (OSError, http.client.HTTPException):
             self._hang_up()
+
+    def _send(self, target: str) -> None:
+        if self._login is not None:
+            self._token = self._login("")
+            self._headers["Authorization"] = f"Bearer {self._token}"
+        self._connection.request("GET", target, headers=self._headers)
 
     def _hang_up(self) -> None:
         self._connection.close()
@@ -367,7 +356,7 @@ class _Listing:
         if self._asked != target:
             if self._asked:
                 self._hang_up()
-            self._connection.request("GET", target, headers=self._headers)
+            self._send(target)
         self._asked = ""
         response = self._connection.getresponse()
         size = 0
@@ -443,8 +432,8 @@ __all__ = [
     "API_VERSION",
     "MAX_DIRECTORIES",
     "PAGE_SIZE",
+    "Login",
     "build_manifest",
     "directory_prefix",
     "list_blobs",
-    "managed_identity_token",
 ]

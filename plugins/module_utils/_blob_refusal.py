@@ -2,12 +2,13 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 # Private to the collection: it may change without notice.
-"""What a refusal of Blob storage means, and what to do about it."""
+"""What a refusal of Blob storage, or of its certificate, means, and what to do about it."""
 
 from __future__ import annotations
 
 import datetime
 import re
+import ssl
 import urllib.parse
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
@@ -47,6 +48,17 @@ def refusal(place: str, status: int, body: bytes, sas: str = "") -> ClusterError
     )
 
 
+def untrusted(place: str, exc: ssl.SSLCertVerificationError) -> ClusterError:
+    """The error for a certificate that this machine does not accept: trying again would not help."""
+    return ClusterError(
+        "tls_untrusted",
+        f"The TLS certificate of {place} is not trusted here: {exc.verify_message}.",
+        "Install the certificate of the authority that signed it (update-ca-certificates on Debian and Ubuntu, "
+        "update-ca-trust on EL; often that of a proxy that inspects TLS), or name it in SSL_CERT_FILE; an expired or not "
+        "yet valid certificate may also mean that this machine's clock is wrong.",
+    )
+
+
 def _denied(place: str, said: str, code: str, body: bytes, sas: str) -> ClusterError:
     fields = dict(urllib.parse.parse_qsl(sas.lstrip("?&")))
     now = datetime.datetime.now(datetime.timezone.utc)
@@ -62,7 +74,11 @@ def _denied(place: str, said: str, code: str, body: bytes, sas: str) -> ClusterE
     if _OUTSIDE_TIME in body:
         return ClusterError("sas_expired", f"The SAS for {place} is outside its time of validity ({said}).", _NEW_SAS)
     if not sas:
-        remedy = "Give a SAS, or assign the role 'Storage Blob Data Reader' to the identity that is used."
+        # Microsoft's documentation of role assignments ("Troubleshoot Azure RBAC") names the ten minutes.
+        remedy = (
+            "Give a SAS, or assign the role 'Storage Blob Data Reader' to the identity that is used; it may take ten minutes "
+            "until a new assignment counts."
+        )
     elif code in ("AuthorizationPermissionMismatch", "AuthorizationResourceTypeMismatch") or "l" not in fields.get(
         "sp", "l"
     ):
@@ -80,4 +96,4 @@ def _moment(text: str) -> datetime.datetime | None:
     return moment if moment.tzinfo else moment.replace(tzinfo=datetime.timezone.utc)
 
 
-__all__ = ["refusal"]
+__all__ = ["refusal", "untrusted"]

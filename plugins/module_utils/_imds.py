@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import http.client
 import json
 import re
 import typing as t
@@ -20,7 +19,8 @@ _AZURE_PATH = "/metadata/instance?api-version=2021-02-01"
 _AWS_TOKEN_PATH = "/latest/api/token"  # noqa: S105 - a URL path, not a token
 _AWS_TYPE_PATH = "/latest/meta-data/instance-type"
 _AWS_TYPE = re.compile(r"^[a-z][a-z0-9-]*\.[a-z0-9-]+$")
-_ADDRESS = ("169.254.169.254", 80)
+METADATA_ADDRESS = "169.254.169.254"
+_ADDRESS = (METADATA_ADDRESS, 80)
 _MAX_ANSWER = 256 * 1024
 
 
@@ -44,7 +44,10 @@ def sku_from_dmi(dmi: dict[str, str]) -> str | None:
 
 
 def _request(method: str, path: str, headers: dict[str, str], timeout_s: float, address: tuple[str, int]) -> str:
-    # http.client and not urllib: the address is link-local and must never go through a proxy.
+    # Only where it is asked: importing this takes longer than reading the node. Not urllib: the address is link-local and must
+    # never go through a proxy.
+    import http.client
+
     connection = http.client.HTTPConnection(*address, timeout=timeout_s)
     try:
         connection.request(method, path, headers=headers)
@@ -84,4 +87,4 @@ def fetch_sku(cloud: str, timeout_s: float, address: tuple[str, int] = _ADDRESS)
     return sku
 
 
-__all__ = ["detect_cloud", "fetch_sku", "sku_from_dmi"]
+__all__ = ["METADATA_ADDRESS", "detect_cloud", "fetch_sku", "sku_from_dmi"]

@@ -86,12 +86,18 @@ class BatchCopier:
         try:
             os.makedirs(landing, mode=0o700)
             copier = _Copier(self._requests(blobs.values(), landing), self._settings.stall_timeout_s, should_stop)
+
+            def on_landed() -> None:
+                if not should_stop():
+                    copier.finish()
+                landed()
+
             finished = drain(
                 [self._item(name, blob, landing) for name, blob in blobs.items()],
                 copier_done=copier.done,
                 threads=self._settings.threads,
                 should_stop=should_stop,
-                on_landed=landed,
+                on_landed=on_landed,
             )
             failed = self._keep(finished, blobs, on_file)
             outcome = copier.result()
@@ -110,7 +116,7 @@ class BatchCopier:
         blob = blobs[raw_name]
         sas = self._settings.sas[blob.source]
         if not sas:
-            return None  # AzCopy's own login decides, and a failed login is not passed over in silence
+            return None  # AzCopy's own login decides, and says so when it is refused
         directory = parse_blob_url(_directory_url(self._run.sources[blob.source]))
         return explain_absence(replace(directory, path=f"{directory.path}/{blob.name}".lstrip("/")), clean_sas(sas))
 
@@ -209,10 +215,16 @@ class _Copier:
     ) -> None:
         self._outcome: CopyOutcome | None = None
         self._crash: BaseException | None = None
+        self._complete = threading.Event()
 
         def work() -> None:
             try:
-                self._outcome = run_copies(requests, stall_timeout_s=stall_timeout_s, should_stop=should_stop)
+                self._outcome = run_copies(
+                    requests,
+                    stall_timeout_s=stall_timeout_s,
+                    should_stop=should_stop,
+                    is_complete=self._complete.is_set,
+                )
             except BaseException as error:  # handed to the caller of result()
                 self._crash = error
 
@@ -221,6 +233,10 @@ class _Copier:
 
     def done(self) -> bool:
         return not self._thread.is_alive()
+
+    def finish(self) -> None:
+        """Every file is here: AzCopy need not go on until its next look at the clock."""
+        self._complete.set()
 
     def result(self) -> CopyOutcome:
         self._thread.join()

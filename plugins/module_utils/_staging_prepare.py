@@ -14,8 +14,9 @@ import typing as t
 import zlib
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._bandwidth import plan_download
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob_list import build_manifest, managed_identity_token
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob_list import build_manifest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._managed_identity import ManagedIdentity
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._manifest import Manifest, check_names, final_name
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._shards import DEFAULT_BYTES_PER_SECOND
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_dataset import Dataset
@@ -126,8 +127,8 @@ def _list(params: t.Mapping[str, t.Any]) -> Manifest:
             f"A source has no SAS, and with the identity {params['identity']} only AzCopy can log in, not the listing.",
             "Give the source a SAS, or use the managed identity: dataset_staging_identity: msi.",
         )
-    token = managed_identity_token(params["identity_client_id"]) if needs_token else ""
-    manifest = build_manifest(params["sources"], token=token)
+    login = ManagedIdentity(params["identity_client_id"]).token if needs_token else None
+    manifest = build_manifest(params["sources"], login=login)
     check_names(manifest.blobs, params["decompress"])
     return manifest
 

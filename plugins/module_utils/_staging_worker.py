@@ -14,7 +14,7 @@ from __future__ import annotations
 import threading
 import time
 import typing as t
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
@@ -28,7 +28,15 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_run imp
 
 #: Nothing that this rank or another one tries again can mend these.
 FATAL_KINDS = frozenset(
-    {"auth_failed", "sas_expired", "container_missing", "azcopy_missing", "azcopy_unsuitable", "bad_input"}
+    {
+        "auth_failed",
+        "azcopy_missing",
+        "azcopy_unsuitable",
+        "bad_input",
+        "container_missing",
+        "sas_expired",
+        "tls_untrusted",
+    }
 )
 #: This rank cannot go on, another one may.
 RANK_KINDS = frozenset({"disk_full"})
@@ -38,8 +46,14 @@ _CLAIMS_LOOKED_AT = 8
 _SLOWER = 1.5
 #: What AzCopy needs for the smallest job, whatever the network.
 _START_S = 2.0
-#: AzCopy starts, asks for every name and only then uses the network: begin the next batch so much before the end.
+#: AzCopy starts, asks for every name and only then uses the network: begin the next batch so much before the end at
+#: least, and so many times as long as the first file took, since AzCopy starts slower beside a running one (on two CPUs
+#: 2.9 s for 1.6 s), but not more than this part of the batch before.
 _AZCOPY_START_S = 1.0
+_AZCOPY_STARTS_SLOWER = 2.0
+_LEAD_PART = 0.1
+#: Who has nothing to do looks again so soon, then half as often each time: the others mostly end within the same second.
+_FIRST_LOOK_S = 0.1
 #: A shared file system that loses a server blocks or fails for a while before it goes on without it.
 _TROUBLE_S = 60.0
 
@@ -101,6 +115,7 @@ class Worker:
         self._copied_bytes: dict[str, int] = {}
         self._lost: set[str] = set()
         self._bytes_per_s = 0.0
+        self._first_file_s = 0.0
         self._began = time.monotonic()
         self._trouble_since = self._began
         self.progress = RankProgress(rank=rank, host=host)
@@ -140,6 +155,7 @@ class Worker:
     # -- choosing -----------------------------------------------------------------------------------------------
 
     def _work(self, pool: ThreadPoolExecutor) -> None:
+        pause_s = first_look_s = min(_FIRST_LOOK_S, self._poll_s)
         while not self._stop.is_set():
             self._tolerate(self._collect)
             if not self._network.acquire(timeout=self._poll_s):
@@ -150,12 +166,18 @@ class Worker:
             if picked is not None:
                 self._show("working")
                 self._in_flight[pool.submit(self._copy_one, self._batches[picked[0]], picked[1])] = picked[0]
+                pause_s = first_look_s
                 continue
             self._network.release()
             if not self._in_flight and self._tolerate(self._over, False):
                 return
-            self._show("working" if self._in_flight else "waiting")
-            self._stop.wait(self._poll_s)
+            if self._in_flight:
+                self._show("working")
+                wait(self._in_flight, self._poll_s, FIRST_COMPLETED)
+            else:
+                self._show("waiting")
+                self._stop.wait(pause_s)
+                pause_s = min(2 * pause_s, self._poll_s)
         while self._in_flight:
             self._tolerate(self._collect)
             time.sleep(0.05)
@@ -226,9 +248,12 @@ class Worker:
 
         def on_file(raw_bytes: int, final_bytes: int) -> None:
             self._count_file(batch.id, raw_bytes, final_bytes)
-            copied = self._copied_bytes[batch.id]
-            rate = copied / (time.monotonic() - began)
-            if batch.bytes - copied <= rate * _AZCOPY_START_S:
+            copied, spent_s = self._copied_bytes[batch.id], time.monotonic() - began
+            if copied == raw_bytes:
+                self._first_file_s = spent_s
+            rate = copied / spent_s
+            early = min(rate * _AZCOPY_STARTS_SLOWER * self._first_file_s, batch.bytes * _LEAD_PART)
+            if batch.bytes - copied <= max(rate * _AZCOPY_START_S, early):
                 landed()
 
         def should_stop() -> bool:

@@ -75,7 +75,15 @@ class BlobService:
 
     @property
     def endpoint(self) -> str:
-        return f"http://{self.address}:{self.port}/{self.account}"
+        return f"http://{self.address}:{self.port}{self.root}"
+
+    @property
+    def root(self) -> str:
+        """What the path of every request begins with."""
+        return f"/{self.account}"
+
+    def connect(self) -> http.client.HTTPConnection:
+        return http.client.HTTPConnection(self.address, self.port, timeout=60)
 
     def url(self, container: str, path: str = "") -> str:
         """URL of a container or of something in it, without a SAS."""
@@ -87,9 +95,9 @@ class BlobService:
     def _call(
         self, method: str, path: str, query: str = "", headers: dict[str, str] | None = None, body: bytes = b""
     ) -> bytes:
-        connection = http.client.HTTPConnection(self.address, self.port, timeout=60)
+        connection = self.connect()
         try:
-            target = f"/{self.account}/{path}?" + "&".join(part for part in (query, self.sas()) if part)
+            target = f"{self.root}/{path}?" + "&".join(part for part in (query, self.sas()) if part)
             connection.request(method, target, body=body, headers={"x-ms-version": "2021-12-02", **(headers or {})})
             response = connection.getresponse()
             data = response.read()
@@ -118,9 +126,9 @@ class BlobService:
 
     def headers(self, container: str, name: str) -> dict[str, str]:
         """Response headers of a HEAD on a blob, names in lower case."""
-        connection = http.client.HTTPConnection(self.address, self.port, timeout=60)
+        connection = self.connect()
         try:
-            path = f"/{self.account}/{container}/{urllib.parse.quote(name)}?{self.sas()}"
+            path = f"{self.root}/{container}/{urllib.parse.quote(name)}?{self.sas()}"
             connection.request("HEAD", path, headers={"x-ms-version": "2021-12-02"})
             response = connection.getresponse()
             response.read()
@@ -135,8 +143,11 @@ class BlobService:
 class Azurite(BlobService):
     """Azurite in a process group of its own; its data stays over ``stop()`` and ``start()`` when ``location`` is given."""
 
-    def __init__(self, port: int = 0, location: str | None = None) -> None:
-        super().__init__(port or free_port())
+    options: t.Sequence[str] = ()
+    environment: t.Mapping[str, str] = {}
+
+    def __init__(self, port: int = 0, location: str | None = None, **account: str) -> None:
+        super().__init__(port or free_port(), **account)
         self._location = location
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -145,7 +156,12 @@ class Azurite(BlobService):
         argv += ["--blobHost", "127.0.0.1", "--blobPort", str(self.port)]
         argv += ["--location", self._location] if self._location else ["--inMemoryPersistence"]
         self._process = subprocess.Popen(
-            argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+            [*argv, *self.options],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+            env={**os.environ, **self.environment},
         )
         deadline = time.monotonic() + timeout_s
         while time.monotonic() < deadline:

@@ -135,6 +135,21 @@ def test_environment() -> None:
     assert "AZCOPY_CONCURRENCY_VALUE" not in without
 
 
+@pytest.mark.parametrize(
+    ("base", "expected"),
+    [
+        ({}, None),
+        ({"https_proxy": "http://p:8"}, None),
+        ({"http_proxy": "http://p:8"}, "169.254.169.254"),
+        ({"HTTP_PROXY": "http://p:8", "no_proxy": "lan,.local"}, "lan,.local,169.254.169.254"),
+    ],
+)
+def test_the_metadata_service_is_not_behind_a_proxy(base: dict[str, str], expected: str | None) -> None:
+    request = dataclasses.replace(DOWN, sas="", identity="msi")
+    assert build_environment(request, base).get("NO_PROXY") == expected
+    assert build_environment(dataclasses.replace(request, identity="none"), base).get("NO_PROXY") is None
+
+
 @given(st.integers(1, 40), st.integers(1, 12))
 def test_shares_of_a_list_are_exact(files: int, processes: int) -> None:
     names = [f"f{number}" for number in range(files)]

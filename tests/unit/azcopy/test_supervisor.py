@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import pathlib
 import socket
@@ -15,7 +16,12 @@ import time
 
 import pytest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _azcopy, _azcopy_probe
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy import CopyRequest, run_copy, sweep_leftovers
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy import (
+    CopyRequest,
+    run_copies,
+    run_copy,
+    sweep_leftovers,
+)
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._storage import parse_blob_url
 
@@ -89,6 +95,28 @@ def test_a_program_that_ignores_sigterm_is_killed_with_its_children(
         assert (
             not pathlib.Path(f"/proc/{pid}/cmdline").exists() or not pathlib.Path(f"/proc/{pid}/cmdline").read_bytes()
         )
+
+
+def test_a_copy_that_is_complete_does_not_wait_for_azcopy(tmp_path: pathlib.Path) -> None:
+    """Who checks the files himself ends AzCopy as soon as the last one is there; its plan goes with it."""
+    azcopy = stand_in(
+        tmp_path,
+        f"""
+        say('Init', json.dumps({{'JobID': 'mine', 'LogFileLocation': ''}}))
+        open({str(tmp_path / "mine--00000.steV20")!r}, 'w').close()
+        open({str(tmp_path / "out" / "file")!r}, 'w').close()
+        time.sleep(60)
+        """,
+    )
+    started = time.monotonic()
+    outcome = run_copies(
+        [dataclasses.replace(request(azcopy, tmp_path), plan_dir=str(tmp_path))],
+        preflight=False,
+        is_complete=(tmp_path / "out" / "file").exists,
+    )
+    assert time.monotonic() - started < 10
+    assert (outcome.error, outcome.status) == (None, "Completed")
+    assert not list(tmp_path.glob("mine--*"))
 
 
 def test_leftovers_of_a_killed_job_are_swept_and_those_of_others_stay(tmp_path: pathlib.Path) -> None:

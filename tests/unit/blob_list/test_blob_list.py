@@ -16,7 +16,6 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob_list impor
     build_manifest,
     directory_prefix,
     list_blobs,
-    managed_identity_token,
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from lab.list_server import Entry, Fault, ListServer, dataset, in_process
@@ -259,7 +258,8 @@ def test_a_page_that_names_itself_as_the_next_does_not_loop() -> None:
 def test_several_sources_become_one_dataset() -> None:
     with in_process(["train/a", "train/b", "other/x"]) as one, in_process(["c", "d"]) as two:
         manifest = build_manifest(
-            [{"url": one.url, "prefix": "/train/", "sas": SAS}, {"url": f"{two.url}/", "prefix": ""}], token="t"
+            [{"url": one.url, "prefix": "/train/", "sas": SAS}, {"url": f"{two.url}/", "prefix": ""}],
+            login=lambda refused: "t",
         )
     assert [(blob.name, blob.source) for blob in manifest.blobs] == [("a", 0), ("b", 0), ("c", 1), ("d", 1)]
     assert manifest.sources == [{"url": one.url, "prefix": "train/"}, {"url": two.url, "prefix": ""}]
@@ -311,32 +311,6 @@ def test_a_small_container_costs_its_pages_whatever_its_directories() -> None:
         manifest = build_manifest([{"url": server.url, "prefix": ""}], page_size=10)
         assert [blob.name for blob in manifest.blobs] == sorted(names)
         assert server.stats["LIST"] == 6
-
-
-def test_the_metadata_service_gives_the_token() -> None:
-    class Imds(http.server.BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            ok = (
-                self.headers["Metadata"] == "true"
-                and "client_id=me" in self.path
-                and "api-version=2018-02-01" in self.path
-            )
-            body = b'{"access_token": "token"}' if ok else b"{}"
-            self.send_response(200 if "nobody" not in self.path else 400)
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *_arguments: object) -> None:
-            pass
-
-    with serving(Imds) as address:
-        assert managed_identity_token("me", endpoint=f"{address}/token") == "token"
-        for client, fragment in (("", "holds no token"), ("nobody", "HTTP 400")):
-            with pytest.raises(ClusterError, match=fragment):
-                managed_identity_token(client, endpoint=f"{address}/token")
-    with pytest.raises(ClusterError, match="No instance metadata service") as caught:
-        managed_identity_token(endpoint=f"{address}/token")
-    assert caught.value.kind == "auth_failed"
 
 
 def test_https_goes_through_the_proxy_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:

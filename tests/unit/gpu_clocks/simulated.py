@@ -13,10 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible.module_utils import basic
-from ansible.module_utils.testing import patch_module_args
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _gpu_clocks_smi
 from ansible_collections.hpcai.gpu_cluster.plugins.modules import gpu_clocks
+from module_run import run_main
 
 SIMULATOR = Path(__file__).resolve().parents[3] / "tests/lab/gpu_simulator"
 
@@ -84,22 +83,7 @@ class Node:
     def module(self, check: bool = False, **options: Any) -> dict[str, Any]:
         """Run the module; ``failed`` tells how it ended."""
         arguments = {"nvidia_smi": self.smi, "state_path": str(self.saved), "_ansible_check_mode": check, **options}
-        result: dict[str, Any] = {}
-
-        def leave(_module: basic.AnsibleModule, **kwargs: Any) -> None:
-            result.update(failed=False, **kwargs)
-            raise SystemExit(0)
-
-        def fail(_module: basic.AnsibleModule, msg: str, **kwargs: Any) -> None:
-            result.update(failed=True, msg=msg, **kwargs)
-            raise SystemExit(1)
-
-        with pytest.MonkeyPatch.context() as patch, patch_module_args(arguments):
-            patch.setattr(basic.AnsibleModule, "exit_json", leave)
-            patch.setattr(basic.AnsibleModule, "fail_json", fail)
-            with pytest.raises(SystemExit):
-                gpu_clocks.main()
-        return result
+        return run_main(gpu_clocks.main, arguments)
 
 
 __all__ = ["SIMULATOR", "Node"]

@@ -222,3 +222,24 @@ def test_the_last_batch_of_a_slow_rank_is_taken_over(tmp_path, monkeypatch) -> N
     assert workers[1].progress.retried_batches >= 1
     reader = Claims(fleet.run.claims, "reader")
     assert all(state.done for state in reader.survey(all_batches(fleet.run)).values())
+
+
+def test_a_rank_with_nothing_left_does_not_wait_for_its_next_regular_look(tmp_path) -> None:
+    """The own last batch is noticed when it ends, those of the others soon after; long looks are for long waits."""
+
+    def copy_batch(batch: BatchInfo, attempt: int, *, on_file, landed, should_stop) -> BatchOutcome:
+        landed()
+        time.sleep(0.2)
+        return BatchOutcome()
+
+    fleet = Fleet(tmp_path, 2, lambda _rank, _batch: BatchOutcome(), files=2)
+    fleet.workers = [
+        Worker(
+            fleet.run, rank, f"gpu-{rank}", Claims(fleet.run.claims, str(rank)), copy_batch, heartbeat_s=0.05, poll_s=15
+        )
+        for rank in range(2)
+    ]
+    began = time.monotonic()
+    fleet.go()
+    assert time.monotonic() - began < 10
+    assert sum(worker.progress.batches for worker in fleet.workers) == len(fleet.run.batches)
