@@ -12,7 +12,7 @@ version_added: 0.1.0
 author:
   - The hpcai.gpu_cluster developers (@hpcai)
 description:
-  - Gives the mask that C(srun --cpu-bind=mask_cpu) and C(I_MPI_PIN_DOMAIN) take, without C(0x).
+  - Gives the mask that C(srun --cpu-bind=mask_cpu) takes, without the C(0x) that C(I_MPI_PIN_DOMAIN) needs.
 options:
   _input:
     description: CPUs as the kernel lists them, for example V(0-3,8-11), or as a list of numbers.

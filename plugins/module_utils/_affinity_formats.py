@@ -94,6 +94,14 @@ def _cores_per_rank(plan: Plan) -> int:
     return -(-plan.request.threads_per_rank // threads)
 
 
+def pin_domain(plan: Plan) -> str:
+    """Intel MPI's list of domains, one per rank.
+
+    With ``0x``: without it newer versions (2021.19 does, 2021.11 did not) print an error and pin as they like.
+    """
+    return f"[{','.join(f'0x{cpu_mask(rank.own)}' for rank in plan.ranks)}]"
+
+
 def rankfile(plan: Plan, host: str) -> str | None:
     """For ``mpirun --rankfile FILE --mca rmaps_rank_file_physical 1``: CPUs as the kernel numbers them."""
     if not all(rank.own for rank in plan.ranks):
@@ -191,7 +199,7 @@ def render(plan: Plan, style: Style) -> dict[str, t.Any]:
         "rankfile": rankfile(plan, style.rankfile_host),
         "hpl": hpl,
         # Its domains must not overlap, hence the ranks' own CPUs.
-        "intel_mpi_pin_domain": f"[{','.join(cpu_mask(rank.own) for rank in plan.ranks)}]" if own else None,
+        "intel_mpi_pin_domain": pin_domain(plan) if own else None,
         "gres_conf": gres,
         "nccl_topology_xml": nccl,
         "gpu_bind_map": gpu_bind_map(plan, style),

@@ -4,7 +4,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 #
 # How the image of the VM lab's nodes is made; sourced by build, which sets `here` and `work` and offers as_root.
-#   make_root     root.tar from Debian packages and rootfs/
+#   make_root     root.tar from Debian packages and rootfs/, and what modules/ becomes with its kernel's headers
 #   make_image    root.img, vmlinuz and initrd.img from root.tar
 # shellcheck disable=SC2016  # what mmdebstrap's hooks expand is theirs
 
@@ -29,15 +29,25 @@ make_root() {
     --variant=minbase --include="$packages"
     --aptopt='APT::Install-Recommends "false"'
     --dpkgopt='path-exclude=/usr/share/man/*' --dpkgopt='path-exclude=/usr/share/doc/*'
+    # Every module that is there makes depmod slower, which runs in the guest.
+    --dpkgopt='path-exclude=/lib/modules/*/kernel/sound/*' --dpkgopt='path-exclude=/lib/modules/*/kernel/drivers/media/*'
+    --dpkgopt='path-exclude=/lib/modules/*/kernel/drivers/net/wireless/*'
     --dpkgopt='path-exclude=/usr/share/locale/*' --dpkgopt='force-unsafe-io'
+    # Copied by mmdebstrap itself: without root, what runs in its namespace cannot see into a home directory.
+    --customize-hook='mkdir "$1/tmp/modules" "$1/tmp/made"'
+    --customize-hook="sync-in $here/modules /tmp/modules"
+    --customize-hook='"$1/tmp/modules/hook" "$1"'
+    --customize-hook="sync-out /tmp/made $work/modules"
+    --customize-hook='rm -r "$1/tmp/modules" "$1/tmp/made"'
     --customize-hook="sync-in $here/rootfs /"
     --customize-hook='chroot "$1" update-initramfs -u'
     --customize-hook='chroot "$1" systemctl --quiet enable lab-seed.service systemd-networkd.service'
     # Timers and the like that would compete with what is tested.
-    --customize-hook='chroot "$1" systemctl --quiet disable apt-daily.timer apt-daily-upgrade.timer dpkg-db-backup.timer e2scrub_all.timer e2scrub_reap.service fstrim.timer getty@tty1.service nvmefc-boot-connections.service nvmf-autoconnect.service smartmontools.service systemd-networkd-wait-online.service systemd-pstore.service'
+    --customize-hook='chroot "$1" systemctl --quiet disable apt-daily.timer apt-daily-upgrade.timer dpkg-db-backup.timer e2scrub_all.timer e2scrub_reap.service fstrim.timer getty@tty1.service munge.service nvmefc-boot-connections.service nvmf-autoconnect.service slurmctld.service slurmd.service smartmontools.service systemd-networkd-wait-online.service systemd-pstore.service'
     # What makes a machine itself is handed over at its first boot, never copied.
-    --customize-hook='rm -f "$1"/etc/ssh/ssh_host_*_key*; : > "$1/etc/machine-id"; printf "nameserver 10.0.2.3\n" > "$1/etc/resolv.conf"'
+    --customize-hook='rm -f "$1"/etc/ssh/ssh_host_*_key* "$1/etc/munge/munge.key"; : > "$1/etc/machine-id"; printf "nameserver 10.0.2.3\n" > "$1/etc/resolv.conf"'
   )
+  mkdir "$work/modules"
   ((EUID == 0)) || options+=(--mode=unshare)
   [[ -r $keyring ]] && options+=(--keyring="$keyring")
   mmdebstrap "${options[@]}" "$suite" "$work/root.tar" ${site:+"$site"} >&2

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import pathlib
+import re
 import typing as t
 
 import pytest
@@ -287,7 +289,7 @@ def test_own_masks_are_disjoint_inside_their_node_and_cover_it(node: Facts, smt:
             assert used == numa_cpus(node, number)
     # The same in every dialect.
     assert made["hpl"]["cpu_affinity"].split(":") == [rank["own_cpus"] for rank in made["ranks"]]
-    assert made["intel_mpi_pin_domain"] == f"[{','.join(made['cpu_masks'])}]"
+    assert made["intel_mpi_pin_domain"] == f"[{','.join(f'0x{mask}' for mask in made['cpu_masks'])}]"
 
 
 @given(nodes())
@@ -317,3 +319,16 @@ def test_threads_per_rank_are_exactly_those(node: Facts, threads: int, data: st.
     assert sum(map(len, sets)) == len(set().union(*sets))
     if reserve:
         assert 0 not in set().union(*sets)
+
+
+INTEL_MPI = sorted((pathlib.Path(__file__).parent / "fixtures/intel_mpi").glob("*.txt"))
+
+
+@pytest.mark.parametrize("recording", INTEL_MPI, ids=[path.stem for path in INTEL_MPI])
+def test_intel_mpi_pins_as_planned(recording: pathlib.Path) -> None:
+    """Real answers of Intel MPI to lists of domains: to the one that is planned it must have said no error, and obeyed."""
+    made = plan(facts(["0", "1"], [1, 0]))
+    answers = dict(re.findall(r"^== (\S+)\n(.*?)(?=^== |\Z)", recording.read_text(encoding="utf-8"), re.M | re.S))
+    said = answers[made["intel_mpi_pin_domain"]]
+    assert "Error" not in said
+    assert re.findall(r"\{(\S+)\}", said) == [rank["own_cpus"] for rank in made["ranks"]]

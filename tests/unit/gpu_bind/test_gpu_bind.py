@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import subprocess
@@ -109,6 +110,19 @@ def test_slurm_tells_the_gpus_that_a_cgroup_renumbers(tmp_path: Path) -> None:
 
 
 @TWO_CPUS
+def test_a_launcher_that_shows_every_rank_its_own_gpus_only(tmp_path: Path) -> None:
+    # srun --gpus-per-task=1, as Slurm 22.05 does it: without and with a cgroup that keeps the others away.
+    env = {"SLURM_LOCALID": "1", "SLURM_STEP_GPUS": "1", "CUDA_VISIBLE_DEVICES": "1"}
+    assert where(run(tmp_path, MAP, "sh", "-c", SHOW, **env)) == (FIRST, "1")
+    env["CUDA_VISIBLE_DEVICES"] = "0"
+    assert where(run(tmp_path, MAP, "-s", "sh", "-c", SHOW, **env)) == (FIRST, "0")
+    # Two for each task.
+    pairs = f"0 0,1 {SECOND} 0 - -\n1 2,3 {FIRST} 0 - -\n"
+    env = {"SLURM_LOCALID": "1", "SLURM_STEP_GPUS": "2,3", "CUDA_VISIBLE_DEVICES": "2,3"}
+    assert where(run(tmp_path, pairs, "-s", "sh", "-c", SHOW, **env)) == (FIRST, "2,3")
+
+
+@TWO_CPUS
 def test_single_shows_a_rank_its_own_gpu_only(tmp_path: Path) -> None:
     assert where(run(tmp_path, MAP, "-s", "sh", "-c", SHOW, LOCAL_RANK="1")) == (FIRST, "1")
     assert where(run(tmp_path, MAP, "-s", "sh", "-c", SHOW, LOCAL_RANK="1", CUDA_VISIBLE_DEVICES="1,0")) == (
@@ -167,7 +181,12 @@ def test_a_launcher_s_own_binding_is_not_final(tmp_path: Path) -> None:
         (MAP, [], {"LOCAL_RANK": "0"}, "no command to run"),
         (MAP, ["-x", "true"], {"LOCAL_RANK": "0"}, "option -x is not known"),
         (MAP, ["true"], {"LOCAL_RANK": "0", "GPU_BIND_MEMORY": "all"}, "Choose bind, prefer or none"),
-        (MAP, ["true"], {"LOCAL_RANK": "1", "CUDA_VISIBLE_DEVICES": "1"}, "has no GPU for local rank 1"),
+        (
+            f"{MAP}2 2 0 0 - -\n",
+            ["true"],
+            {"LOCAL_RANK": "2", "CUDA_VISIBLE_DEVICES": "1,0"},
+            "has no GPU for local rank 2",
+        ),
         (MAP, ["true"], {"LOCAL_RANK": "0", "CUDA_VISIBLE_DEVICES": "MIG-1"}, "GPU MIG-1, which no line"),
         (MAP, ["-m", "/nonexistent/map", "true"], {"LOCAL_RANK": "0"}, "cannot be read"),
         ("0 0 4095 0 - -\n", ["true"], {"LOCAL_RANK": "0"}, "may not run on the CPUs 4095"),
@@ -204,3 +223,17 @@ def test_verbose_says_what_is_done(tmp_path: Path) -> None:
 def test_shellcheck_has_no_remarks() -> None:
     done = subprocess.run(["shellcheck", "-s", "sh", str(GPU_BIND)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
+
+
+RECORDINGS = sorted((Path(__file__).parent / "fixtures/launchers").glob("*.json"))
+
+
+@TWO_CPUS
+@pytest.mark.parametrize("recording", RECORDINGS, ids=[path.stem for path in RECORDINGS])
+def test_what_real_launchers_say_is_understood(tmp_path: Path, recording: Path) -> None:
+    """Each rank of a real job, with all that its launcher gave it, is bound as the map says."""
+    told = json.loads(recording.read_text(encoding="utf-8"))
+    expected = [(FIRST, SECOND)[rank % 2] for rank in range(len(told["ranks"]))]
+    lines = "".join(f"{rank} {rank} {cpu} 0 - -\n" for rank, cpu in enumerate(expected))
+    found = [where(run(tmp_path, lines, "-s", "sh", "-c", SHOW, **told["all"], **own)) for own in told["ranks"]]
+    assert found == [(cpu, str(rank)) for rank, cpu in enumerate(expected)]

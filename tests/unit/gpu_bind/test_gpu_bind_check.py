@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -167,6 +168,10 @@ def test_where_memory_is_comes_from_the_kernel(bench: Bench, start: Start) -> No
         ({"OMPI_COMM_WORLD_LOCAL_RANK": "0", "CUDA_VISIBLE_DEVICES": "1,0"}, [1]),
         ({"SLURM_LOCALID": "0", "CUDA_VISIBLE_DEVICES": "GPU-1"}, [1]),
         ({"CUDA_VISIBLE_DEVICES": "0"}, [0]),
+        # Slurm's cgroup renumbers GPUs: the task's own, half of the node, and all of the step's.
+        ({"SLURM_LOCALID": "1", "SLURM_STEP_GPUS": "1", "CUDA_VISIBLE_DEVICES": "0"}, [1]),
+        ({"SLURM_LOCALID": "0", "SLURM_JOB_GPUS": "1", "CUDA_VISIBLE_DEVICES": "0"}, [1]),
+        ({"SLURM_LOCALID": "1", "SLURM_STEP_GPUS": "0,1", "CUDA_VISIBLE_DEVICES": "0"}, [1]),
         ({"TORCHELASTIC_RUN_ID": "x", "LOCAL_RANK": "1", "OMPI_COMM_WORLD_LOCAL_RANK": "0"}, [1]),
     ],
 )
@@ -174,6 +179,25 @@ def test_the_environment_tells_the_gpu(two: Bench, start: Start, env: dict[str, 
     process = start(B if gpus == [0] else A, "sleep", "61", env={**os.environ, **env})
     report = two.report("--pid", str(process.pid), rc=0)
     assert (report["processes"][0]["gpus"], report["processes"][0]["gpus_from"]) == (gpus, "environment")
+
+
+def test_gpus_that_slurm_hides_by_a_cgroup_of_each_task_are_not_guessed(
+    two: Bench, start: Start, tmp_path: Path
+) -> None:
+    # As srun --gpus-per-task=1 of Slurm 22.05 tells every task, whichever GPU it has.
+    env = {"SLURM_STEP_GPUS": "0", "CUDA_VISIBLE_DEVICES": "0", "SLURMD_TRES_BIND": "gpu:per_task:1"}
+    process = start(A, "sleep", "61", env={**os.environ, **env, "SLURM_LOCALID": "1"})
+    report = two.report("--pid", str(process.pid), rc=2)
+    assert ("gpu_unknown", "incomplete") in kinds(report)
+    # It has opened its own.
+    procfs = tmp_path / "procfs"
+    (procfs / str(process.pid) / "fd").mkdir(parents=True)
+    for name in ("status", "environ", "cmdline", "stat", "task"):
+        (procfs / str(process.pid) / name).symlink_to(f"/proc/{process.pid}/{name}")
+    for number, target in enumerate(("/dev/null", "/dev/nvidiactl", "/dev/nvidia1", "/dev/nvidia-uvm", "/dev/nvidia1")):
+        (procfs / str(process.pid) / "fd" / str(number)).symlink_to(target)
+    report = two.report("--pid", str(process.pid), "--procfs", str(procfs), rc=0)
+    assert (report["processes"][0]["gpus"], report["processes"][0]["gpus_from"]) == ([1], "environment")
 
 
 def test_processes_by_command_line_but_not_their_launcher_nor_this_program(two: Bench, start: Start) -> None:
@@ -390,3 +414,18 @@ def test_rows_that_make_no_sense_are_left_out(two: Bench, start: Start) -> None:
     two.uses(0, start(B).pid)
     two.uses(1, start(A).pid)
     assert two.report(rc=0)["verdict"] == "ok"
+
+
+RECORDINGS = sorted((Path(__file__).parent / "fixtures/launchers").glob("*.json"))
+
+
+@pytest.mark.parametrize("recording", RECORDINGS, ids=[path.stem for path in RECORDINGS])
+def test_the_ranks_of_real_launchers_are_known(recording: Path) -> None:
+    told = json.loads(recording.read_text(encoding="utf-8"))
+    ranks = [load_check().local_rank({**told["all"], **own}) for own in told["ranks"]]
+    assert ranks == list(range(len(ranks)))
+
+
+def test_a_rank_that_was_given_by_hand_comes_before_every_launcher_as_in_gpu_bind() -> None:
+    variables = {"TORCHELASTIC_RUN_ID": "x", "LOCAL_RANK": "0", "MPI_LOCALRANKID": "2", "GPU_BIND_RANK": "1"}
+    assert load_check().local_rank(variables) == 1
