@@ -5,12 +5,32 @@
 
 from __future__ import annotations
 
+import re
 import typing as t
 
 from ansible.plugins.action import ActionBase
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver import ARGUMENT_SPEC
 
 _MODULE = "hpcai.gpu_cluster.nvidia_driver"
+# One for another driver, and one for modes of the GPUs that only this driver could set.
+_MOST_REBOOTS = 2
+
+
+def announcement(reasons: t.Sequence[str]) -> str:
+    """What users of the node are told. The reboot hands it to a shell between double quotes, so nothing in it may end them."""
+    return re.sub(r"[^\w .,:;()/=+-]", "", f"nvidia_driver: {'; '.join(reasons)}")
+
+
+def in_vain(result: dict[str, t.Any]) -> dict[str, t.Any]:
+    """The result where a reboot did not bring what it was for."""
+    return {
+        **result,
+        "failed": True,
+        "error_kind": "reboot_in_vain",
+        "msg": f"The node was rebooted, and still: {'; '.join(result['reboot_required'])}.",
+        "remedy": "See `modinfo nvidia` and `dkms status`: an old module may lie beside the new one or in the initramfs. Modes of "
+        "GPUs that a hypervisor passes through may wait until the machine is stopped and started.",
+    }
 
 
 def joined(first: dict[str, t.Any], second: dict[str, t.Any]) -> dict[str, t.Any]:
@@ -32,15 +52,25 @@ class ActionModule(ActionBase):
         super().run(tmp, task_vars)
         variables = task_vars or {}
         _spec, args = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
-        first = self._call(variables)
-        wants = first.get("reboot_required") and args["allow_reboot"] and "configure" in args["phases"]
-        if first.get("failed") or not wants or self._task.check_mode:
-            return first
+        result = self._call(variables)
+        if not args["allow_reboot"] or "configure" not in args["phases"] or self._task.check_mode:
+            return result
+        for _reboot in range(_MOST_REBOOTS):
+            reasons = result.get("reboot_required")
+            if result.get("failed") or not reasons:
+                return result
+            rebooted = self._reboot(reasons, args["reboot_timeout_s"], variables)
+            if rebooted.get("failed"):
+                return {**rebooted, "error_kind": "reboot_failed", "changes": result.get("changes")}
+            result = joined(result, self._call(variables))
+            if result.get("reboot_required") == reasons:
+                break
+        return in_vain(result) if result.get("reboot_required") and not result.get("failed") else result
+
+    def _reboot(self, reasons: t.Sequence[str], timeout_s: int, variables: dict[str, t.Any]) -> dict[str, t.Any]:
+        """Ansible's own reboot, and its result."""
         task = self._task.copy()
-        task.args = {
-            "reboot_timeout": args["reboot_timeout_s"],
-            "msg": f"nvidia_driver: {'; '.join(first['reboot_required'])}",
-        }
+        task.args = {"reboot_timeout": timeout_s, "msg": announcement(reasons)}
         action = self._shared_loader_obj.action_loader.get(
             "ansible.builtin.reboot",
             task=task,
@@ -50,10 +80,7 @@ class ActionModule(ActionBase):
             templar=self._templar,
             shared_loader_obj=self._shared_loader_obj,
         )
-        rebooted = action.run(task_vars=variables)
-        if rebooted.get("failed"):
-            return {**rebooted, "error_kind": "reboot_failed", "changes": first.get("changes")}
-        return joined(first, self._call(variables))
+        return t.cast("dict[str, t.Any]", action.run(task_vars=variables))
 
     def _call(self, variables: dict[str, t.Any]) -> dict[str, t.Any]:
         return self._execute_module(module_name=_MODULE, module_args=dict(self._task.args), task_vars=variables)

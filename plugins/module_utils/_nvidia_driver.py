@@ -242,30 +242,6 @@ def check_consent(
         )
 
 
-def mode_changes(gpus: t.Sequence[t.Mapping[str, t.Any]], ecc: str, mig: str) -> list[tuple[int, str, bool, bool]]:
-    """Which GPUs have another ECC or MIG mode than declared, as (index, option, value, already pending).
-
-    A GPU that does not know a mode (null) is left alone when the mode is to be off, and refused when it is to be on.
-    """
-    changes = []
-    for name, wanted in (("ecc", ecc), ("mig", mig)):
-        if wanted == "keep":
-            continue
-        value = wanted == "enabled"
-        for gpu in gpus:
-            have = gpu[name]
-            if have["enabled"] is None:
-                if value:
-                    raise ClusterError(
-                        "unsupported_mode",
-                        f"GPU {gpu['index']} ({gpu['name']}) has no {name.upper()} mode.",
-                        f"Set nvidia_driver_{name}: keep for this node.",
-                    )
-            elif have["enabled"] != value:
-                changes.append((gpu["index"], name, value, have["pending"] == value))
-    return changes
-
-
 def version_findings(
     *,
     wanted: str,
@@ -318,7 +294,6 @@ __all__ = [
     "Loaded",
     "check_consent",
     "fabric_unit",
-    "mode_changes",
     "module_options",
     "pin_text",
     "reload_reasons",

@@ -17,13 +17,18 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _nvidia_n
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _vendor_repository as vendor
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state import NOTHING, file_request
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state_apply import NodeState, fetch_archive
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state_apply import (
+    NodeState,
+    fetch_archive,
+    missing_parents,
+)
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_gpu import (
     check_cuda,
     choose_module,
     cuda_of_dcgm,
     read_hardware,
 )
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_modes import Modes
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_packages import (
     Action,
     Difference,
@@ -40,7 +45,6 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_packages
     upstream,
     wanted_roots,
 )
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_smi import Query, parse
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_transaction import Dnf, manager_for
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._sysfs import read_text
 
@@ -67,6 +71,9 @@ class DriverRun:
         self.diff: list[dict[str, str]] = []
         self.reboot: list[str] = []
         self.new_fabric = False
+        self.drained = False
+        self.sets_modes = False
+        self.work = ""
 
     # -- what is wanted ----------------------------------------------------------------------------------------------
 
@@ -126,13 +133,7 @@ class DriverRun:
 
     def _state(self, request: t.Mapping[str, t.Any], *, check: bool) -> list[str]:
         """Let node_state do it; returns the names of what changed."""
-        files = request.get("files", [])
-        parents = sorted({os.path.dirname(entry["path"]) for entry in files})
-        directories = [
-            {"path": parent, "mode": "0755", "owner": "root", "group": "root"}
-            for parent in parents
-            if not os.path.isdir(parent)
-        ]
+        directories = missing_parents(entry["path"] for entry in request.get("files", []))
         result = NodeState({**NOTHING, "directories": directories, **request}, self.host).run(check=check)
         self.changes += result["changes"]
         self.diff += result["diff"]
@@ -153,8 +154,23 @@ class DriverRun:
 
     def present(self, *, check: bool) -> dict[str, t.Any]:
         """Install and configure, or say what that would do."""
+        try:
+            with tempfile.TemporaryDirectory(prefix="nvidia-driver-") as self.work:
+                return self._present(check=check)
+        except ClusterError as exc:
+            raise self.told(exc) from exc
+
+    def told(self, exc: ClusterError) -> ClusterError:
+        """An error, with what became of the node in Slurm: one that was left in the middle gets no jobs."""
+        if not self.drained:
+            return exc
+        return ClusterError(exc.kind, f"{exc.message} The node stays drained in Slurm.", exc.remedy, **exc.details)
+
+    def _present(self, *, check: bool) -> dict[str, t.Any]:
         if self.params["source"] == "preinstalled":
-            return self._result(message="The driver is preinstalled: nothing is installed or changed.")
+            if self.configures:
+                self._modes(check=check)
+            return self._result(message="The driver is preinstalled: nothing is installed.")
         if not self.params["version"]:
             raise ClusterError(
                 "bad_input",
@@ -173,6 +189,7 @@ class DriverRun:
         would = [action.text() for action in actions] or difference.text(self.packages)
         wanted = f"{self.version} ({self.flavor} module)"
         rules.check_consent(self.params, replaces=replaces, wanted=wanted, would=would, reload=reload, users=users)
+        self._fetch_runfile(check=check)
         repository_files = [file_request(**entry) for entry in self._repository_files(check=check)]
         if difference and not check:
             self._state({"files": repository_files}, check=False)
@@ -336,26 +353,31 @@ class DriverRun:
                         )
                 return
 
+    def _fetch_runfile(self, *, check: bool) -> None:
+        """Have the installer, and know that it is the right one, before anything is changed for it."""
+        source = self.params["runfile"]
+        # Check mode reads what lies on the node, and downloads nothing.
+        if self._runfile_pending() and not (check and "://" in source):
+            target, sha256 = os.path.join(self.work, "driver.run"), self.params["runfile_sha256"].lower()
+            fetch_archive(source, target, sha256, self.params["timeout_s"])
+
     def _run_installer(self, *, check: bool) -> None:
         if self.packaged or not self._runfile_pending():
             return
-        params = self.params
         have = self.on_disk[0] or (self.libraries[0] if self.libraries else "")
         self._note("driver", f"{self.version} ({self.flavor})", "run the installer", f"{have}\n", f"{self.version}\n")
         if check:
             return
-        with tempfile.TemporaryDirectory(prefix="nvidia-driver-") as work:
-            path = os.path.join(work, "driver.run")
-            fetch_archive(params["runfile"], path, params["runfile_sha256"].lower(), params["timeout_s"])
-            argv = [
-                "sh",
-                path,
-                "--silent",
-                "--dkms",
-                f"--kernel-module-type={self.flavor}",
-                f"--kernel-name={self.kernel}",
-            ]
-            rc, out, err = self.host.run_command([*argv, f"--tmpdir={work}", *params["runfile_arguments"]])
+        argv = [
+            "sh",
+            os.path.join(self.work, "driver.run"),
+            "--silent",
+            "--dkms",
+            f"--kernel-module-type={self.flavor}",
+            f"--kernel-name={self.kernel}",
+            f"--tmpdir={self.work}",
+        ]
+        rc, out, err = self.host.run_command([*argv, *self.params["runfile_arguments"]])
         self.libraries, self.on_disk = node.read_libraries(ROOT), node.module_on_disk(self.host, self.kernel)
         if rc != 0 or self._runfile_pending():
             raise ClusterError(
@@ -370,6 +392,26 @@ class DriverRun:
     def _slurm(self) -> node.Slurm:
         name = self.params["slurm_node"] or platform.node().partition(".")[0]
         return node.Slurm(self.host, name, self.params["drain_timeout_s"])
+
+    def _drain(self, *, check: bool) -> None:
+        if not self.params["drain"]:
+            return
+        slurm = self._slurm()
+        if slurm.drain(check=check):
+            self._note("slurm", slurm.node, "drain", "in service\n", "drained\n")
+        self.drained = not check
+
+    def give_back(self, result: t.Mapping[str, t.Any], *, check: bool) -> dict[str, t.Any]:
+        """Resume the node in Slurm if it was this role that drained it. Comes last, when all is proven."""
+        managed = self.params["source"] != "preinstalled" and self.hardware.gpus
+        if not self.params["drain"] or self.chroot or not (managed or self.sets_modes):
+            return dict(result)
+        slurm = self._slurm()
+        if slurm.drained_by_us():
+            self._note("slurm", slurm.node, "resume", "drained\n", "in service\n")
+            if not check:
+                slurm.resume()
+        return {**result, **self._result()}
 
     def _configure(self, *, check: bool) -> None:
         live = not self.chroot and bool(self.hardware.gpus) and not self.reboot
@@ -390,9 +432,6 @@ class DriverRun:
                 self.host.run_command(["systemctl", "restart", "nvidia-fabricmanager.service"])
         if live:
             self._modes(check=check)
-        if live and not check and not self.reboot and self.params["drain"] and self._slurm().drained_by_us():
-            self._slurm().resume()
-            self._note("slurm", "node", "resume")
 
     def _started(self) -> list[str]:
         return [change["name"] for change in self.changes if change["kind"] == "unit" and change["what"] == "start"]
@@ -414,8 +453,7 @@ class DriverRun:
 
     def _release(self, reasons: t.Sequence[str], *, check: bool) -> None:
         """Get the driver that runs out of the way before its libraries change, or decide on a reboot after that."""
-        if not check and self.params["drain"]:
-            self._slurm().drain()
+        self._drain(check=check)
         before = f"{self.loaded.version or 'nouveau'}\n"
         if self.params["allow_unload"]:
             try:
@@ -426,38 +464,33 @@ class DriverRun:
                 return
             except ClusterError:
                 if not self.params["allow_reboot"]:
+                    # Nothing was changed: the node goes on serving.
+                    if self.drained:
+                        self._slurm().resume()
+                        self.drained = False
                     raise
         self._note("node", "reboot", "; ".join(reasons), before, f"{self.version}\n")
         self.reboot = list(reasons)
 
-    def _gpus(self) -> list[dict[str, t.Any]]:
-        query = Query(self.params["nvidia_smi"], self.params["nvidia_smi_timeout_s"])
-        report = parse(query.result())
-        return report.gpus
-
     def _modes(self, *, check: bool) -> None:
+        """ECC and MIG of every GPU that answers and has them; whatever is wrong with the others is told at the end."""
         if self.params["ecc"] == "keep" and self.params["mig"] == "keep":
             return
-        changes = rules.mode_changes(self._gpus(), self.params["ecc"], self.params["mig"])
-        if not changes:
-            return
-        shown = "; ".join(f"GPU {index}: {name} {'on' if value else 'off'}" for index, name, value, _pending in changes)
-        if not self.params["allow_reboot"]:
+        modes = Modes(self.params, self.host, ROOT, self._note, lambda: self._drain(check=check))
+        try:
+            modes.run(check=check, expected=bool(self.hardware.gpus or self.params["expect_gpus"]))
+        except ClusterError as exc:
+            exc.details.update(self._result())
+            raise
+        self.reboot, self.sets_modes = modes.reboot, modes.found
+        # With a reboot to come, the run after it finds out what is left.
+        if modes.problems and (check or not self.reboot):
             raise ClusterError(
-                "consent_missing",
-                f"A mode of the GPUs has to change, which takes a reboot: {shown}. The modes were not changed.",
-                "Set nvidia_driver_allow_reboot: true, or nvidia_driver_ecc and nvidia_driver_mig to keep.",
+                modes.kind,
+                " ".join(finding["message"] for finding in modes.problems),
+                " ".join(dict.fromkeys(finding["remedy"] for finding in modes.problems)),
+                **{**self._result(), "findings": modes.problems},
             )
-        for index, name, value, pending in changes:
-            self._note("gpu", f"{index} {name}", "on" if value else "off", f"{int(not value)}\n", f"{int(value)}\n")
-            if not check and not pending:
-                argv = [self.params["nvidia_smi"], "-i", str(index), "-e" if name == "ecc" else "-mig", str(int(value))]
-                rc, out, err = self.host.run_command(argv)
-                if rc != 0:
-                    raise ClusterError("mode_failed", f"{' '.join(argv)}: {(out + err).strip()}", "See what it says.")
-        # Newer GPUs switch MIG at once; what is still another mode waits for the reboot.
-        if check or rules.mode_changes(self._gpus(), self.params["ecc"], self.params["mig"]):
-            self.reboot = [shown]
 
     def _result(self, message: str = "") -> dict[str, t.Any]:
         return {

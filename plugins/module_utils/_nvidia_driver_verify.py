@@ -10,8 +10,10 @@ import typing as t
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _nvidia_driver as rules
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _nvidia_node as node
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _nvidia_smi as smi
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver_run import ROOT, DriverRun
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_modes import FIELDS, plan
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_packages import (
     in_stack,
     is_fabric_manager,
@@ -30,7 +32,9 @@ class Verifier(DriverRun):
 
     def verified(self) -> dict[str, t.Any]:
         """The result, or an error that lists everything that is wrong."""
-        query = Query(self.params["nvidia_smi"], self.params["nvidia_smi_timeout_s"])
+        # Drivers that do not know all of the fields have to be asked twice: only where modes matter.
+        fields = smi.FIELDS if self.params["ecc"] == self.params["mig"] == "keep" else FIELDS
+        query = Query(self.params["nvidia_smi"], self.params["nvidia_smi_timeout_s"], fields)
         managed = self.params["source"] != "preinstalled"
         self.findings: list[dict[str, str]] = []
         self.packages = {}
@@ -83,11 +87,8 @@ class Verifier(DriverRun):
             self._find("fail", "nouveau", "nouveau is loaded.", "Run the role with nvidia_driver_allow_reboot: true.")
 
     def _modes_of(self, report: SmiReport) -> None:
-        for index, name, value, pending in rules.mode_changes(report.gpus, self.params["ecc"], self.params["mig"]):
-            message = (
-                f"GPU {index} has {name.upper()} {'off' if value else 'on'}{' until the next boot' if pending else ''}."
-            )
-            self._find("fail", name, message, "Run the role with nvidia_driver_allow_reboot: true.")
+        changes, unsupported = plan(report, self.params["ecc"], self.params["mig"])
+        self.findings += [*(change.finding() for change in changes), *unsupported]
 
     def _packages(self) -> None:
         parse_os_release(read_text(ROOT / "etc/os-release"))

@@ -11,6 +11,7 @@ import glob
 import os
 import re
 import time
+import typing as t
 from pathlib import Path
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
@@ -21,7 +22,8 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._sysfs import re
 # In the order in which they let go of each other.
 _MODULES = ("nvidia_fs", "nvidia_peermem", "gdrdrv", "nvidia_uvm", "nvidia_drm", "nvidia_modeset", "nvidia")
 # Services that keep the driver open by themselves; they are stopped for the time that it is away.
-_SERVICES = ("nvidia-dcgm.service", "dcgm.service", "nvidia-fabricmanager.service", "nvidia-persistenced.service")
+_FABRIC_MANAGER = "nvidia-fabricmanager.service"
+_SERVICES = ("nvidia-dcgm.service", "dcgm.service", _FABRIC_MANAGER, "nvidia-persistenced.service")
 _SERVICE_PROGRAMS = frozenset(
     {"nvidia-persistenced", "nvidia-persiste", "nv-fabricmanager", "nv-fabricmanage", "nv-hostengine"}
 )
@@ -36,6 +38,8 @@ _LIBRARY_PATHS = (
 _FILE_NAMES = ("nvidia", "nvidia-current", "nvidia-current-open")
 _DRAIN_REASON = "hpcai.gpu_cluster.nvidia_driver"
 _POLL_S = 5.0
+# States of a node that has jobs, or is still cleaning up after one.
+_BUSY = frozenset({"ALLOCATED", "MIXED", "COMPLETING"})
 
 
 def read_loaded(root: Path) -> Loaded:
@@ -114,13 +118,47 @@ def load(host: Host) -> None:
             )
 
 
-def unload(host: Host, root: Path) -> list[str]:
-    """Unload the driver (or nouveau); returns the services that were stopped for it."""
+def _stop(host: Host, units: t.Iterable[str]) -> list[str]:
     stopped = []
-    for unit in _SERVICES:
+    for unit in units:
         if host.run_command(["systemctl", "is-active", "--quiet", unit])[0] == 0:
             host.run_command(["systemctl", "stop", unit])
             stopped.append(unit)
+    return stopped
+
+
+def stop_holders(host: Host) -> list[str]:
+    """Stop the services that keep GPUs from being reset; returns those that ran.
+
+    Not Fabric Manager, which NVSwitch systems need for a reset (nvidia-smi manual, ``--gpu-reset``).
+    """
+    return _stop(host, [unit for unit in _SERVICES if unit != _FABRIC_MANAGER])
+
+
+def set_aside(host: Host, root: Path) -> list[str]:
+    """Unload the modules that count as users of GPUs although nobody uses them; returns those that went.
+
+    nvidia_drm is known for it (NVIDIA/mig-parted, "Known Issues"), nvidia_uvm as well. One that is really in use stays.
+    """
+    loaded = [name for name in ("nvidia_uvm", "nvidia_drm", "nvidia_modeset") if (root / "sys/module" / name).is_dir()]
+    return [name for name in loaded if host.run_command(["modprobe", "-r", "-i", name])[0] == 0]
+
+
+def bring_back(host: Host, modules: t.Sequence[str]) -> None:
+    """Load again what was set aside, in the opposite order."""
+    for name in reversed(modules):
+        host.run_command(["modprobe", name])
+
+
+def start(host: Host, units: t.Sequence[str]) -> None:
+    """Start again what was stopped, in the opposite order."""
+    for unit in reversed(units):
+        host.run_command(["systemctl", "start", unit])
+
+
+def unload(host: Host, root: Path) -> list[str]:
+    """Unload the driver (or nouveau); returns the services that were stopped for it."""
+    stopped = _stop(host, _SERVICES)
     users = gpu_users(root)
     present = [name for name in (*_MODULES, "nouveau") if (root / "sys/module" / name).is_dir()]
     if read_loaded(root).version and "nvidia" not in present:
@@ -129,13 +167,20 @@ def unload(host: Host, root: Path) -> list[str]:
     if not failure and present:
         # By the kernel's names, whatever the files are called, and without a distribution's own remove commands.
         rc, _out, err = host.run_command(["modprobe", "-r", "-i", *present])
+        if rc != 0 and "not found" in err:
+            # modprobe knows only what lies on the disk, and there somebody has removed them already.
+            there = [name for name in present if (root / "sys/module" / name).is_dir()]
+            rc, _out, err = host.run_command(["rmmod", *there])
         failure = "" if rc == 0 else err.strip()
     if failure:
-        for unit in stopped:
-            host.run_command(["systemctl", "start", unit])
+        # modprobe takes them one by one, and some may have gone before the one that does not.
+        for name in reversed(present):
+            if name != "nvidia" and not (root / "sys/module" / name).is_dir():
+                host.run_command(["modprobe", name])
+        start(host, stopped)
         raise ClusterError(
             "in_use",
-            f"The kernel module could not be unloaded: {failure}. The services that were stopped for it run again.",
+            f"The kernel module could not be unloaded: {failure}. What was unloaded and stopped for it runs again.",
             "Stop what uses the GPUs (a display manager, a monitoring agent, jobs), or set nvidia_driver_allow_reboot: true.",
         )
     return stopped
@@ -148,7 +193,15 @@ class Slurm:
         self.host, self.node, self.timeout_s = host, node, timeout_s
 
     def _show(self) -> tuple[set[str], str]:
-        rc, out, err = self.host.run_command(["scontrol", "-o", "show", "node", self.node])
+        try:
+            argv = ["scontrol", "-o", "show", "node", self.node]
+            rc, out, err = self.host.run_command(argv, handle_exceptions=False)
+        except OSError as exc:
+            raise ClusterError(
+                "drain_failed",
+                f"Slurm's scontrol cannot be run on this node: {exc.strerror}.",
+                "Install Slurm's commands, or link them into /usr/local/bin, or set nvidia_driver_drain: false.",
+            ) from exc
         found = re.search(r"\bState=(\S+)", out)
         if rc != 0 or not found:
             raise ClusterError(
@@ -173,19 +226,29 @@ class Slurm:
         states, reason = self._show()
         return "DRAIN" in states and reason == _DRAIN_REASON
 
-    def drain(self) -> None:
-        """Let no new job start, and wait until those that run have ended."""
-        states, _reason = self._show()
-        if "DRAIN" not in states:
+    def drain(self, *, check: bool = False) -> bool:
+        """Let no new job start, and wait until those that run have ended. Returns whether the node was in service."""
+        serves = "DRAIN" not in self._show()[0]
+        if check:
+            return serves
+        if serves:
             self._update("State=DRAIN", f"Reason={_DRAIN_REASON}")
         deadline = time.monotonic() + self.timeout_s
-        while {"ALLOCATED", "MIXED", "COMPLETING"} & self._show()[0]:
+        while True:
+            trouble = ClusterError(
+                "drain_timeout",
+                f"Jobs still run on {self.node} after {self.timeout_s} s. The node stays drained; nothing else was changed.",
+                "Run again later, or raise nvidia_driver_drain_timeout_s.",
+            )
+            try:
+                if not _BUSY & self._show()[0]:
+                    return serves
+            except ClusterError as exc:
+                # Jobs may take hours, and a controller that restarts meanwhile comes back.
+                message = f"{exc.message} The node stays drained; nothing else was changed."
+                trouble = ClusterError(exc.kind, message, exc.remedy)
             if time.monotonic() > deadline:
-                raise ClusterError(
-                    "drain_timeout",
-                    f"Jobs still run on {self.node} after {self.timeout_s} s. The node stays drained; nothing else was changed.",
-                    "Run again later, or raise nvidia_driver_drain_timeout_s.",
-                )
+                raise trouble
             time.sleep(_POLL_S)
 
     def resume(self) -> None:
@@ -194,4 +257,17 @@ class Slurm:
             self._update("State=RESUME")
 
 
-__all__ = ["Slurm", "gpu_users", "in_chroot", "load", "module_on_disk", "read_libraries", "read_loaded", "unload"]
+__all__ = [
+    "Slurm",
+    "bring_back",
+    "gpu_users",
+    "in_chroot",
+    "load",
+    "module_on_disk",
+    "read_libraries",
+    "read_loaded",
+    "set_aside",
+    "start",
+    "stop_holders",
+    "unload",
+]

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import time
 import typing as t
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._perftest import Bandwidth
@@ -20,6 +21,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma_stack impo
 
 Port = dict[str, t.Any]
 Verdict = dict[str, t.Any]
+_POLL_S = 0.5
 
 
 def is_active(port: Port) -> bool:
@@ -50,6 +52,19 @@ def judge_ports(expected: t.Mapping[str, t.Any], ports: t.Sequence[Port]) -> lis
     if not verdicts:
         verdicts.append(_verdict("ok", "RDMA ports", "none in particular", f"{len(ports)}"))
     return verdicts
+
+
+def settled(
+    expected: t.Mapping[str, t.Any], read: t.Callable[[], t.Sequence[Port]], wait_s: float
+) -> tuple[list[Port], list[Verdict]]:
+    """Ports and their verdicts, once they are right or the time is over: links need a while after their driver was loaded."""
+    deadline = time.monotonic() + wait_s
+    while True:
+        ports = list(read())
+        verdicts = judge_ports(expected, ports)
+        if time.monotonic() >= deadline or all(verdict["verdict"] != "fail" for verdict in verdicts):
+            return ports, verdicts
+        time.sleep(_POLL_S)
 
 
 def _verdict(level: str, what: str, expected: t.Any, found: t.Any, remedy: str = "", source: str = "") -> Verdict:
@@ -124,4 +139,4 @@ def measured_devices(expected: t.Mapping[str, t.Any], ports: t.Sequence[Port]) -
     return [(port["device"], port["port"] or 1) for port in chosen]
 
 
-__all__ = ["is_active", "judge_bandwidth", "judge_ports", "judge_stack", "measured_devices"]
+__all__ = ["is_active", "judge_bandwidth", "judge_ports", "judge_stack", "measured_devices", "settled"]

@@ -41,6 +41,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma_stack impo
     parse_ofed_info,
     parse_packages,
     parse_removals,
+    plan_reboot,
     refuse_conflicts,
     wants_initramfs,
 )
@@ -160,9 +161,19 @@ class Stack:
 
     # -- steps -----------------------------------------------------------------------------------------------------
 
-    def apply(self, step: Step) -> None:
-        """Do one step."""
-        getattr(self, f"_do_{step.kind}")(step)
+    def apply(self, step: Step) -> Step:
+        """Do one step; returns what was done. A reboot takes the place of a restart that fails, where it may."""
+        try:
+            getattr(self, f"_do_{step.kind}")(step)
+        except ClusterError as exc:
+            if (
+                exc.kind not in ("still_loaded", "command_failed")
+                or step.kind != "restart"
+                or not self.wanted.allow_reboot
+            ):
+                raise
+            return plan_reboot(step.before)
+        return step
 
     @contextlib.contextmanager
     def _marked(self, what: str) -> t.Iterator[None]:

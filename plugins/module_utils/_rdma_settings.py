@@ -16,7 +16,11 @@ from pathlib import Path
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _rdma_files as files
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state import NOTHING, Change, file_request
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state_apply import Host, NodeState
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state_apply import (
+    Host,
+    NodeState,
+    missing_parents,
+)
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._sysfs import read_text
 
 _RXE_UNIT = os.path.basename(files.RXE)
@@ -91,20 +95,17 @@ class NodeSettings:
         gone: list[t.Any] = [path for path in files.OWNED if path not in wanted and self._ours(path)]
         if files.OPENIBD in gone:
             gone.append({"path": os.path.dirname(files.OPENIBD), "if_empty": True})
-        parents = sorted({os.path.dirname(path) for path in wanted})
         rxe = files.RXE in wanted
         unit: dict[str, t.Any] = {"name": _RXE_UNIT, "state": "stopped", "enabled": False, "restart_on": []}
         if rxe:
             unit |= {"state": "started" if self.live else None, "enabled": True, "restart_on": [files.RXE]}
         return {
             **NOTHING,
-            "directories": [
-                {"path": path, "mode": "0755", "owner": "root", "group": "root"} for path in parents if not os.path.isdir(path)
-            ],
+            "directories": missing_parents(wanted),
             "files": [file_request(path, text) for path, text in wanted.items()],
             "absent": gone,
             "units": [unit] if rxe or files.RXE in gone else [],
-        }  # fmt: skip
+        }
 
     def _ours(self, path: str) -> bool:
         return read_text(Path(path)).startswith(files.HEADER.strip())
@@ -141,10 +142,7 @@ class NodeSettings:
                     file_request(path, changed, f"0{now.st_mode & 0o7777:03o}", str(now.st_uid), str(now.st_gid))
                 )
         if entries:
-            empty: dict[str, t.Any] = {
-                key: [] for key in ("packages", "archives", "links", "directories", "absent", "units")
-            }
-            self.write({**empty, "files": entries}, check=check)
+            self.write({**NOTHING, "files": entries}, check=check)
 
     # -- now -------------------------------------------------------------------------------------------------------
 

@@ -290,12 +290,17 @@ def refuse_users(users: t.Sequence[str], what: str) -> None:
         )
 
 
+def plan_reboot(reason: str) -> Step:
+    """Loading new modules by starting the node again."""
+    return Step("reboot", "the node", reason, "modules of the installed version")
+
+
 def plan_restart(wanted: Wanted, reason: str) -> Step:
     """Loading new modules: with consent, or not at all."""
     if wanted.allow_restart:
         return Step("restart", "openibd", reason, "modules of the installed version")
     if wanted.allow_reboot:
-        return Step("reboot", "the node", reason, "modules of the installed version")
+        return plan_reboot(reason)
     raise ClusterError(
         "consent_missing",
         f"{reason[:1].upper()}{reason[1:]}: the modules have to be loaded anew, which interrupts the node's network over them.",
@@ -389,6 +394,7 @@ __all__ = [
     "parse_ofed_info",
     "parse_packages",
     "parse_removals",
+    "plan_reboot",
     "plan_removal",
     "plan_restart",
     "plan_stack",

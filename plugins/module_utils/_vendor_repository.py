@@ -10,12 +10,11 @@ import contextlib
 import dataclasses
 import glob
 import typing as t
-import urllib.error
 from pathlib import Path
 
-from ansible.module_utils.urls import open_url
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _openpgp
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._sources import open_source
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._sysfs import read_text
 
 
@@ -97,9 +96,9 @@ def key_text(repository: Repository, manager: str, *, check: bool) -> str:
     if check and "://" in repository.key:
         return f"(the key {repository.fingerprint} from {repository.key})\n"
     try:
-        with open_url(repository.key, timeout=60) if "://" in repository.key else open(repository.key, "rb") as stream:
+        with open_source(repository.key) as stream:
             data: bytes = stream.read(1 << 20)
-    except (OSError, urllib.error.URLError) as exc:
+    except OSError as exc:
         raise ClusterError(
             "download_failed",
             f"The repository's key {repository.key} could not be read: {exc}.",

@@ -46,7 +46,7 @@ options:
   source:
     description:
       - V(cuda_repo) is NVIDIA's repository, V(distro) the distribution's packages, V(runfile) NVIDIA's C(.run) file.
-        With V(preinstalled) nothing is installed or removed.
+        With V(preinstalled) nothing is installed or removed, only modes are set.
     type: str
     choices: [cuda_repo, distro, runfile, preinstalled]
     default: cuda_repo
@@ -145,12 +145,12 @@ options:
     type: bool
     default: true
   ecc:
-    description: The ECC mode of all GPUs. Another one takes effect with a reboot.
+    description: The ECC mode of all GPUs. Another one takes effect with a reset of the GPUs or a reboot, for which consent is needed.
     type: str
     choices: [keep, enabled, disabled]
     default: keep
   mig:
-    description: The MIG mode of all GPUs. Another one takes effect with a reboot, on newer GPUs at once.
+    description: The MIG mode of all GPUs. Another one takes effect with a reset or a reboot as well, and at once from Hopper on.
     type: str
     choices: [keep, enabled, disabled]
     default: keep
@@ -168,8 +168,8 @@ options:
     default: 20.0
   drain:
     description:
-      - Whether to drain the node in Slurm before the driver is unloaded or the node rebooted, and to resume it
-        afterwards.
+      - Whether to drain the node in Slurm before the driver is unloaded, GPUs reset, or the node rebooted, and to
+        resume it when all is verified. A node that somebody else drained stays so.
     type: bool
     default: false
   drain_timeout_s:
@@ -189,7 +189,7 @@ options:
     type: bool
     default: false
   allow_unload:
-    description: Whether the kernel module may be unloaded when nothing uses the GPUs.
+    description: Whether the kernel module may be unloaded, and GPUs be reset, when nothing uses the GPUs.
     type: bool
     default: false
   allow_reboot:
@@ -290,15 +290,16 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver_v
 
 def present(module: AnsibleModule) -> dict[str, t.Any]:
     """Install and configure, and prove it unless something is still to come: a reboot, or all of it in check mode."""
-    result = DriverRun(module.params, module).present(check=module.check_mode)
+    run = DriverRun(module.params, module)
+    result = run.present(check=module.check_mode)
     rebooting = bool(result["reboot_required"]) and module.params["allow_reboot"]
     if "configure" not in module.params["phases"] or rebooting or (module.check_mode and result["changed"]):
         return result
     try:
         findings = Verifier(module.params, module).verified().get("findings", [])
     except ClusterError as exc:
-        module.fail_json(**{**result, **exc.as_result()})
-    return {**result, "findings": findings}
+        module.fail_json(**{**result, **run.told(exc).as_result()})
+    return {**run.give_back(result, check=module.check_mode), "findings": findings}
 
 
 def main() -> None:

@@ -75,6 +75,10 @@ options:
     description: How long to wait for the other side and the measurement, in seconds.
     type: int
     default: 60
+  settle_s:
+    description: How long ports that are not right may take until they are, in seconds. A link needs a while after its driver was loaded.
+    type: int
+    default: 0
 attributes:
   check_mode:
     support: full
@@ -131,9 +135,9 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import C
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._profile_check import describe
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma_check import (
     judge_bandwidth,
-    judge_ports,
     judge_stack,
     measured_devices,
+    settled,
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma_node import (
     read_modules,
@@ -156,6 +160,7 @@ ARGUMENT_SPEC: dict[str, t.Any] = {
     "arguments": {"type": "list", "elements": "str", "default": []},
     "least_gbps": {"type": "float", "default": 0},
     "timeout_s": {"type": "int", "default": 60},
+    "settle_s": {"type": "int", "default": 0},
 }
 
 
@@ -189,8 +194,8 @@ def check(module: AnsibleModule) -> dict[str, t.Any]:
     system = read_system()
     wanted = Wanted(params["source"], params["version"], params["user_space_only"])
     modules = read_modules(module, system) if wanted.kernel_parts else Modules()
-    ports = read_hcas(Path("/")) or []
-    verdicts = judge_stack(wanted, read_software(module, system), modules) + judge_ports(params["fabric"], ports)
+    ports, judged = settled(params["fabric"], lambda: read_hcas(Path("/")) or [], params["settle_s"])
+    verdicts = judge_stack(wanted, read_software(module, system), modules) + judged
     result: dict[str, t.Any] = {"changed": False, "verdicts": verdicts, "ports": ports}
     # A port that is known to be wrong is not worth waiting for.
     if params["bandwidth"] != "none" and not describe(verdicts, "fail"):

@@ -143,7 +143,7 @@ options:
     type: bool
     default: false
   allow_reboot:
-    description: Whether RV(reboot_required) may be asked for instead.
+    description: Whether RV(reboot_required) may be asked for instead, also where a restart does not get the old modules out.
     type: bool
     default: false
   allow_replace:
@@ -317,9 +317,7 @@ class Run:
 
     def _take(self, steps: t.Iterable[Step]) -> None:
         for step in steps:
-            if not self.check:
-                self.stack.apply(step)
-            self.changes.append(step)
+            self.changes.append(step if self.check else self.stack.apply(step))
 
     def _packages(self) -> None:
         """The distribution's packages; a vendor's installation brings them itself when it is done."""

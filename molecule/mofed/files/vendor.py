@@ -3,7 +3,8 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Make an archive with MLNX_OFED's layout and a doca-host package, of tiny packages of our own:
-``vendor.py DIRECTORY OS [KERNEL]``. With a kernel the archive has modules for it (a copy of that kernel's own) and openibd.
+``vendor.py DIRECTORY OS [KERNEL [MODULES]]``. With a kernel the archive has modules for it (a copy of that kernel's own) and
+openibd. MODULES holds others by version (``24.10-3.2.5.0/mlx5_core.ko``), which openibd then really unloads and loads.
 
 Prints a JSON object: file name by version, and sha256 as mofed_sha256 wants them.
 """
@@ -63,7 +64,48 @@ depmod {kernel}
     }
 
 
-def make_ofed(directory: pathlib.Path, version: str, os_name: str, kernel: str) -> pathlib.Path:
+# openibd replaces a driver of another build when it starts, and goes on where that is in use.
+OPENIBD = """#!/bin/sh
+loaded() { cat /sys/module/mlx5_core/srcversion 2>/dev/null; }
+echo "$1" >>/run/openibd.log
+case $1 in
+  start)
+    [ ! -d /sys/module/mlx5_core ] || [ "$(loaded)" = "$(modinfo -F srcversion mlx5_core)" ] || modprobe -r mlx5_ib mlx5_core
+    modprobe mlx5_core
+    ;;
+  stop) modprobe -r mlx5_ib mlx5_core ;;
+esac
+"""
+
+
+def own_modules(version: str, kernel: str, modules: pathlib.Path) -> dict[str, t.Any]:
+    """The package with modules of our own, and a service that does what its name says."""
+    unit = "\n".join(
+        [
+            "[Unit]\nDescription=openibd\n[Service]\nType=oneshot\nRemainAfterExit=yes",
+            *(f"Exec{when}=/usr/sbin/openibd {when.lower()}" for when in ("Start", "Stop")),
+            "[Install]\nWantedBy=multi-user.target\n",
+        ]
+    )
+    updates = f"/lib/modules/{kernel}/updates"
+    made = sorted((modules / version).glob("*.ko"))
+    return {
+        "name": "mlnx-ofed-kernel",
+        "version": version,
+        "files": {
+            **{f"{updates}/{path.name}": {"source": str(path)} for path in made},
+            "/usr/sbin/openibd": tool(OPENIBD),
+            "/lib/systemd/system/openibd.service": unit,
+        },
+        "postinst": f"#!/bin/sh\nset -e\ndepmod {kernel}\nsystemctl --quiet enable openibd.service\n",
+        "prerm": '#!/bin/sh\n[ "$1" != remove ] || systemctl --quiet disable openibd.service\n',
+        "postrm": f'#!/bin/sh\n[ "$1" != remove ] || depmod {kernel}\n',
+    }
+
+
+def make_ofed(
+    directory: pathlib.Path, version: str, os_name: str, kernel: str, modules: pathlib.Path | None
+) -> pathlib.Path:
     """MLNX_OFED_LINUX-<version>-<os>-<arch>.tgz with mlnxofedinstall, DEBS, .supported_kernels and distro."""
     name = f"MLNX_OFED_LINUX-{version}-{os_name}-x86_64"
     tree = directory / name
@@ -74,7 +116,7 @@ def make_ofed(directory: pathlib.Path, version: str, os_name: str, kernel: str) 
         {"name": "mlnx-tools", "version": version, "files": {"/usr/bin/mlnx_tune": tool("#!/bin/sh\nexit 0\n")}},
     ]
     if kernel:
-        packages.append(kernel_modules(version, kernel))
+        packages.append(own_modules(version, kernel, modules) if modules else kernel_modules(version, kernel))
     else:
         perftest = {"/usr/bin/ib_write_bw": tool("#!/bin/sh\nexit 0\n")}
         packages.append({"name": "perftest", "version": f"{version}.mlnx", "files": perftest})
@@ -129,7 +171,8 @@ def make_doca(directory: pathlib.Path, version: str, os_name: str) -> pathlib.Pa
 def main() -> None:
     directory, os_name = pathlib.Path(sys.argv[1]), sys.argv[2]
     kernel = sys.argv[3] if len(sys.argv) > 3 else ""
-    files = {version: make_ofed(directory, version, os_name, kernel) for version in OFED}
+    modules = pathlib.Path(sys.argv[4]) if len(sys.argv) > 4 else None
+    files = {version: make_ofed(directory, version, os_name, kernel, modules) for version in OFED}
     files[DOCA] = make_doca(directory, DOCA, os_name)
     sums = {
         f"{version}-{os_name}-x86_64": hashlib.sha256(path.read_bytes()).hexdigest() for version, path in files.items()

@@ -66,6 +66,11 @@ class VmLab:
         """Run a shell script on a node and return what it printed."""
         return self.run(node, "sh", "-euc", script, check=check, timeout_s=timeout_s)
 
+    def unpack(self, node: str, archive: bytes, directory: str) -> None:
+        """Unpack a tar archive into a directory of a node."""
+        words = shlex.join(["tar", "-x", "--no-same-owner", "-C", directory])
+        subprocess.run(runtime.ssh_argv(self.paths, self.lab, node, words), input=archive, timeout=300, check=True)
+
     def playbook(
         self,
         path: str | pathlib.Path | list[dict[str, t.Any]],
@@ -143,18 +148,6 @@ class VmLab:
         """Cut the power, start the node again, wait until it has booted."""
         self.power_off(node)
         self.power_on(node)
-
-    def reboot(self, node: str) -> None:
-        """Reboot the node in an orderly way and wait until it is up again."""
-        before = self.run(node, "cat", "/proc/sys/kernel/random/boot_id")
-        self.run(node, "systemctl", "reboot", check=False)
-        deadline = time.monotonic() + runtime.BOOT_TIMEOUT_S[self.lab["accelerator"]]
-        while True:
-            self.wait_ssh(node)
-            if self.run(node, "cat", "/proc/sys/kernel/random/boot_id", check=False) not in {before, ""}:
-                return
-            assert time.monotonic() < deadline, f"{node} does not go down"
-            time.sleep(1)
 
     def replace_disks(self, node: str, disks: t.Sequence[int] = (), same_serial: bool = False) -> list[str]:
         """Put new, empty disks into a node that is off; returns their serial numbers."""

@@ -11,6 +11,8 @@ python3 fault.py --no-permission           nobody may change a setting
 python3 fault.py --no-memory-lock 0 1      these GPUs cannot lock their memory clock (also --no-graphics-lock, --no-applications)
 python3 fault.py --deaf 2                  GPU 2 accepts every setting and does not move
 python3 fault.py --stuck 2                 changing a setting of GPU 2 does not come back
+python3 fault.py --no-reset 0 1            the hypervisor lets nobody reset these GPUs
+python3 fault.py --no-mig 2 --no-ecc 3     from now on these GPUs have no such mode, as if they were of another model
 python3 fault.py --power-cap 2             GPU 2 runs slower than its lock because of a power cap
 python3 fault.py --busy 2                  GPU 2 is at work
 python3 fault.py                           all well again
@@ -40,8 +42,10 @@ def main() -> None:
         "no-memory-lock",
         "no-applications",
     )
-    for name in (*indices, "deaf", "stuck", "power-cap", "busy"):
+    for name in (*indices, "no-reset", "deaf", "stuck", "power-cap", "busy"):
         parser.add_argument(f"--{name}", type=int, nargs="+", default=[], metavar="INDEX")
+    for name in ("mig", "ecc"):
+        parser.add_argument(f"--no-{name}", type=int, nargs="+", default=[], metavar="INDEX")
     parser.add_argument("--hang", type=float, default=0, metavar="SECONDS", dest="hang_s")
     parser.add_argument("--exit", type=int, default=0, metavar="CODE", dest="exit_code")
     parser.add_argument("--after-rows", action="store_true", dest="exit_after_rows", help="exit after printing rows")
@@ -52,6 +56,9 @@ def main() -> None:
     reload = options.pop("reload_driver")
     path = options.pop("root") / STATE
     state = json.loads(path.read_text(encoding="utf-8"))
+    for name in ("mig", "ecc"):
+        for index in options.pop(f"no_{name}"):
+            state["gpus"][index][name].update(current=None, pending=None)
     # With a GPU that has no handle the real program still prints the others and then exits.
     options["exit_after_rows"] = options["exit_after_rows"] or bool(options["no_handle"])
     state["faults"] = {**NO_FAULTS, **options}

@@ -47,6 +47,8 @@ NO_FAULTS: dict[str, Any] = {
     "no_applications": [],
     "deaf": [],
     "stuck": [],
+    # Behind a hypervisor that does not let them be reset:
+    "no_reset": [],
     # At work, and the driver keeps it below its lock:
     "power_cap": [],
     # At work:
@@ -114,6 +116,9 @@ def reload_driver(state: dict[str, Any]) -> None:
         gpu["locks"] = {"graphics": None, "memory": None}
         clocks["applications_sm"] = clocks["default_applications_sm"]
         clocks["applications_mem"] = clocks["default_applications_mem"]
+        # From Hopper on the MIG mode lives in the driver, before that in the GPU.
+        if float(gpu["compute_cap"]) >= 9 and gpu["mig"]["current"]:
+            gpu["mig"] = {"current": False, "pending": False}
 
 
 def write_state(path: Path, state: dict[str, Any]) -> None:

@@ -2,10 +2,11 @@
 # Copyright (c) 2026 The hpcai.gpu_cluster developers
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A repository with the names, versions and dependencies of NVIDIA's for Debian 12: ``nvidia.py DIRECTORY KERNEL``.
+"""A repository with the names, versions and dependencies of NVIDIA's for Debian 12: ``nvidia.py DIRECTORY KERNEL [MODULES]``.
 
 The packages are tiny and our own. Prints as JSON where the packed repository is, and its key's fingerprint. One that was
-made by the same recipe is not made again.
+made by the same recipe is not made again. MODULES holds kernel modules by version (``580.95.05/nvidia.ko``) which the open
+driver then really brings, and a service that keeps them in use: for machines with a kernel of their own.
 
 What is like the real ones: metapackages that only ask for "this version or newer", so that without a pin they pull in the
 newest parts; the two kernel modules, which exclude each other; Fabric Manager with the branch in its name before R580; a
@@ -57,7 +58,34 @@ def _unit(name: str) -> dict[str, str]:
     return {path: body}
 
 
-def _driver(version: str) -> list[dict[str, t.Any]]:
+# Like the real one it keeps the driver open, and cannot start without it. The shell's child shall not: nobody knows its name.
+_PERSISTENCED = """#!/bin/sh
+exec 3</dev/nvidiactl || exit 1
+sleep infinity 3<&- &
+trap 'kill $!' TERM
+wait
+"""
+
+
+def _open_module(version: str, kernel: str, modules: pathlib.Path | None) -> dict[str, t.Any]:
+    """What DKMS would leave: the files, and the kernel told of them."""
+    made = sorted((modules / version).glob("*.ko")) if modules else []
+    if not made:
+        return {}
+    files = {f"/lib/modules/{kernel}/updates/dkms/{path.name}": {"source": str(path)} for path in made}
+    return {"files": files, "postinst": f"#!/bin/sh\ndepmod {kernel}\n"}
+
+
+def _persistenced(modules: pathlib.Path | None) -> dict[str, t.Any]:
+    files: dict[str, t.Any] = _unit("nvidia-persistenced")
+    if not modules:
+        return files
+    program = "/usr/bin/nvidia-persistenced"
+    units = {path: unit.replace("/bin/sleep infinity", program) for path, unit in files.items()}
+    return {**units, program: {"content": _PERSISTENCED, "mode": "755"}}
+
+
+def _driver(version: str, kernel: str, modules: pathlib.Path | None) -> list[dict[str, t.Any]]:
     branch = version.partition(".")[0]
     full = f"{version}-1"
     equal = f"(= {full})"
@@ -79,6 +107,7 @@ def _driver(version: str) -> list[dict[str, t.Any]]:
             "name": "nvidia-kernel-open-dkms",
             "conflicts": ["nvidia-kernel-dkms"],
             "depends": [f"firmware-nvidia-gsp {equal}"],
+            **_open_module(version, kernel, modules),
         },
         {
             "name": "nvidia-kernel-dkms",
@@ -96,16 +125,16 @@ def _driver(version: str) -> list[dict[str, t.Any]]:
             "files": {f"/usr/lib/x86_64-linux-gnu/libnvidia-ml.so.{version}": "not a library\n"},
             "postinst": fails,
         },
-        {"name": "nvidia-persistenced", "files": _unit("nvidia-persistenced")},
+        {"name": "nvidia-persistenced", "files": _persistenced(modules)},
         {"name": "nvidia-settings"},
         manager,
     ]
     return [{"version": full, **part} for part in parts]
 
 
-def packages(kernel: str) -> list[repository.Package]:
-    """All packages; the headers are those of ``kernel``."""
-    items: list[dict[str, t.Any]] = [part for version in VERSIONS for part in _driver(version)]
+def packages(kernel: str, modules: pathlib.Path | None = None) -> list[repository.Package]:
+    """All packages; headers and modules are those of ``kernel``."""
+    items: list[dict[str, t.Any]] = [part for version in VERSIONS for part in _driver(version, kernel, modules)]
     toolkit = ("nvidia-container-toolkit-base", "libnvidia-container1", "libnvidia-container-tools")
     for version in ("1.17.8-1", "1.18.0-1"):
         items += [{"name": name, "version": version} for name in toolkit[1:]]
@@ -155,14 +184,16 @@ def packages(kernel: str) -> list[repository.Package]:
 def main(argv: t.Sequence[str]) -> int:
     """Make and pack the repository, unless it is there; print what there is to know about it as JSON."""
     directory, kernel = pathlib.Path(argv[0]).resolve(), argv[1]
+    modules = pathlib.Path(argv[2]) if len(argv) > 2 else None
     recipe = [pathlib.Path(__file__).read_bytes(), pathlib.Path(repository.__file__).read_bytes(), kernel.encode()]
+    recipe += [path.read_bytes() for path in sorted(modules.glob("*/*.ko"))] if modules else []
     name = f"nvidia-{hashlib.sha256(b''.join(recipe)).hexdigest()[:12]}"
     about = directory / f"{name}.json"
     if not about.exists():
         directory.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=directory) as work:
             place = pathlib.Path(work) / name
-            repository.make(place, packages(kernel), origin="NVIDIA stand-in")
+            repository.make(place, packages(kernel, modules), origin="NVIDIA stand-in")
             with tarfile.open(directory / f"{name}.tar", "w") as archive:
                 archive.add(place, name)
             text = {

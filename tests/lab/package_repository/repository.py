@@ -36,7 +36,7 @@ _SCRIPTS = ("preinst", "postinst", "prerm", "postrm")
 class File:
     """A file that a package installs."""
 
-    content: str = ""
+    content: str | bytes = ""
     mode: int = 0o644
 
 
@@ -88,7 +88,7 @@ def parse(items: t.Iterable[t.Mapping[str, t.Any]]) -> list[Package]:
     """Packages of plain data, with the keys of :class:`Package`.
 
     ``{version}`` in a relation stands for the package's own version. A file is its content, or a mapping with
-    ``content`` and ``mode`` (a number as octal text).
+    ``content``, or ``source`` (a file with the content), and ``mode`` (a number as octal text).
     """
     packages = []
     for item in items:
@@ -102,7 +102,10 @@ def parse(items: t.Iterable[t.Mapping[str, t.Any]]) -> list[Package]:
         values["files"] = {
             path: File(what)
             if isinstance(what, str)
-            else File(what.get("content", ""), int(what.get("mode", "644"), 8))
+            else File(
+                pathlib.Path(what["source"]).read_bytes() if "source" in what else what.get("content", ""),
+                int(what.get("mode", "644"), 8),
+            )
             for path, what in (item.get("files") or {}).items()
         }
         packages.append(Package(**values))
@@ -125,7 +128,7 @@ def build(package: Package, directory: pathlib.Path) -> pathlib.Path:
         for where, file in package.files.items():
             path = tree / where.lstrip("/")
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(file.content)
+            path.write_bytes(file.content.encode() if isinstance(file.content, str) else file.content)
             path.chmod(file.mode)
         argv = ["dpkg-deb", "--root-owner-group", "-Znone", "--build", str(tree), str(target)]
         subprocess.run(argv, check=True, stdout=subprocess.DEVNULL)

@@ -88,6 +88,7 @@ def argv(node: Node, accelerator: str) -> list[str]:
         "qemu-system-x86_64",
         *("-name", node.process_name, "-uuid", node.uuid),
         *("-machine", "q35", "-no-user-config", "-nodefaults", "-display", "none"),
+        *("-action", "reboot=shutdown"),  # keep.py starts it again
         *accelerator_argv(accelerator),
         *("-serial", "file:console.log", "-qmp", "unix:qmp.sock,server=on,wait=off"),
         *("-kernel", node.kernel, "-initrd", node.initrd),

@@ -11,6 +11,7 @@ import pathlib
 import signal
 import socket
 import subprocess
+import sys
 import time
 import typing as t
 
@@ -22,6 +23,7 @@ from .state import LabError, Paths, machine
 BOOT_TIMEOUT_S = {"kvm": 90.0, "tcg": 420.0}
 SHUTDOWN_TIMEOUT_S = 180.0
 QUIT_TIMEOUT_S = 20.0
+KEEP = pathlib.Path(__file__).with_name("keep.py")
 
 
 def pid(paths: Paths, lab: dict[str, t.Any], node: str) -> int | None:
@@ -35,14 +37,14 @@ def pid(paths: Paths, lab: dict[str, t.Any], node: str) -> int | None:
 
 
 def power_on(paths: Paths, lab: dict[str, t.Any], node: str) -> None:
-    """Start a node's QEMU; returns when it is there, long before the guest is."""
+    """Start a node's QEMU and what keeps it; returns when it is there, long before the guest is."""
     directory = paths.node(node)
     if not pathlib.Path(lab["image"]).is_dir():
         raise LabError(f"The image that {node} was made from is gone; machine.py up makes the lab anew")
     (directory / "qmp.sock").unlink(missing_ok=True)
     with (directory / "qemu.log").open("wb") as log:
         process = subprocess.Popen(
-            qemu.argv(machine(lab, node), lab["accelerator"]),
+            [sys.executable, str(KEEP), *qemu.argv(machine(lab, node), lab["accelerator"])],
             cwd=directory,
             stdin=subprocess.DEVNULL,
             stdout=log,
@@ -75,7 +77,7 @@ def power_off(paths: Paths, lab: dict[str, t.Any], node: str, clean: bool = Fals
         return
     if clean:
         raise LabError(f"{node} did not shut down within {wait_s:.0f} s; cut its power with power-off without --clean")
-    os.kill(number, signal.SIGKILL)
+    os.killpg(number, signal.SIGKILL)
     if not _gone(paths, lab, node, 10):
         raise LabError(f"{node}: QEMU (process {number}) does not end")
 

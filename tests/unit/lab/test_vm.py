@@ -395,7 +395,8 @@ def test_what_is_not_there_is_named(lab: tuple[state.Paths, dict[str, t.Any]], t
 def _stand_in(paths: state.Paths, lab: dict[str, t.Any], node: str) -> t.Iterator[subprocess.Popen[bytes]]:
     """A process that has the node's name and answers nothing."""
     name = state.machine(lab, node).process_name
-    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)", name]) as process:
+    argv = [sys.executable, "-c", "import time; time.sleep(60)", name]
+    with subprocess.Popen(argv, start_new_session=True) as process:
         (paths.node(node) / "pid").write_text(f"{process.pid}\n")
         try:
             while runtime.pid(paths, lab, node) is None:
@@ -437,6 +438,37 @@ def test_down_ends_what_does_not_answer_and_leaves_no_file(
 
 
 # qmp.py
+
+
+@pytest.mark.parametrize(
+    ("endings", "statuses", "starts", "status"),
+    [
+        (["reboot: Restarting system", "reboot: Power down"], [0, 0], 2, 0),
+        (["sysrq: Resetting", "Kernel panic, and QEMU is told to quit"], [0, 0], 2, 0),
+        (["reboot: Restarting system", ""], [0, 1], 2, 1),
+        (["reboot: Restarting system"], [139], 1, -11),
+    ],
+)
+def test_a_guest_that_rebooted_gets_a_new_qemu(
+    tmp_path: pathlib.Path, endings: list[str], statuses: list[int], starts: int, status: int
+) -> None:
+    """Not one that was switched off, told to quit, or whose QEMU failed or crashed."""
+    stand_in = tmp_path / "qemu"
+    stand_in.write_text(
+        f"#!{sys.executable}\n"
+        "import os, pathlib, signal\n"
+        "count = pathlib.Path('starts')\n"
+        "number = int(count.read_text()) if count.exists() else 0\n"
+        "count.write_text(str(number + 1))\n"
+        f"ending = {endings!r}[number]\n"
+        "if ending:\n"
+        "    pathlib.Path('console.log').write_text(ending)\n"
+        f"status = {statuses!r}[number]\n"
+        "os.kill(os.getpid(), signal.SIGSEGV) if status == 139 else os._exit(status)\n"
+    )
+    stand_in.chmod(0o755)
+    done = subprocess.run([sys.executable, runtime.KEEP, stand_in], cwd=tmp_path, check=False, timeout=30)
+    assert (int((tmp_path / "starts").read_text()), done.returncode) == (starts, status % 256)
 
 
 def test_qmp_answers_events_and_refusals(tmp_path: pathlib.Path) -> None:

@@ -80,6 +80,27 @@ def test_ports_are_counted_if_they_are_of_use(changed: dict[str, t.Any], fails: 
         assert "mlx5_ib3 is DOWN" in verdicts[0]["found"]
 
 
+def test_ports_get_time_to_come_up_and_not_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [0.0]
+    monkeypatch.setattr(check.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(check.time, "sleep", lambda seconds: clock.__setitem__(0, clock[0] + seconds))
+
+    def read() -> list[dict[str, t.Any]]:
+        """A link that is up five seconds after its driver was loaded."""
+        return ndv4(mlx5_ib3={} if clock[0] >= 5 else {"state": "INIT"})
+
+    expected = profile("Standard_ND96asr_v4")
+    ports, verdicts = check.settled(expected, read, 60)
+    assert clock[0] == 5.0
+    assert {verdict["verdict"] for verdict in verdicts} == {"ok"}
+    assert ports == ndv4()
+    for wait_s in (0, 3):
+        clock[0] = 0.0
+        _ports, verdicts = check.settled(expected, read, wait_s)
+        assert clock[0] == wait_s
+        assert "fail" in {verdict["verdict"] for verdict in verdicts}
+
+
 def test_nothing_expected_is_nothing_wrong() -> None:
     assert [item["verdict"] for item in check.judge_ports({}, [])] == ["ok"]
     assert [item["verdict"] for item in check.judge_ports({}, ndv4(mlx5_ib0={"state": "DOWN"}))] == ["ok"]

@@ -227,6 +227,16 @@ def test_a_restart_that_changes_nothing_is_told(monkeypatch: pytest.MonkeyPatch)
         make(host, stack.Wanted("mlnx_ofed", OFED)).apply(stack.Step("restart", "openibd"))
 
 
+@pytest.mark.parametrize("rc", [0, 1])
+def test_a_restart_that_changes_nothing_becomes_a_reboot_where_it_may(monkeypatch: pytest.MonkeyPatch, rc: int) -> None:
+    modules = stack.Modules(vendor=True, loaded=True, stale=("ib_core",))
+    monkeypatch.setattr(node, "read_modules", lambda *_args: modules)
+    wanted = stack.Wanted("mlnx_ofed", OFED, allow_restart=True, allow_reboot=True)
+    keeper = make(Host({"systemctl restart openibd": (rc, "ib_core is in use")}), wanted)
+    done = keeper.apply(stack.Step("restart", "openibd", "ib_core loaded from another build"))
+    assert (done.kind, done.name, done.before) == ("reboot", "the node", "ib_core loaded from another build")
+
+
 def test_an_installer_that_takes_too_long_is_told() -> None:
     with pytest.raises(ClusterError) as caught:
         make(Host({"apt-get": (124, "")}), stack.Wanted("inbox")).run(["apt-get", "update"], "reading")

@@ -246,3 +246,95 @@ def test_settings_do_not_outlive_a_boot(node: Path, tmp_path: Path, monkeypatch:
         if boot == "first":
             change(node, "-lgc", "900")
         assert smi(node, "-i", "0", "--query-gpu=clocks.gr", "--format=csv,noheader,nounits").stdout == f"{clock}\n"
+
+
+def modes(node: Path, fields: str = "ecc.mode.current,ecc.mode.pending,mig.mode.current,mig.mode.pending") -> list[str]:
+    return smi(node, f"--query-gpu={fields}", "--format=csv,noheader").stdout.splitlines()
+
+
+def machine(node: Path, monkeypatch: pytest.MonkeyPatch, machine_type: str) -> Path:
+    """Make it another machine, on which root may change settings; returns where its boot id lies."""
+    monkeypatch.setenv("GPU_SIMULATOR_EUID", "0")
+    boot_id = node / "boot_id"
+    boot_id.write_text("first", encoding="utf-8")
+    monkeypatch.setenv("GPU_SIMULATOR_BOOT_ID", str(boot_id))
+    run("install.py", "--root", str(node), "--machine-type", machine_type, "--seed", "node")
+    return boot_id
+
+
+def test_ecc_waits_for_a_reset_or_a_boot(node: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    boot_id = machine(node, monkeypatch, "Standard_NC24rs_v3")
+    assert change(node, "-e", "0").stdout.splitlines() == [
+        "Disabled ECC support for GPU 00000001:00:00.0.",
+        "Disabled ECC support for GPU 00000002:00:00.0.",
+        "All done.",
+        "Reboot required.",
+    ]
+    assert "already Disabled" in change(node, "--ecc-config=DISABLED").stdout
+    assert modes(node)[:3] == ["Enabled, Disabled, [N/A], [N/A]"] * 2 + ["Enabled, Enabled, [N/A], [N/A]"]
+    assert smi(node, "-i", "0", "--gpu-reset").stdout == ("GPU 00000001:00:00.0 was successfully reset.\nAll done.\n")
+    assert modes(node)[:2] == ["Disabled, Disabled, [N/A], [N/A]", "Enabled, Disabled, [N/A], [N/A]"]
+    boot_id.write_text("second", encoding="utf-8")
+    assert modes(node)[1] == "Disabled, Disabled, [N/A], [N/A]"
+    refused = change(node, "-mig", "1")
+    assert (refused.returncode, refused.stdout.splitlines()[:2]) == (
+        0,
+        ["Unable to enable MIG Mode for GPU 00000001:00:00.0: Not Supported", "Treating as warning and moving on."],
+    )
+
+
+def test_mig_of_ampere_is_pending_while_somebody_uses_the_gpu(node: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    boot_id = machine(node, monkeypatch, "Standard_ND96asr_v4")
+    fields = "mig.mode.current,mig.mode.pending"
+    smi(node, "-i", "0", "-pm", "1")
+    told = change(node, "-mig", "1")
+    assert told.returncode == 0
+    assert (
+        "Warning: MIG mode is in pending enable state for GPU 00000001:00:00.0:In use by another client" in told.stdout
+    )
+    assert told.stdout.splitlines()[-2:] == ["Enabled MIG Mode for GPU 00000002:00:00.0", "All done."]
+    assert modes(node, fields)[:3] == ["Disabled, Enabled", "Enabled, Enabled", "Disabled, Disabled"]
+    refused = smi(node, "-r")
+    assert (refused.returncode, refused.stdout.splitlines()[:3]) == (
+        255,
+        ["The following GPUs could not be reset:", "  GPU 00000001:00:00.0: In use by another client", ""],
+    )
+    boot_id.write_text("second", encoding="utf-8")
+    assert modes(node, fields)[:2] == ["Enabled, Enabled"] * 2
+    run("fault.py", "--root", str(node), "--no-reset", "0")
+    assert (
+        "pending disable state for GPU 00000001:00:00.0:Not Supported\nReboot the system"
+        in change(node, "-mig", "0").stdout
+    )
+    refused = smi(node, "-i", "0", "--gpu-reset")
+    assert (refused.returncode, refused.stdout) == (3, "Resetting GPU 00000001:00:00.0 is not supported.\n")
+
+
+def test_mig_of_hopper_changes_at_once_and_goes_with_the_driver(node: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    boot_id = machine(node, monkeypatch, "Standard_ND96isr_H100_v5")
+    fields = "mig.mode.current,mig.mode.pending"
+    for way in ("boot", "reload"):
+        smi(node, "-pm", "1")
+        assert change(node, "-mig", "1").returncode == 0
+        assert modes(node, fields)[:3] == ["Enabled, Enabled"] * 2 + ["Disabled, Disabled"]
+        if way == "boot":
+            boot_id.write_text("second", encoding="utf-8")
+        else:
+            run("fault.py", "--root", str(node), "--reload-driver")
+        assert modes(node, fields) == ["Disabled, Disabled"] * 8
+
+
+def test_a_reset_heals_a_gpu_that_requires_it_and_no_lost_one(node: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    machine(node, monkeypatch, "Standard_ND96asr_v4")
+    run("fault.py", "--root", str(node), "--requires-reset", "2", "--lost", "3")
+    assert smi(node, "-i", "2", "-r").returncode == 0
+    assert "GPU is lost" in smi(node, "-i", "3", "-r").stdout
+    assert [item["what"] for item in report(node).unknown] == ["gpu 3"]
+
+
+def test_modes_need_root(node: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    machine(node, monkeypatch, "Standard_ND96asr_v4")
+    monkeypatch.setenv("GPU_SIMULATOR_EUID", "1000")
+    for words in (["-e", "0"], ["-mig", "1"], ["-r"]):
+        assert smi(node, *words).returncode == 4
+    assert modes(node) == ["Enabled, Enabled, Disabled, Disabled"] * 8

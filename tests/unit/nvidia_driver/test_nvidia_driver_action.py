@@ -10,7 +10,7 @@ import typing as t
 
 import pytest
 from ansible.plugins.action import ActionBase
-from ansible_collections.hpcai.gpu_cluster.plugins.action.nvidia_driver import ActionModule
+from ansible_collections.hpcai.gpu_cluster.plugins.action.nvidia_driver import ActionModule, announcement
 
 PENDING = {"changed": True, "changes": [{"name": "nvidia-open"}], "diff": [{}], "reboot_required": ["570 runs"]}
 DONE = {"changed": False, "changes": [], "diff": [], "reboot_required": [], "loaded": "580.95.05"}
@@ -93,3 +93,34 @@ def test_a_node_that_does_not_come_back_is_a_failure(monkeypatch: pytest.MonkeyP
     result, calls = play(monkeypatch, [PENDING], reboot={"failed": True, "msg": "Timed out"}, allow_reboot=True)
     assert calls == ["module", "reboot"]
     assert result["error_kind"] == "reboot_failed"
+
+
+def test_a_reboot_that_changed_nothing_is_a_failure_and_not_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    result, calls = play(monkeypatch, [PENDING, PENDING], allow_reboot=True)
+    assert calls == ["module", "reboot", "module"]
+    assert (result["failed"], result["error_kind"]) == (True, "reboot_in_vain")
+    assert "570 runs" in result["msg"]
+
+
+def test_modes_that_only_the_new_driver_could_set_get_their_own_reboot(monkeypatch: pytest.MonkeyPatch) -> None:
+    modes = {**PENDING, "changes": [{"name": "0 ecc"}], "reboot_required": ["570 runs no more; GPU 0: ecc on"]}
+    result, calls = play(monkeypatch, [PENDING, modes, DONE], allow_reboot=True)
+    assert calls == ["module", "reboot"] * 2 + ["module"]
+    assert [change["name"] for change in result["changes"]] == ["nvidia-open", "0 ecc"]
+    assert not result.get("failed")
+    again = {**modes, "reboot_required": ["570 runs no more; GPU 1: ecc on"]}
+    result, calls = play(monkeypatch, [PENDING, modes, again], allow_reboot=True)
+    assert calls.count("reboot") == 2
+    assert result["error_kind"] == "reboot_in_vain"
+
+
+def test_a_failure_after_the_reboot_keeps_its_own_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    wrong = {**DONE, "failed": True, "msg": "driver_wrong", "reboot_required": ["570 runs"]}
+    result, _calls = play(monkeypatch, [PENDING, wrong], allow_reboot=True)
+    assert (result["failed"], result["msg"]) == (True, "driver_wrong")
+
+
+def test_what_is_announced_cannot_leave_its_quotes() -> None:
+    """An option's value comes from the inventory and may hold anything; RegistryDwords have quotes of their own."""
+    said = announcement(['runs with NVreg_RegistryDwords="A=1;", and $(id) `id` \\ is wanted\n'])
+    assert said == "nvidia_driver: runs with NVreg_RegistryDwords=A=1;, and (id) id  is wanted"

@@ -195,28 +195,6 @@ def test_versions(parts: dict[str, t.Any], says: str) -> None:
     assert bool(found) is bool(says)
 
 
-def gpu(index: int, ecc: bool | None = True, mig: bool | None = False, pending: bool | None = None) -> dict[str, t.Any]:
-    return {
-        "index": index,
-        "name": "A100",
-        "ecc": {"enabled": ecc, "pending": ecc if pending is None else pending},
-        "mig": {"enabled": mig, "pending": mig},
-    }
-
-
-def test_modes() -> None:
-    gpus = [gpu(0), gpu(1, ecc=False), gpu(2, ecc=False, pending=True)]
-    assert rules.mode_changes(gpus, "keep", "keep") == []
-    assert rules.mode_changes(gpus, "enabled", "disabled") == [(1, "ecc", True, False), (2, "ecc", True, True)]
-    assert rules.mode_changes([gpu(0)], "keep", "enabled") == [(0, "mig", True, False)]
-
-
-def test_a_mode_that_the_gpu_does_not_have() -> None:
-    assert rules.mode_changes([gpu(0, mig=None)], "keep", "disabled") == []
-    with pytest.raises(ClusterError, match="has no MIG mode"):
-        rules.mode_changes([gpu(0, mig=None)], "keep", "enabled")
-
-
 # -- files -------------------------------------------------------------------------------------------------------------
 
 
@@ -356,17 +334,65 @@ def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_node_is_drained_and_given_back() -> None:
     scontrol = Scontrol("ALLOCATED", looks=4)
     slurm = node.Slurm(scontrol, "gpu-1", 5)
-    slurm.drain()
+    assert slurm.drain(check=True)
+    assert scontrol.updates == []
+    assert slurm.drain(check=False)
     assert "ALLOCATED" not in scontrol.state
     assert slurm.drained_by_us()
     slurm.resume()
     assert scontrol.updates == ["State=DRAIN", "State=RESUME"]
 
 
+class Restarting(Scontrol):
+    """scontrol while slurmctld is away, from the third look on: for some looks, or for good."""
+
+    def __init__(self, away: int) -> None:
+        super().__init__("ALLOCATED", looks=20)
+        self.asked, self.away = 0, away
+
+    def run_command(self, args: list[str], **kwargs: t.Any) -> tuple[int, str, str]:
+        self.asked += 1
+        if 2 < self.asked <= 2 + self.away:
+            return 1, "", "slurm_load_node error: Unable to contact slurm controller (connect failure)\n"
+        return super().run_command(args, **kwargs)
+
+
+def test_a_controller_that_is_away_for_a_while_does_not_end_the_waiting() -> None:
+    scontrol = Restarting(5)
+    assert node.Slurm(scontrol, "gpu-1", 5).drain()
+    assert scontrol.state == "IDLE+DRAIN"
+    with pytest.raises(ClusterError, match=r"Unable to contact slurm controller.*The node stays drained") as caught:
+        node.Slurm(Restarting(10**9), "gpu-1", 0).drain()
+    assert caught.value.kind == "drain_failed"
+
+
+def test_a_node_that_was_rebooted_while_it_was_drained_is_given_back() -> None:
+    """Slurm 22.05 marks it DOWN, "unexpectedly rebooted", and keeps the reason of the draining."""
+    scontrol = Scontrol("DOWN+DRAIN", reason="hpcai.gpu_cluster.nvidia_driver")
+    slurm = node.Slurm(scontrol, "gpu-1", 5)
+    assert slurm.drained_by_us()
+    slurm.resume()
+    assert scontrol.updates == ["State=RESUME"]
+
+
+class NoScontrol(Scontrol):
+    """A node without Slurm's commands, or with them elsewhere: what run_command does when it may not end the module."""
+
+    def run_command(self, args: list[str], **kwargs: t.Any) -> tuple[int, str, str]:
+        assert kwargs == {"handle_exceptions": False}
+        raise FileNotFoundError(2, "No such file or directory", args[0])
+
+
+def test_a_node_without_scontrol_is_told_what_to_do() -> None:
+    with pytest.raises(ClusterError, match=r"scontrol cannot be run.*nvidia_driver_drain: false") as caught:
+        node.Slurm(NoScontrol(), "gpu-1", 5).drain()
+    assert caught.value.kind == "drain_failed"
+
+
 def test_a_node_that_somebody_else_drained_stays_drained() -> None:
     scontrol = Scontrol("IDLE+DRAIN", reason="broken fan")
     slurm = node.Slurm(scontrol, "gpu-1", 5)
-    slurm.drain()
+    assert not slurm.drain(check=False)
     slurm.resume()
     assert scontrol.updates == []
 
@@ -374,8 +400,61 @@ def test_a_node_that_somebody_else_drained_stays_drained() -> None:
 def test_jobs_that_do_not_end_are_not_killed() -> None:
     slurm = node.Slurm(Scontrol("ALLOCATED", looks=10**9), "gpu-1", 0)
     with pytest.raises(ClusterError, match="nothing else was changed") as caught:
-        slurm.drain()
+        slurm.drain(check=False)
     assert caught.value.kind == "drain_timeout"
+
+
+# -- unloading ---------------------------------------------------------------------------------------------------------
+
+
+class Kernel:
+    """Modules below sysfs, and one that lets go of nothing."""
+
+    def __init__(self, root: pathlib.Path, *loaded: str, busy: str = "", on_disk: bool = True) -> None:
+        self.modules, self.busy, self.on_disk, self.done = root / "sys/module", busy, on_disk, []
+        for name in loaded:
+            (self.modules / name).mkdir(parents=True)
+
+    def run_command(self, args: list[str]) -> tuple[int, str, str]:
+        self.done.append(" ".join(args))
+        if args[0] == "systemctl":
+            return (0 if args[-1] == "nvidia-persistenced.service" else 3), "", ""
+        if args[0] == "modprobe" and not self.on_disk:
+            return 1, "", f"modprobe: FATAL: Module {args[-1]} not found."
+        for name in args[1:] if args[0] == "rmmod" else args[3:] if "-r" in args else []:
+            if name == self.busy:
+                return 1, "", f"modprobe: FATAL: Module {name} is in use."
+            (self.modules / name).rmdir()
+        if args[0] == "modprobe" and "-r" not in args:
+            (self.modules / args[1]).mkdir()
+        return 0, "", ""
+
+    def loaded(self) -> set[str]:
+        return {path.name for path in self.modules.iterdir()}
+
+
+def test_a_driver_that_cannot_go_is_left_as_it_was(tmp_path: pathlib.Path) -> None:
+    """modprobe takes the modules one by one: those that went before the one that is in use have to come back."""
+    kernel = Kernel(tmp_path, "nvidia", "nvidia_uvm", "nvidia_modeset", busy="nvidia")
+    with pytest.raises(ClusterError, match="Module nvidia is in use") as caught:
+        node.unload(kernel, tmp_path)
+    assert caught.value.kind == "in_use"
+    assert kernel.loaded() == {"nvidia", "nvidia_uvm", "nvidia_modeset"}
+    assert kernel.done[-1] == "systemctl start nvidia-persistenced.service"
+
+
+def test_modules_that_are_no_longer_on_the_disk_go_as_well(tmp_path: pathlib.Path) -> None:
+    kernel = Kernel(tmp_path, "nvidia", "nvidia_uvm", on_disk=False)
+    node.unload(kernel, tmp_path)
+    assert kernel.loaded() == set()
+    assert kernel.done[-1] == "rmmod nvidia_uvm nvidia"
+
+
+def test_modules_go_in_an_order_in_which_they_can(tmp_path: pathlib.Path) -> None:
+    kernel = Kernel(tmp_path, "nvidia", "nvidia_uvm", "nvidia_peermem", "ext4")
+    assert node.unload(kernel, tmp_path) == ["nvidia-persistenced.service"]
+    assert kernel.loaded() == {"ext4"}
+    assert kernel.done[-1] == "modprobe -r -i nvidia_peermem nvidia_uvm nvidia"
 
 
 # -- the stand-in repository -------------------------------------------------------------------------------------------
@@ -384,6 +463,18 @@ def test_jobs_that_do_not_end_are_not_killed() -> None:
 def test_the_stand_in_packages_depend_on_this_version_or_a_newer_one() -> None:
     (meta,) = (one for one in nvidia.packages("6.1") if (one.name, one.version) == ("nvidia-open", "580.95.05-1"))
     assert meta.depends == ("nvidia-kernel-open-dkms (>= 580.95.05-1)", "nvidia-driver-cuda (>= 580.95.05-1)")
+
+
+def test_a_driver_with_modules_brings_those_of_its_version(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "580.95.05").mkdir()
+    (tmp_path / "580.95.05/nvidia.ko").write_bytes(b"\x7fELF\xff")
+    kernel = {one.version: one for one in nvidia.packages("6.1", tmp_path) if one.name == "nvidia-kernel-open-dkms"}
+    assert kernel["580.126.16-1"].files == {}
+    files = kernel["580.95.05-1"].files
+    assert {path: file.content for path, file in files.items()} == {
+        "/lib/modules/6.1/updates/dkms/nvidia.ko": b"\x7fELF\xff"
+    }
+    assert kernel["580.95.05-1"].postinst.endswith("depmod 6.1\n")
 
 
 def test_unknown_keys_of_a_package_are_refused() -> None:

@@ -20,6 +20,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import C
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver import Loaded
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_gpu import Gpu, Hardware
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_packages import Action, Installed, Root
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_smi import SmiRun
 
 NEW, OLD = "580.95.05", "570.124.06"
 NAMES = ("nvidia-open", "nvidia-kernel-open-dkms", "libcuda1")
@@ -33,9 +34,11 @@ class World:
     loaded: str = ""
     broken: bool = False
     stubborn: bool = False
+    failing: bool = False
     users: tuple[str, ...] = ()
     done: list[str] = dataclasses.field(default_factory=list)
     drained: bool = False
+    node: str = "gpu-1"
 
     # What the manager of packages is asked.
 
@@ -60,6 +63,8 @@ class World:
         self.done.append("mend")
 
     def commit(self, words: t.Sequence[str], *, fix: bool) -> None:
+        if self.failing:
+            raise ClusterError("package_failed", "Out of space.", "Make some.")
         self.done.append(f"commit {' '.join(words)}")
         self.version, self.broken = NEW, False
 
@@ -67,6 +72,15 @@ class World:
         self.done.append("hold")
 
     # What the kernel and Slurm are asked.
+
+    def run_command(self, argv: list[str]) -> tuple[int, str, str]:
+        self.done.append(" ".join(argv))
+        return 0, "", ""
+
+    def set_mode(self, _program: str, words: list[str], _timeout_s: float) -> SmiRun:
+        self.done.append(" ".join(words))
+        self.gpus[0]["ecc"]["pending"] = words[-1] == "1"
+        return SmiRun(0)
 
     def load(self, _host: t.Any) -> None:
         self.done.append("load")
@@ -79,9 +93,10 @@ class World:
         self.loaded = ""
         return []
 
-    def drain(self) -> None:
-        self.done.append("drain")
-        self.drained = True
+    def drain(self, *, check: bool = False) -> bool:
+        self.done += [] if check else ["drain"]
+        before, self.drained = self.drained, self.drained or not check
+        return not before
 
     def drained_by_us(self) -> bool:
         return self.drained
@@ -115,7 +130,9 @@ def drive(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> t.Callable
         monkeypatch.setattr(run.DriverRun, "_state", state)
         monkeypatch.setattr(run.DriverRun, "_slurm", lambda _self: world)
         monkeypatch.setattr(run.DriverRun, "_repository_files", lambda _self, check: [])
-        return run.DriverRun(params, None).present(check=check)
+        one = run.DriverRun(params, world)
+        result = one.present(check=check)
+        return result if result["reboot_required"] else one.give_back(result, check=check)
 
     return with_world
 
@@ -186,6 +203,31 @@ def test_a_drained_node_is_resumed_by_the_run_after_the_reboot(drive: t.Any) -> 
     assert not world.drained
 
 
+def test_draining_is_told_and_in_check_mode_only_told(drive: t.Any) -> None:
+    world = World(OLD, OLD)
+    told = drive(world, check=True, allow_upgrade=True, allow_unload=True, drain=True)["changes"]
+    assert [change["what"] for change in told if change["kind"] == "slurm"] == ["drain"]
+    assert world.done == []
+    told = drive(world, allow_upgrade=True, allow_unload=True, drain=True)["changes"]
+    assert [change["what"] for change in told if change["kind"] == "slurm"] == ["drain", "resume"]
+
+
+def test_a_node_of_which_nothing_was_changed_is_given_back(drive: t.Any) -> None:
+    world = World(OLD, OLD, stubborn=True)
+    with pytest.raises(ClusterError, match=r"busy\. Stop"):
+        drive(world, allow_upgrade=True, allow_unload=True, drain=True)
+    assert steps(world) == ["drain", "resume"]
+
+
+def test_a_node_that_was_left_in_the_middle_stays_drained(drive: t.Any) -> None:
+    world = World(OLD, OLD, failing=True)
+    with pytest.raises(ClusterError, match=r"Out of space\. The node stays drained in Slurm\.") as caught:
+        drive(world, allow_upgrade=True, allow_unload=True, drain=True)
+    assert caught.value.kind == "package_failed"
+    assert steps(world) == ["drain", "unload"]
+    assert world.drained
+
+
 def test_an_interrupted_run_is_mended_without_another_consent(drive: t.Any) -> None:
     world = World(NEW, "", broken=True)
     result = drive(world)
@@ -210,3 +252,19 @@ def test_check_mode_does_nothing_and_says_what_it_would_do(drive: t.Any, world: 
 def test_a_driver_is_never_chosen_by_chance(drive: t.Any) -> None:
     with pytest.raises(ClusterError, match="nvidia_driver_version is not set"):
         drive(World(), version="")
+
+
+@pytest.mark.parametrize("check", [False, True])
+@pytest.mark.parametrize("there", [False, True])
+def test_a_wrong_runfile_is_noticed_before_anything_is_changed(
+    drive: t.Any, tmp_path: pathlib.Path, *, there: bool, check: bool
+) -> None:
+    installer = tmp_path / "driver.run"
+    if there:
+        installer.write_text("another one")
+    world = World(loaded=OLD)
+    runfile = {"source": "runfile", "runfile": str(installer), "runfile_sha256": "0" * 64}
+    with pytest.raises(ClusterError) as caught:
+        drive(world, check=check, allow_unload=True, drain=True, kernel_headers=True, **runfile)
+    assert caught.value.kind == ("checksum" if there else "download_failed")
+    assert [step for step in world.done if not step.startswith("modinfo")] == []
