@@ -13,8 +13,6 @@ from ansible.errors import AnsibleActionFail, AnsibleError
 from ansible.plugins.action import ActionBase
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state import ARGUMENT_SPEC
 
-_MODULE = "hpcai.gpu_cluster.node_state"
-
 
 def hide_sensitive(args: dict[str, t.Any]) -> dict[str, t.Any]:
     """Move the content of sensitive files into the option that Ansible keeps out of logs and results."""
@@ -42,7 +40,13 @@ def package_changes(names: list[str]) -> dict[str, t.Any]:
 
 
 class ActionModule(ActionBase):
-    """One module call where nothing is missing; otherwise packages, archives and a second call."""
+    """One module call where nothing is missing; otherwise packages, archives and a second call.
+
+    Other modules that work through NodeState have the same needs: their actions name another module and its options.
+    """
+
+    MODULE = "hpcai.gpu_cluster.node_state"
+    OPTIONS: t.ClassVar[dict[str, t.Any]] = ARGUMENT_SPEC
 
     _supports_check_mode = True
     _supports_async = False
@@ -51,9 +55,9 @@ class ActionModule(ActionBase):
         """Run the module, bring what it needs, and run it again."""
         super().run(tmp, task_vars)
         variables = task_vars or {}
-        self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
+        self.validate_argument_spec(argument_spec=self.OPTIONS)
         args = hide_sensitive(self._task.args)
-        result = self._execute_module(module_name=_MODULE, module_args=args, task_vars=variables)
+        result = self._execute_module(module_name=self.MODULE, module_args=args, task_vars=variables)
         needs = result.get("needs")
         if result.get("failed") or not needs:
             return result
@@ -62,7 +66,7 @@ class ActionModule(ActionBase):
             failure = self._install(needs["packages"], needs["package_manager"], variables)
             if failure:
                 return failure
-        result = self._execute_module(module_name=_MODULE, module_args=args, task_vars=variables)
+        result = self._execute_module(module_name=self.MODULE, module_args=args, task_vars=variables)
         still = (result.get("needs") or {}).get("packages")
         if still:
             names = ", ".join(still)

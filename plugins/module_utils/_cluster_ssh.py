@@ -7,6 +7,8 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
+import json
 import re
 import typing as t
 
@@ -34,13 +36,14 @@ _FAILURES = (
 
 @dataclasses.dataclass(frozen=True)
 class Node:
-    """What one node says of itself: the names it goes by, its host keys, and what it knows of the cluster's key."""
+    """What one node says of itself: its names and host keys, what it knows of the cluster's key, and what our blocks hold."""
 
     name: str
     names: tuple[str, ...]
     host_keys: tuple[str, ...]
     public_key: str = ""
     trusted_key: str = ""
+    blocks: str = ""
 
     @classmethod
     def from_result(cls, data: t.Mapping[str, t.Any]) -> Node:
@@ -53,7 +56,12 @@ class Node:
             if key and not is_key(key):
                 raise ClusterError("bad_input", f"{data['name']} reported something that is not a key.", "Check it.")
         return cls(
-            str(data["name"]), tuple(names), tuple(data["host_keys"]), str(data["public_key"]), str(data["trusted_key"])
+            str(data["name"]),
+            tuple(names),
+            tuple(data["host_keys"]),
+            str(data["public_key"]),
+            str(data["trusted_key"]),
+            str(data["blocks"]),
         )
 
 
@@ -206,6 +214,56 @@ def cluster_key(nodes: t.Sequence[Node]) -> str:
     return next(iter(trusted), "")
 
 
+def wanted_blocks(
+    nodes: t.Sequence[Node],
+    key: str,
+    existing: t.Sequence[str],
+    key_path: str,
+    params: t.Mapping[str, t.Any],
+    *,
+    holds_key: bool,
+) -> dict[str, list[str]]:
+    """Our lines of each file; ``existing`` are those that ``known_hosts`` has now, ``params`` what a module was asked for."""
+    known = known_hosts_lines(nodes, existing, params["port"], forget_unseen=params["forget_unseen"])
+    return {
+        "authorized_keys": [authorized_line(key, params["key_options"], params["cluster"])],
+        "known_hosts": known,
+        "config": config_lines(known, key_path, params["port"]) if holds_key else [],
+    }
+
+
+def blocks_digest(blocks: t.Mapping[str, t.Sequence[str]]) -> str:
+    """One short word for our lines of all files: two nodes with the same word hold the same."""
+    text = json.dumps({name: list(lines) for name, lines in blocks.items()}, sort_keys=True)
+    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def outdated(
+    nodes: t.Sequence[Node],
+    others: t.Sequence[Node],
+    existing: t.Sequence[str],
+    key_path: str,
+    params: t.Mapping[str, t.Any],
+    *,
+    key_on_all: bool,
+) -> list[str]:
+    """The nodes that may lack something, as far as one of them can know that.
+
+    ``others`` trust the cluster and are none of it. ``existing`` is what this node's own ``known_hosts`` holds: a node that
+    remembers other lost nodes than this one is named, too, and turns out to lack nothing.
+    """
+    key = cluster_key(nodes)
+    right = {
+        holds_key: blocks_digest(wanted_blocks(nodes, key, existing, key_path, params, holds_key=holds_key))
+        for holds_key in (False, True)
+    }
+    return [
+        node.name
+        for node in (*nodes, *others)
+        if not key or node.blocks != right[bool(node.public_key)] or (key_on_all and node.public_key != key)
+    ]
+
+
 def parse_addresses(output: str) -> list[tuple[str, str]]:
     """Interfaces and addresses in what `ip -o addr show scope global` prints."""
     found = re.findall(r"^\d+: (\S+)\s+inet6? ([0-9a-f.:]+)/", output, re.MULTILINE)
@@ -226,16 +284,19 @@ __all__ = [
     "Node",
     "authorized_line",
     "bare_key",
+    "blocks_digest",
     "cluster_key",
     "config_lines",
     "is_key",
     "is_loopback",
     "join_block",
     "known_hosts_lines",
+    "outdated",
     "own_names",
     "parse_addresses",
     "set_block",
     "split_block",
     "trusted_key",
+    "wanted_blocks",
     "why",
 ]

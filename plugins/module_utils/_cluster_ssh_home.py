@@ -14,7 +14,11 @@ import stat
 import tempfile
 import typing as t
 
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._cluster_ssh import split_block
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+
+#: The files that hold a block of ours, with the mode of one that we have to make.
+FILE_MODES = {"authorized_keys": 0o600, "known_hosts": 0o644, "config": 0o600}
 
 # In a ~/.ssh that we made: it says that the directory may go when nothing else is left in it.
 _MADE = ".made_by_cluster_ssh"
@@ -69,6 +73,11 @@ class SshHome:
         with open(path, encoding="utf-8", errors="surrogateescape", newline="") as handle:
             return handle.read()
 
+    def lines(self, name: str) -> tuple[str, ...]:
+        """Our lines of one of the files."""
+        block, _before, _after = split_block(self.read(self.file(name)) or "", self.cluster)
+        return block.lines if block else ()
+
     def write(self, path: str, content: str | None, mode: int) -> None:
         """Replace a file at once, keeping the mode and owner of one that exists; None removes it."""
         if content is None:
@@ -119,4 +128,4 @@ def public_key_of(key_path: str, runner: Runner) -> str:
     return " ".join(out.split()[:2])
 
 
-__all__ = ["Runner", "SshHome", "public_key_of"]
+__all__ = ["FILE_MODES", "Runner", "SshHome", "public_key_of"]

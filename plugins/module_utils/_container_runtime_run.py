@@ -15,13 +15,19 @@ from pathlib import Path
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _container_runtime as rules
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _vendor_repository as vendor
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state import NOTHING, file_request
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state_apply import SYSTEMD, NodeState
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state import (
+    NOTHING,
+    directory_request,
+    file_request,
+)
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state_apply import (
+    SYSTEMD,
+    NodeState,
+    missing_parents,
+)
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_packages import Action, matches
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_transaction import Apt, manager_for
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._sysfs import read_text
-
-_OWN: dict[str, t.Any] = {"owner": "root", "group": "root"}
 
 
 def _read(path: str) -> str:
@@ -59,11 +65,11 @@ class RuntimeRun:
         self.diff.append({**header, "before": before, "after": after})
 
     def _state(self, *, check: bool, **request: t.Any) -> list[str]:
-        files = request.get("files", [])
-        named = {entry["path"] for entry in request.get("directories", [])}
-        parents = sorted({os.path.dirname(entry["path"]) for entry in files} - named)
-        missing = [{**_OWN, "path": parent, "mode": "0755"} for parent in parents if not os.path.isdir(parent)]
-        request["directories"] = [*missing, *request.get("directories", [])]
+        directories = request.get("directories", [])
+        missing = missing_parents(
+            [entry["path"] for entry in request.get("files", [])], [entry["path"] for entry in directories]
+        )
+        request["directories"] = [*missing, *directories]
         result = NodeState({**NOTHING, **request}, self.host).run(check=check)
         self.changes += result["changes"]
         self.diff += result["diff"]
@@ -183,10 +189,10 @@ class RuntimeRun:
             files += [file_request(**entry) for entry in rules.enroot_files(self.params)]
             if self.params["enroot_directory"]:
                 directory = self.params["enroot_directory"]
-                directories.append({**_OWN, "path": directory, "mode": "0755"})
+                directories.append(directory_request(directory))
                 # Each user makes a directory of his own in these.
                 directories += [
-                    {**_OWN, "path": f"{directory}/{part}", "mode": "01777"} for part in ("cache", "data", "temporary")
+                    directory_request(f"{directory}/{part}", "01777") for part in ("cache", "data", "temporary")
                 ]
         if self.params["pyxis"]:
             files.append(file_request(**rules.pyxis_file(self.params)))

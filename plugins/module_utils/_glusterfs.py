@@ -12,6 +12,30 @@ import xml.etree.ElementTree as ET
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 
+#: Of the module glusterfs_volume, whose action plugin needs it, too.
+ARGUMENT_SPEC: dict[str, t.Any] = {
+    "volume": {"type": "str", "required": True},
+    "state": {
+        "type": "str",
+        "choices": ["prepared", "started", "unmounted", "stopped", "deleted", "cleaned"],
+        "default": "started",
+    },
+    "packages": {"type": "list", "elements": "raw", "default": []},
+    "nodes": {"type": "list", "elements": "str", "default": []},
+    "node": {"type": "str", "required": True},
+    "lead": {"type": "bool", "default": False},
+    "brick_directory": {"type": "path", "required": True},
+    "mount_point": {"type": "path", "required": True},
+    "mount_options": {"type": "str", "default": "_netdev"},
+    "mode": {"type": "str", "default": "01777"},
+    "replica": {"type": "int", "default": 1},
+    "options": {"type": "dict", "default": {}},
+    "forget_nodes": {"type": "list", "elements": "str", "default": []},
+    "allow_data_loss": {"type": "bool", "default": False},
+    "prove": {"type": "bool", "default": False},
+    "timeout_s": {"type": "int", "default": 120},
+}
+
 
 @dataclasses.dataclass(frozen=True)
 class Peer:
@@ -259,6 +283,7 @@ def is_ours(mount: tuple[str, str], volume: str) -> bool:
 
 
 __all__ = [
+    "ARGUMENT_SPEC",
     "Brick",
     "Peer",
     "Step",

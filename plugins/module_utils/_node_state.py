@@ -12,6 +12,7 @@ from __future__ import annotations
 import dataclasses
 import os.path
 import re
+import shlex
 import typing as t
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
@@ -45,6 +46,8 @@ ARGUMENT_SPEC: dict[str, t.Any] = {
             "sha256": {"type": "str", "required": True},
             "strip_components": {"type": "int", "default": 1},
             "timeout_s": {"type": "int", "default": 900},
+            "build": {"type": "list", "elements": "str", "default": []},
+            "build_timeout_s": {"type": "int", "default": 3600},
         },
     },
     "files": {
@@ -89,7 +92,8 @@ ARGUMENT_SPEC: dict[str, t.Any] = {
 # Where systemd looks for units: a change below one of these needs a daemon-reload.
 UNIT_DIRECTORIES = ("/etc/systemd/system/", "/run/systemd/system/", "/usr/lib/systemd/system/", "/lib/systemd/system/")
 
-# Left in a directory that was unpacked from an archive: says which one, so that the next run need not look further.
+# Left in a directory that was unpacked from an archive: says which one, and what was built in it, so that the next run need
+# not look further.
 ARCHIVE_MARKER = ".node_state.json"
 
 # What `systemctl show` and `systemctl is-enabled` call a unit that starts with the machine, or that cannot be enabled
@@ -103,7 +107,10 @@ _DIFF_LIMIT = 100_000
 
 @dataclasses.dataclass(frozen=True)
 class PathState:
-    """What is at a path now. ``mount`` names a mount point at or below it, ``archive`` the digest in our marker."""
+    """What is at a path now.
+
+    ``mount`` names a mount point at or below it, ``archive`` and ``built`` are the digest and the command in our marker.
+    """
 
     kind: str = "absent"  # absent | file | directory | link | other
     mode: str = ""
@@ -114,6 +121,7 @@ class PathState:
     empty: bool = True
     mount: str = ""
     archive: str = ""
+    built: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -146,7 +154,7 @@ class Absent:
 class Change:
     """One difference between the node and what it should be, with the request that it answers."""
 
-    kind: str  # package | unit | absent | directory | archive | file | link | daemon-reload
+    kind: str  # package | unit | absent | directory | archive | build | file | link | daemon-reload
     name: str
     what: str
     before: str = ""
@@ -339,6 +347,15 @@ def plan_archive(entry: t.Mapping[str, t.Any], have: PathState) -> Change | None
     )
 
 
+def plan_build(entry: t.Mapping[str, t.Any], have: PathState) -> Change | None:
+    """The command that is still to be run in an unpacked archive, because it never was or had other words."""
+    wanted = tuple(entry["build"])
+    if not wanted or wanted == have.built:
+        return None
+    before, after = (f"{shlex.join(words)}\n" if words else "" for words in (have.built, wanted))
+    return Change("build", entry["path"], f"run {wanted[0]}", before, after, entry)
+
+
 def plan_absent(entry: Absent, have: PathState, protected: str = "") -> Change | None:
     """The removal of one path. ``protected`` is what the link ``unless_target_of`` points at."""
     path = entry.path
@@ -476,6 +493,11 @@ NOTHING: dict[str, t.Any] = {
 }
 
 
+def directory_request(path: str, mode: str = "0755", owner: str = "root", group: str = "root") -> dict[str, t.Any]:
+    """An item of ``directories`` with every suboption, as the module would fill it in."""
+    return {"path": path, "mode": mode, "owner": owner, "group": group}
+
+
 def file_request(
     path: str, content: str, mode: str = "0644", owner: str = "root", group: str = "root"
 ) -> dict[str, t.Any]:
@@ -504,6 +526,7 @@ __all__ = [
     "check_mode",
     "check_path",
     "check_request",
+    "directory_request",
     "file_request",
     "has_unit_file",
     "installed_debs",
@@ -515,6 +538,7 @@ __all__ = [
     "parse_units",
     "plan_absent",
     "plan_archive",
+    "plan_build",
     "plan_directory",
     "plan_file",
     "plan_link",

@@ -18,9 +18,7 @@ import stat
 import tempfile
 import time
 import typing as t
-import urllib.error
 
-from ansible.module_utils.urls import open_url
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state import (
     ARCHIVE_MARKER,
@@ -29,6 +27,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state impo
     PathState,
     UnitState,
     check_request,
+    directory_request,
     has_unit_file,
     installed_debs,
     mount_below,
@@ -38,6 +37,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state impo
     parse_units,
     plan_absent,
     plan_archive,
+    plan_build,
     plan_directory,
     plan_file,
     plan_link,
@@ -45,6 +45,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state impo
     plan_units_up,
     wanted_content,
 )
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._sources import open_source
 
 _CHUNK = 1 << 20
 # Exists while systemd runs the machine; missing in a chroot.
@@ -84,6 +85,7 @@ def look(
     if stat.S_ISDIR(found.st_mode):
         with os.scandir(path) as entries:
             empty = all(entry.path in leaving for entry in entries)
+        archive, built = _marker(path)
         return PathState(
             "directory",
             mode,
@@ -91,17 +93,25 @@ def look(
             found.st_gid,
             empty=empty,
             mount=mount_below(path, points),
-            archive=_marker(path),
+            archive=archive,
+            built=built,
         )
     return PathState("other", mode, found.st_uid, found.st_gid)
 
 
-def _marker(path: str) -> str:
+def _marker(path: str) -> tuple[str, tuple[str, ...]]:
+    """The digest of the archive that was unpacked here, and the command that was run in it."""
     try:
         with open(os.path.join(path, ARCHIVE_MARKER), encoding="utf-8") as handle:
-            return str(json.load(handle)["sha256"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return ""
+            marker = json.load(handle)
+        return str(marker["sha256"]), tuple(marker.get("build", ()))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return "", ()
+
+
+def _mark(path: str, **marker: t.Any) -> None:
+    with open(os.path.join(path, ARCHIVE_MARKER), "w", encoding="utf-8") as stream:
+        json.dump(marker, stream)
 
 
 def _identity(name: str, kind: str, tolerate: bool) -> int | None:
@@ -140,6 +150,12 @@ def missing_packages(items: t.Sequence[t.Any], host: Host) -> tuple[list[str], s
         "This node has neither dpkg nor rpm, so its packages cannot be looked up.",
         "Install them another way and leave packages empty.",
     )
+
+
+def missing_parents(paths: t.Iterable[str], listed: t.Collection[str] = ()) -> list[dict[str, t.Any]]:
+    """The directories that files at ``paths`` need and that nobody made or lists, as items of ``directories``."""
+    parents = sorted({os.path.dirname(path) for path in paths} - set(listed))
+    return [directory_request(parent) for parent in parents if not os.path.isdir(parent)]
 
 
 class NodeState:
@@ -192,7 +208,7 @@ class NodeState:
             time.sleep(0.5)
 
     def plan_paths(self) -> list[Change]:
-        """The changes to directories, archives, files, links and absent paths, in the order in which they are made."""
+        """The changes to absent paths, directories, archives, what is built in them, files and links, in this order."""
         with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as handle:
             points = mount_points(handle.read())
         tolerate = bool(self.missing)
@@ -210,7 +226,9 @@ class NodeState:
             if have.kind == "link" and os.path.isdir(entry["path"]):
                 have = look(os.path.realpath(entry["path"]))
             plan.append(plan_directory(entry, have, *self._owner(entry, tolerate)))
-        plan += [plan_archive(entry, look(entry["path"])) for entry in self.params["archives"]]
+        archives = [(entry, look(entry["path"])) for entry in self.params["archives"]]
+        plan += [plan_archive(entry, have) for entry, have in archives]
+        plan += [plan_build(entry, have) for entry, have in archives]
         for entry in self.params["files"]:
             plan.append(plan_file(entry, look(entry["path"], content=True), *self._owner(entry, tolerate)))
         plan += [plan_link(entry, look(entry["path"])) for entry in self.params["links"]]
@@ -234,6 +252,11 @@ class NodeState:
         touched = {change.name for change in paths}
         self._apply(down, check)
         self._apply(paths, check)
+        if not check and any(change.kind == "build" for change in paths):
+            # What was built may have replaced files that were right before.
+            replaced = self.plan_paths()
+            touched.update(change.name for change in replaced)
+            self._apply(replaced, check)
         if self.running and needs_daemon_reload(touched, states.values()):
             self._apply([Change("daemon-reload", "systemd", "read unit files again")], check)
         if not check and touched:
@@ -339,12 +362,30 @@ class NodeState:
                 raise ClusterError(
                     "unpack_failed", f"Nothing was left to put at {path}.", "Lower strip_components of the archive."
                 )
-            with open(os.path.join(tree, ARCHIVE_MARKER), "w", encoding="utf-8") as stream:
-                json.dump({"sha256": entry["sha256"]}, stream)
+            _mark(tree, sha256=entry["sha256"])
             os.chmod(tree, 0o755)  # noqa: S103 - programs for everybody
             os.rename(tree, path)
         finally:
             shutil.rmtree(work)
+
+    def _do_build(self, change: Change) -> None:
+        entry, path = change.want, change.name
+        rc, out, err = self.host.run_command(["timeout", str(entry["build_timeout_s"]), *entry["build"]], cwd=path)
+        if rc == 124:
+            raise ClusterError(
+                "timeout",
+                f"{entry['build'][0]} in {path} took longer than {entry['build_timeout_s']} s and was stopped.",
+                "Raise build_timeout_s.",
+            )
+        if rc != 0:
+            said = "\n".join((out + err).strip().splitlines()[-20:])
+            raise ClusterError(
+                "build_failed",
+                f"{entry['build'][0]} in {path} failed with {rc}: {said}",
+                "See what it said, run again.",
+            )
+        # Last, so that a build that was interrupted is done again.
+        _mark(path, sha256=entry["sha256"], build=entry["build"])
 
     def _do_daemon_reload(self, _change: Change) -> None:
         self._systemctl("daemon-reload")
@@ -368,11 +409,10 @@ class NodeState:
 def fetch_archive(source: str, target: str, sha256: str, timeout_s: int) -> None:
     """Copy or download ``source`` to ``target``; it is checked before anything reads it."""
     digest, deadline = hashlib.sha256(), time.monotonic() + timeout_s
-    remote = "://" in source
     # A mirror's address may carry a password: errors show only what follows the last slash.
     name = source.rsplit("/", 1)[-1].split("?", 1)[0]
     try:
-        with open_url(source, timeout=60) if remote else open(source, "rb") as stream, open(target, "wb") as out:
+        with open_source(source) as stream, open(target, "wb") as out:
             for chunk in iter(lambda: stream.read(_CHUNK), b""):
                 digest.update(chunk)
                 out.write(chunk)
@@ -382,9 +422,10 @@ def fetch_archive(source: str, target: str, sha256: str, timeout_s: int) -> None
                         f"Fetching {name} took longer than {timeout_s} s.",
                         "Use a nearer mirror or raise timeout_s.",
                     )
-    except urllib.error.HTTPError as exc:
-        raise ClusterError("download_failed", f"{name}: the server said {exc.code}.", "Check its address.") from exc
     except OSError as exc:
+        code = getattr(exc, "code", None)
+        if code:
+            raise ClusterError("download_failed", f"{name}: the server said {code}.", "Check its address.") from exc
         reason = getattr(exc, "reason", None) or exc.strerror or type(exc).__name__
         raise ClusterError("download_failed", f"{name} could not be read: {reason}.", "Check its address.") from exc
     if digest.hexdigest() != sha256:
@@ -395,4 +436,4 @@ def fetch_archive(source: str, target: str, sha256: str, timeout_s: int) -> None
         )
 
 
-__all__ = ["SYSTEMD", "Host", "NodeState", "fetch_archive", "look", "missing_packages"]
+__all__ = ["SYSTEMD", "Host", "NodeState", "fetch_archive", "look", "missing_packages", "missing_parents"]

@@ -15,26 +15,41 @@ description:
   - Logs in to all O(hosts) in parallel, without asking anything and without accepting any unknown host key, and
     fails with the name of
     every node that it could not log in to, and why.
+  - With O(nodes) it first looks whether any of them lacks lines of the trust. Where one does, it logs in to nobody and
+    returns who.
 author:
   - The hpcai.gpu_cluster developers (@hpcai)
 options:
-  cluster:
-    description: Name of the cluster, which names the key file that must be here.
-    type: str
-    default: gpu_cluster
-  user:
-    description: The user whose logins between the nodes need no password.
-    type: str
-    default: root
   hosts:
     description: Names or addresses to log in to.
     type: list
     elements: str
     required: true
-  port:
-    description: The port that the nodes' sshd listens on.
-    type: int
-    default: 22
+  nodes:
+    description:
+      - The C(node) of each M(hpcai.gpu_cluster.cluster_ssh_identity), in the order of the cluster. Their lines are
+        compared with what M(hpcai.gpu_cluster.cluster_ssh_trust) would write with the same O(key_options),
+        O(forget_unseen) and O(port).
+    type: list
+    elements: dict
+  others:
+    description: The C(node) of each node that is to let the cluster in without being one of it, to compare them, too.
+    type: list
+    elements: dict
+    default: []
+  key_options:
+    description: Options of the key in C(authorized_keys), to compare O(nodes).
+    type: list
+    elements: str
+    default: [restrict, pty]
+  key_on_all:
+    description: Whether every node is to hold the private key, to compare O(nodes).
+    type: bool
+    default: false
+  forget_unseen:
+    description: Whether C(known_hosts) is to hold nobody but O(nodes), to compare them.
+    type: bool
+    default: false
   timeout_s:
     description: How long one login may take, in seconds.
     type: int
@@ -43,6 +58,9 @@ options:
     description: How many logins are under way at the same time.
     type: int
     default: 64
+extends_documentation_fragment:
+  - hpcai.gpu_cluster.cluster_ssh
+  - hpcai.gpu_cluster.cluster_ssh.port
 attributes:
   check_mode:
     support: full
@@ -60,9 +78,26 @@ EXAMPLES = r"""
   hpcai.gpu_cluster.cluster_ssh_check:
     hosts: "{{ ansible_play_hosts }}"
   run_once: true
+
+- name: Configure | See who lacks something, and log in to every node where nobody does
+  hpcai.gpu_cluster.cluster_ssh_check:
+    hosts: "{{ ansible_play_hosts }}"
+    nodes: "{{ __identities | map(attribute='node') }}"
+  register: __found
+  run_once: true
 """
 
 RETURN = r"""
+outdated:
+  description: Nodes that lack something, as far as this one can know. With any, nobody was logged in to.
+  returned: when O(nodes) is given
+  type: list
+  elements: str
+nodes:
+  description: O(nodes) as they were given, for M(hpcai.gpu_cluster.cluster_ssh_trust).
+  returned: when O(nodes) is given and some are outdated
+  type: list
+  elements: dict
 reached:
   description: How many nodes let this one in.
   returned: always
@@ -82,7 +117,7 @@ import typing as t
 from concurrent.futures import ThreadPoolExecutor
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._cluster_ssh import why
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._cluster_ssh import Node, outdated, why
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._cluster_ssh_home import SshHome
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 
@@ -117,17 +152,34 @@ def login(host: str, user: str, port: int, timeout_s: int) -> str:
     return why(done.stderr, done.returncode) if done.returncode else ""
 
 
+def lacking(home: SshHome, params: dict[str, t.Any]) -> list[str]:
+    """The nodes that lack something."""
+    nodes, others = ([Node.from_result(node) for node in params[name]] for name in ("nodes", "others"))
+    return outdated(nodes, others, home.lines("known_hosts"), home.key_path, params, key_on_all=params["key_on_all"])
+
+
 def check(params: dict[str, t.Any]) -> dict[str, t.Any]:
+    """Look at the nodes if there are any, and log in everywhere; fails with all that went wrong."""
+    home = SshHome.of(params["user"], params["cluster"])
+    if params["nodes"] is None:
+        return log_in(home, params)
+    names = lacking(home, params)
+    if names:
+        return {"changed": False, "outdated": names, "nodes": params["nodes"], "reached": 0, "failures": []}
+    return {**log_in(home, params), "outdated": []}
+
+
+def log_in(home: SshHome, params: dict[str, t.Any]) -> dict[str, t.Any]:
     """Log in everywhere; fails with all that went wrong."""
     here = os.uname().nodename
-    key_path = SshHome.of(params["user"], params["cluster"]).key_path
-    if not os.path.exists(key_path):
+    key_path = home.key_path
+    hosts = list(dict.fromkeys(params["hosts"]))
+    if hosts and not os.path.exists(key_path):
         raise ClusterError(
             "no_key",
             f"{here} does not hold the cluster's key ({key_path}), so it cannot log in to the others.",
             "Run with the first node of the cluster in the limit, and list all nodes in cluster_ssh_hosts.",
         )
-    hosts = list(dict.fromkeys(params["hosts"]))
     with ThreadPoolExecutor(max_workers=max(1, min(params["parallel"], len(hosts)))) as pool:
         reasons = pool.map(lambda host: login(host, params["user"], params["port"], params["timeout_s"]), hosts)
         failures = [{"host": host, "reason": reason} for host, reason in zip(hosts, reasons) if reason]
@@ -151,6 +203,11 @@ def main() -> None:
             "cluster": {"type": "str", "default": "gpu_cluster"},
             "user": {"type": "str", "default": "root"},
             "hosts": {"type": "list", "elements": "str", "required": True},
+            "nodes": {"type": "list", "elements": "dict"},
+            "others": {"type": "list", "elements": "dict", "default": []},
+            "key_options": {"type": "list", "elements": "str", "default": ["restrict", "pty"], "no_log": False},
+            "key_on_all": {"type": "bool", "default": False},
+            "forget_unseen": {"type": "bool", "default": False},
             "port": {"type": "int", "default": 22},
             "timeout_s": {"type": "int", "default": 15},
             "parallel": {"type": "int", "default": 64},

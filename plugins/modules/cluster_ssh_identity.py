@@ -20,14 +20,6 @@ description:
 author:
   - The hpcai.gpu_cluster developers (@hpcai)
 options:
-  cluster:
-    description: Name of the cluster. It is part of the name of the key file and marks our lines.
-    type: str
-    default: gpu_cluster
-  user:
-    description: The user whose logins between the nodes need no password.
-    type: str
-    default: root
   name:
     description: The node's name in the inventory.
     type: str
@@ -58,6 +50,8 @@ options:
     description: Where sshd's C(ssh_host_*_key.pub) lie.
     type: path
     default: /etc/ssh
+extends_documentation_fragment:
+  - hpcai.gpu_cluster.cluster_ssh
 attributes:
   check_mode:
     support: full
@@ -106,6 +100,11 @@ node:
       description: The cluster's key that this node lets in.
       type: str
       returned: always
+    blocks:
+      description: Digest of all our lines in this node's files, by which M(hpcai.gpu_cluster.cluster_ssh_check) sees
+        whether any are missing.
+      type: str
+      returned: always
 private_key:
   description: The private key.
   returned: when O(export_key) is true and the node holds it
@@ -121,12 +120,16 @@ import typing as t
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._cluster_ssh import (
     bare_key,
+    blocks_digest,
     is_loopback,
     parse_addresses,
-    split_block,
     trusted_key,
 )
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._cluster_ssh_home import SshHome, public_key_of
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._cluster_ssh_home import (
+    FILE_MODES,
+    SshHome,
+    public_key_of,
+)
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 
 
@@ -187,9 +190,9 @@ def identify(module: AnsibleModule) -> dict[str, t.Any]:
             "no_ssh", "This node has no ssh client.", "Run the role's install entry point, or install OpenSSH's client."
         )
     home = SshHome.of(params["user"], params["cluster"])
-    block, _before, _after = split_block(home.read(home.file("authorized_keys")) or "", params["cluster"])
+    blocks = {name: home.lines(name) for name in FILE_MODES}
     public_key = public_key_of(home.key_path, module)
-    changed = params["make_key"] and (params["renew_key"] or not (public_key or block))
+    changed = params["make_key"] and (params["renew_key"] or not (public_key or blocks["authorized_keys"]))
     if changed and not module.check_mode:
         make_key(home, module)
         public_key = public_key_of(home.key_path, module)
@@ -198,7 +201,8 @@ def identify(module: AnsibleModule) -> dict[str, t.Any]:
         "names": names_of(module),
         "host_keys": host_keys(params["host_key_directory"]),
         "public_key": public_key,
-        "trusted_key": trusted_key(block.lines if block else ()),
+        "trusted_key": trusted_key(blocks["authorized_keys"]),
+        "blocks": blocks_digest(blocks),
     }
     diff = {"before": "", "after": f"{home.key_path}: a new ed25519 key\n"} if changed else {"before": "", "after": ""}
     result = {"changed": changed, "node": node, "diff": diff}

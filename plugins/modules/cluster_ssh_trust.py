@@ -20,14 +20,6 @@ description:
 author:
   - The hpcai.gpu_cluster developers (@hpcai)
 options:
-  cluster:
-    description: Name of the cluster. It is part of the name of the key file and marks our lines.
-    type: str
-    default: gpu_cluster
-  user:
-    description: The user whose logins between the nodes need no password.
-    type: str
-    default: root
   state:
     description: Whether the trust exists. V(absent) removes our lines, the key of this cluster, and what we had to
       make for them.
@@ -51,10 +43,9 @@ options:
     description: Whether to drop the C(known_hosts) lines of nodes that are not among O(nodes).
     type: bool
     default: false
-  port:
-    description: The port that the nodes' sshd listens on.
-    type: int
-    default: 22
+extends_documentation_fragment:
+  - hpcai.gpu_cluster.cluster_ssh
+  - hpcai.gpu_cluster.cluster_ssh.port
 attributes:
   check_mode:
     support: full
@@ -90,23 +81,21 @@ import typing as t
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._cluster_ssh import (
     Node,
-    authorized_line,
     cluster_key,
-    config_lines,
-    known_hosts_lines,
     set_block,
-    split_block,
+    wanted_blocks,
 )
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._cluster_ssh_home import SshHome, public_key_of
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._cluster_ssh_home import (
+    FILE_MODES,
+    SshHome,
+    public_key_of,
+)
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
-
-_MODES = {"authorized_keys": 0o600, "known_hosts": 0o644, "config": 0o600}
 
 
 def wanted_lines(module: AnsibleModule, home: SshHome, holds_key: bool) -> tuple[str, dict[str, list[str]]]:
     """The cluster's public key, and our lines of each file."""
-    params = module.params
-    nodes = [Node.from_result(node) for node in params["nodes"]]
+    nodes = [Node.from_result(node) for node in module.params["nodes"]]
     key = cluster_key(nodes)
     if not key and not module.check_mode:
         raise ClusterError(
@@ -114,18 +103,9 @@ def wanted_lines(module: AnsibleModule, home: SshHome, holds_key: bool) -> tuple
             "None of the nodes of this run has or knows the cluster's key.",
             "Run again with the first node of the cluster in the limit.",
         )
-    block, _before, _after = split_block(home.read(home.file("known_hosts")) or "", params["cluster"])
-    known = known_hosts_lines(
-        nodes, block.lines if block else (), params["port"], forget_unseen=params["forget_unseen"]
-    )
-    lines = {
-        "authorized_keys": [
-            authorized_line(key or "ssh-ed25519 (made by the real run)", params["key_options"], params["cluster"])
-        ],
-        "known_hosts": known,
-        "config": config_lines(known, home.key_path, params["port"]) if holds_key else [],
-    }
-    return key, lines
+    shown = key or "ssh-ed25519 (made by the real run)"
+    existing = home.lines("known_hosts")
+    return key, wanted_blocks(nodes, shown, existing, home.key_path, module.params, holds_key=holds_key)
 
 
 def private_key_change(module: AnsibleModule, home: SshHome, nodes_key: str) -> bool:
@@ -147,14 +127,14 @@ def apply_trust(module: AnsibleModule) -> dict[str, t.Any]:
     present = module.params["state"] == "present"
     diffs: list[dict[str, str]] = []
     extra: dict[str, t.Any] = {}
-    lines: dict[str, list[str]] = {name: [] for name in _MODES}
+    lines: dict[str, list[str]] = {name: [] for name in FILE_MODES}
     if present:
         makes_key = bool(module.params["private_key"]) or os.path.exists(home.key_path)
         key, lines = wanted_lines(module, home, makes_key)
         extra = {"public_key": key, "nodes_known": len(lines["known_hosts"])}
         if private_key_change(module, home, key):
             diffs.append({"before": "", "after": f"{home.key_path}: the cluster's private key\n"})
-    for name, mode in _MODES.items():
+    for name, mode in FILE_MODES.items():
         path = home.file(name)
         before = home.read(path)
         after = set_block(before, home.cluster, lines[name])

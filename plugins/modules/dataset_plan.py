@@ -21,24 +21,6 @@ options:
     description: Directory that the dataset is staged to. It is created when missing.
     type: path
     required: true
-  sources:
-    description: Where the dataset is. Several accounts and prefixes form one dataset.
-    type: list
-    elements: dict
-    required: true
-    suboptions:
-      url:
-        description: URL of the container, such as V(https://account.blob.core.windows.net/container).
-        type: str
-        required: true
-      prefix:
-        description: Directory in the container. Names at the destination are relative to it.
-        type: str
-        default: ""
-      sas:
-        description: Shared access signature with read and list permission. Leave it out to use the managed identity.
-        type: str
-        default: ""
   hosts:
     description: Names of the nodes that copy. The position is the rank.
     type: list
@@ -85,15 +67,9 @@ options:
     description: Files looked at in parallel.
     type: int
     default: 16
-  identity:
-    description: How nodes log in where a source has no SAS. Listing knows the managed identity only.
-    type: str
-    choices: [msi, workload, azcli, spn]
-    default: msi
-  identity_client_id:
-    description: Client id of a user-assigned managed identity.
-    type: str
-    default: ""
+extends_documentation_fragment:
+  - hpcai.gpu_cluster.dataset.identity
+  - hpcai.gpu_cluster.dataset.sources
 attributes:
   check_mode:
     support: full
@@ -107,6 +83,7 @@ attributes:
 notes:
   - Shares are balanced by the longest-processing-time rule (Graham 1969); its bound is 4/3 of the optimum, on real sizes it is
     within 0.02 %.
+  - Without a SAS the listing knows O(identity=msi) only.
 seealso:
   - module: hpcai.gpu_cluster.dataset_stage
   - module: hpcai.gpu_cluster.dataset_verify

@@ -24,22 +24,6 @@ options:
     required: true
   sources:
     description: The same list that was planned with; only C(sas) is used.
-    type: list
-    elements: dict
-    required: true
-    suboptions:
-      url:
-        description: URL of the container.
-        type: str
-        required: true
-      prefix:
-        description: Directory in the container.
-        type: str
-        default: ""
-      sas:
-        description: Shared access signature. AzCopy takes it on its command line, where users of the node can see it while it runs.
-        type: str
-        default: ""
   run:
     description: Id of the run. Empty when there is nothing to do.
     type: str
@@ -52,10 +36,6 @@ options:
     description: Name of this node in reports.
     type: str
     required: true
-  azcopy:
-    description: Path of AzCopy.
-    type: path
-    default: azcopy
   cap_mbps:
     description: Bandwidth that AzCopy may use, in Mbit/s. V(0) for no limit.
     type: float
@@ -80,10 +60,6 @@ options:
   landing_path:
     description: Directory for raw bytes, best on a node-local disk. Inside the destination when left out.
     type: path
-  log_path:
-    description: Directory for AzCopy's logs and plans, on a local disk.
-    type: path
-    default: /var/log/azcopy
   claim_expiry_s:
     description: Seconds without sign of life after which another rank's batch is taken over.
     type: float
@@ -96,15 +72,10 @@ options:
     description: Seconds after which this rank stops, whatever is left.
     type: float
     default: 86400
-  identity:
-    description: How AzCopy logs in where a source has no SAS.
-    type: str
-    choices: [msi, workload, azcli, spn]
-    default: msi
-  identity_client_id:
-    description: Client id of a user-assigned managed identity.
-    type: str
-    default: ""
+extends_documentation_fragment:
+  - hpcai.gpu_cluster.dataset.azcopy
+  - hpcai.gpu_cluster.dataset.identity
+  - hpcai.gpu_cluster.dataset.sources
 attributes:
   check_mode:
     support: none

@@ -47,23 +47,6 @@ options:
     description: What the storage account accepts, in Mbit/s. V(0) for no cap.
     type: float
     default: 0
-  azcopy:
-    description: Path of AzCopy.
-    type: path
-    default: azcopy
-  log_path:
-    description: Directory for AzCopy's logs and plans, on a local disk.
-    type: path
-    default: /var/log/azcopy
-  identity:
-    description: How AzCopy logs in without a SAS.
-    type: str
-    choices: [msi, workload, azcli, spn]
-    default: msi
-  identity_client_id:
-    description: Client id of a user-assigned managed identity.
-    type: str
-    default: ""
   timeout_s:
     description: Seconds after which the upload is stopped. V(0) for no limit.
     type: float
@@ -72,6 +55,9 @@ options:
     description: Seconds without progress after which the upload is stopped.
     type: float
     default: 45
+extends_documentation_fragment:
+  - hpcai.gpu_cluster.dataset.azcopy
+  - hpcai.gpu_cluster.dataset.identity
 attributes:
   check_mode:
     support: full

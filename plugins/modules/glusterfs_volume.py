@@ -27,13 +27,20 @@ options:
     required: true
   state:
     description:
+      - V(prepared) sets this node up with O(packages), glusterd and O(brick_directory), and says in RV(left) what V(started)
+        would still do. It never waits for another node. Where nothing is left it goes on like V(started).
       - V(started) creates what is missing, starts and mounts. V(unmounted) unmounts on this node. V(stopped) stops
         the volume, V(deleted)
         deletes it and dissolves the pool if it was the last one; both act only on the node that leads. V(cleaned)
         removes this node's bricks.
     type: str
-    choices: [started, unmounted, stopped, deleted, cleaned]
+    choices: [prepared, started, unmounted, stopped, deleted, cleaned]
     default: started
+  packages:
+    description: What O(state=prepared) installs, as M(hpcai.gpu_cluster.node_state) takes it.
+    type: list
+    elements: raw
+    default: []
   nodes:
     description: All nodes of the volume, by the names with which they reach each other.
     type: list
@@ -124,11 +131,21 @@ done:
   sample: [mount scratch at /mnt/scratch]
 nonce:
   description: What was written to prove that the mount works.
-  returned: when O(prove) is true, outside check mode
+  returned: when O(prove) is true and the volume is in use, outside check mode
   type: str
+left:
+  description: What is still to be done before the volume is in use here, in words.
+  returned: when O(state=prepared)
+  type: list
+  elements: str
+changes:
+  description: What O(state=prepared) changed, or would.
+  returned: when O(state=prepared)
+  type: list
+  elements: dict
 leftovers:
   description: Directories of earlier volumes of this name, which take up space here.
-  returned: when O(state=started)
+  returned: when O(state=started), or when nothing is left to do
   type: list
   elements: str
 """
@@ -137,12 +154,13 @@ import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._glusterfs import Wanted
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._glusterfs import ARGUMENT_SPEC, Wanted
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._glusterfs_node import (
     Gluster,
     VolumeKeeper,
     brick_directories,
     clean,
+    disconnected,
     holds_data,
     mount,
     set_mode,
@@ -150,7 +168,12 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._glusterfs_node 
     wait_connected,
     write_nonce,
 )
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state import check_mode
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state import (
+    NOTHING,
+    check_mode,
+    directory_request,
+)
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state_apply import NodeState
 
 # How long a node waits for bricks that are being started.
 _REPAIR_S = 30.0
@@ -178,30 +201,59 @@ def wait_for_volume(gluster: Gluster, name: str, node: str) -> None:
         gluster.wait(f"The node that leads did not start {name} with a brick on {node}")
 
 
-def start(module: AnsibleModule, gluster: Gluster) -> dict[str, t.Any]:
-    """Bring the volume up and mount it here."""
-    params, check = module.params, module.check_mode
+def bring_up(module: AnsibleModule, gluster: Gluster, *, check: bool) -> list[str]:
+    """Bring the volume up and mount it here; returns what was done, or would be."""
+    params = module.params
     wanted = wanted_volume(params)
     if params["node"] not in wanted.nodes:
         raise ClusterError("bad_input", f"{params['node']} is not among the nodes.", "Add it to glusterfs_nodes.")
-    if check and not gluster.answers():
+    if check and params["lead"] and not gluster.answers():
         # The packages are not installed or not started yet: nothing can be asked, and everything is still to be done.
-        done = [f"create {wanted.name}"] if params["lead"] else []
-        return {"done": [*done, f"mount {wanted.name} at {params['mount_point']}"], "leftovers": []}
+        return [f"create {wanted.name}", f"mount {wanted.name} at {params['mount_point']}"]
     done = VolumeKeeper(gluster, wanted, params["node"], check=check).start() if params["lead"] else []
     if not params["lead"] and not check:
         wait_for_volume(gluster, wanted.name, params["node"])
     done += mount(gluster, module, wanted.name, params["mount_point"], params["mount_options"], check=check)
     if params["lead"]:
         done += set_mode(params["mount_point"], check_mode(params["mode"], params["mount_point"]), check=check)
-    volume = None if check else gluster.volume(wanted.name)
+    return done
+
+
+def use(module: AnsibleModule, gluster: Gluster) -> dict[str, t.Any]:
+    """What there is to say of a volume that is up, and the proof that it works here."""
+    params = module.params
+    if module.check_mode:
+        return {"leftovers": []}
+    volume = gluster.volume(params["volume"])
     used = {brick.path for brick in volume.bricks if brick.node == params["node"]} if volume else set()
-    made = [] if check else brick_directories(wanted.bricks, wanted.name)
-    result: dict[str, t.Any] = {"done": done, "leftovers": [path for path in made if path not in used]}
-    if params["prove"] and not check:
-        wait_connected(params["mount_point"], wanted.name, _REPAIR_S)
+    made = brick_directories(params["brick_directory"].rstrip("/"), params["volume"])
+    result: dict[str, t.Any] = {"leftovers": [path for path in made if path not in used]}
+    if params["prove"]:
+        wait_connected(params["mount_point"], params["volume"], _REPAIR_S)
         result["nonce"] = write_nonce(params["mount_point"], params["node"])
     return result
+
+
+def prepare(module: AnsibleModule, gluster: Gluster) -> dict[str, t.Any]:
+    """Set this node up, and use the volume where that is all there is to do. Other nodes may not be set up yet."""
+    params = module.params
+    request = {
+        **NOTHING,
+        "packages": params["packages"],
+        "directories": [directory_request(params["brick_directory"])],
+        "units": [{"name": "glusterd.service", "state": "started", "enabled": True, "restart_on": []}],
+    }
+    found = NodeState(request, module).run(check=module.check_mode)
+    if "needs" in found:
+        # The action plugin brings the packages and calls again.
+        return {**found, "done": []}
+    left = bring_up(module, gluster, check=True)
+    if not left:
+        # Bricks that are down are brought back by the node that leads, once all are prepared: nobody waits for them here.
+        left = [f"reach the brick of {node}" for node in disconnected(params["mount_point"], params["volume"])]
+    result = {} if left else use(module, gluster)
+    done = [f"{change['what']} {change['kind']} {change['name']}" for change in found["changes"]]
+    return {**found, **result, "done": done, "left": left}
 
 
 def remove_bricks(params: dict[str, t.Any], *, check: bool) -> list[str]:
@@ -221,8 +273,11 @@ def apply_state(module: AnsibleModule) -> dict[str, t.Any]:
     """Do what the state asks for."""
     params, check, state = module.params, module.check_mode, module.params["state"]
     gluster = Gluster(module, params["timeout_s"])
+    if state == "prepared":
+        return prepare(module, gluster)
     if state == "started":
-        return start(module, gluster)
+        done = bring_up(module, gluster, check=check)
+        return {"done": done, **use(module, gluster)}
     if state == "unmounted":
         return {"done": unmount(module, params["volume"], params["mount_point"], check=check)}
     if state == "cleaned":
@@ -235,30 +290,7 @@ def apply_state(module: AnsibleModule) -> dict[str, t.Any]:
 
 def main() -> None:
     """Do what the state asks for."""
-    module = AnsibleModule(
-        argument_spec={
-            "volume": {"type": "str", "required": True},
-            "state": {
-                "type": "str",
-                "choices": ["started", "unmounted", "stopped", "deleted", "cleaned"],
-                "default": "started",
-            },
-            "nodes": {"type": "list", "elements": "str", "default": []},
-            "node": {"type": "str", "required": True},
-            "lead": {"type": "bool", "default": False},
-            "brick_directory": {"type": "path", "required": True},
-            "mount_point": {"type": "path", "required": True},
-            "mount_options": {"type": "str", "default": "_netdev"},
-            "mode": {"type": "str", "default": "01777"},
-            "replica": {"type": "int", "default": 1},
-            "options": {"type": "dict", "default": {}},
-            "forget_nodes": {"type": "list", "elements": "str", "default": []},
-            "allow_data_loss": {"type": "bool", "default": False},
-            "prove": {"type": "bool", "default": False},
-            "timeout_s": {"type": "int", "default": 120},
-        },
-        supports_check_mode=True,
-    )
+    module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
     module.run_command_environ_update = {"LC_ALL": "C"}
     try:
         result = apply_state(module)
@@ -267,7 +299,7 @@ def main() -> None:
     if result.get("leftovers"):
         module.warn(f"Left over from earlier volumes, and taking up space: {', '.join(result['leftovers'])}.")
     after = "".join(f"{line}\n" for line in result["done"])
-    module.exit_json(changed=bool(result["done"]), diff={"before": "", "after": after}, **result)
+    module.exit_json(**{"changed": bool(result["done"]), "diff": {"before": "", "after": after}, **result})
 
 
 if __name__ == "__main__":

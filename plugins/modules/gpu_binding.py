@@ -57,54 +57,8 @@ options:
     description: Where to write a topology file for NCCL. Empty writes none.
     type: str
     default: ""
-  ranks_per_node:
-    description: See M(hpcai.gpu_cluster.gpu_affinity).
-    type: int
-    default: 0
-  gpus_per_rank:
-    description: See M(hpcai.gpu_cluster.gpu_affinity).
-    type: int
-    default: 0
-  threads_per_rank:
-    description: See M(hpcai.gpu_cluster.gpu_affinity).
-    type: int
-    default: 0
-  reserve_cpus:
-    description: See M(hpcai.gpu_cluster.gpu_affinity).
-    type: str
-    default: ""
-  smt:
-    description: See M(hpcai.gpu_cluster.gpu_affinity).
-    type: bool
-    default: true
-  binding:
-    description: See M(hpcai.gpu_cluster.gpu_affinity).
-    type: str
-    choices: [auto, numa, cores]
-    default: auto
-  unplaced:
-    description: See M(hpcai.gpu_cluster.gpu_affinity).
-    type: str
-    choices: [refuse, any]
-    default: refuse
-  hca_names:
-    description: See M(hpcai.gpu_cluster.gpu_affinity).
-    type: str
-    choices: [auto, device, pci]
-    default: auto
-  gres_type:
-    description: See M(hpcai.gpu_cluster.gpu_affinity).
-    type: str
-    default: ""
-  rankfile_host:
-    description: See M(hpcai.gpu_cluster.gpu_affinity).
-    type: str
-    default: +n0
-  pci_switches:
-    description: See M(hpcai.gpu_cluster.gpu_affinity).
-    type: str
-    choices: [auto, numa, pair]
-    default: auto
+extends_documentation_fragment:
+  - hpcai.gpu_cluster.gpu_plan
 attributes:
   check_mode:
     support: full
@@ -172,6 +126,11 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_binding imp
     sources,
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_facts import collect
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state import (
+    NOTHING,
+    directory_request,
+    file_request,
+)
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state_apply import NodeState
 
 ARGUMENT_SPEC: dict[str, t.Any] = {
@@ -187,14 +146,9 @@ ARGUMENT_SPEC: dict[str, t.Any] = {
 }
 
 
-def _file(path: str, content: str) -> dict[str, t.Any]:
-    owned = {"mode": "0644", "owner": "root", "group": "root"}
-    return {"path": path, "content": content, "secret_content": None, "sensitive": False, "validate": [], **owned}
-
-
 def _wanted(plan: dict[str, t.Any], params: dict[str, t.Any]) -> dict[str, t.Any]:
     """The files in the words of node_state."""
-    files = [_file(params["map"], map_text(plan))]
+    files = [file_request(params["map"], map_text(plan))]
     for option, key in (("gres_conf", "gres_conf"), ("nccl_topology", "nccl_topology_xml")):
         if params[option] and plan[key] is None:
             reason = next((note for note in plan["notes"] if note.startswith(key)), key)
@@ -202,10 +156,8 @@ def _wanted(plan: dict[str, t.Any], params: dict[str, t.Any]) -> dict[str, t.Any
                 "cannot_write", f"{params[option]} cannot be written: {reason}.", f"Leave {option} empty."
             )
         if params[option]:
-            files.append(_file(params[option], plan[key]))
-    directory = {"path": os.path.dirname(params["map"]), "mode": "0755", "owner": "root", "group": "root"}
-    nothing: dict[str, t.Any] = {"packages": [], "archives": [], "links": [], "absent": [], "units": []}
-    return {**nothing, "directories": [directory], "files": files}
+            files.append(file_request(params[option], plan[key]))
+    return {**NOTHING, "directories": [directory_request(os.path.dirname(params["map"]))], "files": files}
 
 
 def _prove(plan: dict[str, t.Any], module: AnsibleModule, memory_nodes: int) -> int:

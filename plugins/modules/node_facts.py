@@ -17,32 +17,8 @@ description:
     C(nvidia-smi), which runs at the same time and under a time limit, and the cloud's instance metadata.
   - Nothing that is missing, hangs or fails stops the module. The lists are then empty or shorter, and
     RV(ansible_facts.gpu_node.unknown) says what is not known, why, and what to do.
-options:
-  nvidia_smi:
-    description:
-      - Name or absolute path of C(nvidia-smi). A name is looked up in E(PATH) and in the directories that NVIDIA's
-        installers and container runtimes use.
-    type: str
-    default: nvidia-smi
-  nvidia_smi_timeout_s:
-    description:
-      - Seconds after which C(nvidia-smi) and everything it started are killed. Without persistence mode a first call
-        initializes every GPU and may take more than ten seconds on a node with eight.
-    type: float
-    default: 20.0
-  metadata:
-    description:
-      - Whether to ask the instance metadata service for the machine type.
-      - V(auto) asks when the firmware names say that the node runs in Azure or AWS and do not already name the
-        machine type.
-    type: str
-    choices: [auto, always, never]
-    default: auto
-  metadata_timeout_s:
-    description:
-      - Seconds to wait for each step of a metadata request.
-    type: float
-    default: 1.0
+extends_documentation_fragment:
+  - hpcai.gpu_cluster.gpu_facts
 attributes:
   check_mode:
     description: Runs the same in check mode, it changes nothing.

@@ -56,27 +56,8 @@ options:
     type: str
     choices: [fail, warn]
     default: fail
-  nvidia_smi:
-    description:
-      - See M(hpcai.gpu_cluster.node_facts).
-    type: str
-    default: nvidia-smi
-  nvidia_smi_timeout_s:
-    description:
-      - See M(hpcai.gpu_cluster.node_facts). In seconds.
-    type: float
-    default: 20.0
-  metadata:
-    description:
-      - See M(hpcai.gpu_cluster.node_facts).
-    type: str
-    choices: [auto, always, never]
-    default: auto
-  metadata_timeout_s:
-    description:
-      - See M(hpcai.gpu_cluster.node_facts). In seconds.
-    type: float
-    default: 1.0
+extends_documentation_fragment:
+  - hpcai.gpu_cluster.gpu_facts
 attributes:
   action:
     description: Runs on the controller and calls one module on the node.

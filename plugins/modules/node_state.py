@@ -95,6 +95,17 @@ options:
         description: How long fetching the archive may take, in seconds.
         type: int
         default: 900
+      build:
+        description:
+          - A command to run once in the directory, as a list of words, for example to build what the archive holds.
+          - It is run again when its words change, or when it did not end well. Files of the same task are written after it.
+        type: list
+        elements: str
+        default: []
+      build_timeout_s:
+        description: How long the command may take, in seconds.
+        type: int
+        default: 3600
   files:
     description: Files with their whole content. They are written beside their destination and renamed.
     type: list

@@ -35,6 +35,17 @@ class Result(t.NamedTuple):
         return {key: int(value) for key, value in (word.split("=") for word in line.split(":")[1].split())}
 
 
+class TaskResult(t.NamedTuple):
+    """One task result of a playbook as the callback of benchmarks/converge writes it down."""
+
+    play: str
+    role: str
+    task: str
+    host: str
+    kind: str
+    changed: bool
+
+
 class Lab:
     """The machines of the lab."""
 
@@ -79,7 +90,9 @@ class Lab:
     def container(self, machine: str) -> str:
         return f"{self.name}-{machine}"
 
-    def start_playbook(self, name: str, options: dict[str, t.Any], *argv: str) -> subprocess.Popen[str]:
+    def start_playbook(
+        self, name: str, options: dict[str, t.Any], *argv: str, env: t.Mapping[str, str] | None = None
+    ) -> subprocess.Popen[str]:
         """Start a playbook; its output is a pipe. ``options`` are extra variables, passed in a file: they hold a SAS."""
         variables = STATE / f"test-{os.getpid()}-{time.monotonic_ns()}.json"
         descriptor = os.open(variables, os.O_WRONLY | os.O_CREAT, 0o600)
@@ -93,13 +106,30 @@ class Lab:
             stderr=subprocess.STDOUT,
             text=True,
             start_new_session=True,
-            env={**os.environ, "ANSIBLE_FORCE_COLOR": "0"},
+            env={**os.environ, "ANSIBLE_FORCE_COLOR": "0", **(env or {})},
         )
 
-    def playbook(self, name: str, options: dict[str, t.Any], *argv: str, timeout_s: float = 300) -> Result:
-        process = self.start_playbook(name, options, *argv)
+    def playbook(
+        self,
+        name: str,
+        options: dict[str, t.Any],
+        *argv: str,
+        timeout_s: float = 300,
+        env: t.Mapping[str, str] | None = None,
+    ) -> Result:
+        process = self.start_playbook(name, options, *argv, env=env)
         output, _none = process.communicate(timeout=timeout_s)
         return Result(process.returncode, output)
+
+    def task_results(self, name: str, folder: pathlib.Path) -> list[TaskResult]:
+        """Run a playbook that must change nothing, and return all its task results."""
+        noted = folder / "results.json"
+        env = {"ANSIBLE_CALLBACK_PLUGINS": str(ROOT / "benchmarks/converge/callbacks"), "CONVERGE_RESULTS": str(noted)}
+        result = self.playbook(name, {}, env=env)
+        assert result.rc == 0, result.output[-3000:]
+        found = [TaskResult(*one) for one in json.loads(noted.read_text())["results"]]
+        assert not [one for one in found if one.changed]
+        return found
 
     def interrupt(self, process: subprocess.Popen[str]) -> None:
         """What Ctrl-C in a terminal does: SIGINT to the whole foreground group."""

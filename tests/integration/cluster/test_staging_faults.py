@@ -213,7 +213,9 @@ def test_no_sas_is_left_anywhere(lab: Lab, dataset: Dataset, tmp_path: pathlib.P
     assert not [word for word in spellings if word in output]
     places = f"/var/log /root /tmp /var/tmp /run /etc /mnt/resource_nvme/landing {dataset.destination}"
     words = " ".join(f"-e '{word}'" for word in spellings)
-    script = f"grep -rlsF {words} {places}; journalctl | grep -cF {words} || true"
+    # Ansible looks every five seconds whether an asynchronous module has ended, and removes the module's file only then.
+    ended = "timeout 20 sh -c 'while pgrep -f [a]sync_wrapper >/dev/null; do sleep 0.2; done'"
+    script = f"{ended}; grep -rlsF {words} {places}; journalctl | grep -cF {words} || true"
     for node in lab.nodes:
         found = lab.run(node, "sh", "-c", script)
         assert found.split() == ["0"], f"{node}: {found}"

@@ -86,7 +86,14 @@ def test_two_trusted_keys_are_not_guessed_between() -> None:
     ],
 )
 def test_what_a_node_reports_is_checked_before_it_becomes_a_line(broken: dict[str, object]) -> None:
-    good = {"name": "gpu-1", "names": ["10.0.0.1"], "host_keys": [KEY_A], "public_key": "", "trusted_key": ""}
+    good = {
+        "name": "gpu-1",
+        "names": ["10.0.0.1"],
+        "host_keys": [KEY_A],
+        "public_key": "",
+        "trusted_key": "",
+        "blocks": "",
+    }
     assert ssh.Node.from_result(good).name == "gpu-1"
     with pytest.raises(ClusterError):
         ssh.Node.from_result({**good, **broken})

@@ -190,11 +190,14 @@ def test_a_link_in_place_of_a_file_is_refused(machines: list[Machine], tmp_path:
     assert (tmp_path / "elsewhere").read_text() == "untouched"
 
 
-def test_the_check_names_every_node_that_fails(machines: list[Machine], monkeypatch: pytest.MonkeyPatch) -> None:
-    programs = machines[0].root / "bin"
+@pytest.fixture
+def logins(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> t.Callable[[], list[str]]:
+    """An ssh of our own, which lets everybody in whose name begins with good; calling this says who was asked for."""
+    programs, asked = tmp_path / "bin", tmp_path / "asked"
     programs.mkdir()
-    script = """#!/bin/sh
+    script = f"""#!/bin/sh
 for word; do host=$last; last=$word; done
+echo $host >>{asked}
 case $host in
 good*) exit 0 ;;
 slow) sleep 30 ;;
@@ -204,6 +207,17 @@ esac
     (programs / "ssh").write_text(script)
     (programs / "ssh").chmod(0o755)
     monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+
+    def said() -> list[str]:
+        hosts = sorted(asked.read_text().split()) if asked.exists() else []
+        asked.unlink(missing_ok=True)
+        return hosts
+
+    return said
+
+
+@pytest.mark.usefixtures("logins")
+def test_the_check_names_every_node_that_fails(machines: list[Machine]) -> None:
     user = pwd.getpwuid(os.geteuid()).pw_name
     assert machines[0].check(hosts=["good"], user=user)["error_kind"] == "no_key"
     machines[0].identity(make_key=True)
@@ -214,3 +228,76 @@ esac
         "bad": "it does not accept the cluster's key",
         "slow": "it did not answer in time",
     }
+
+
+def found(machines: list[Machine], **args: t.Any) -> dict[str, t.Any]:
+    """What the first machine finds out about all of them."""
+    nodes = [machine.identity(make_key=number == 0)["node"] for number, machine in enumerate(machines)]
+    user = pwd.getpwuid(os.geteuid()).pw_name
+    return machines[0].check(nodes=nodes, hosts=["good-1", "good-2"], user=user, **args)
+
+
+def test_where_nobody_lacks_anything_every_login_is_tried(
+    machines: list[Machine], logins: t.Callable[[], list[str]]
+) -> None:
+    converge(machines)
+    result = found(machines)
+    assert (result["outdated"], result["reached"], logins()) == ([], 2, ["good-1", "good-2"])
+    assert "nodes" not in result
+
+
+def test_who_lacks_something_is_found_before_anybody_logs_in(
+    machines: list[Machine], logins: t.Callable[[], list[str]]
+) -> None:
+    fresh = found(machines)
+    assert fresh["outdated"] == ["gpu-1", "gpu-2"]
+    converge(machines)
+    lines = (machines[1].ssh / "authorized_keys").read_text().splitlines(keepends=True)
+    (machines[1].ssh / "authorized_keys").write_text("".join(line for line in lines if "ssh-ed25519" not in line))
+    result = found(machines)
+    assert (result["outdated"], result["reached"]) == (["gpu-2"], 0)
+    assert [node["name"] for node in result["nodes"]] == ["gpu-1", "gpu-2"]
+    assert machines[1].trust(result["nodes"])["changed"] is True
+    assert logins() == []
+    assert found(machines)["outdated"] == []
+
+
+@pytest.mark.parametrize(
+    "wish", [{"key_options": ["restrict"]}, {"port": 2222}, {"cluster": "other"}, {"user": "root", "key_on_all": True}]
+)
+def test_another_wish_is_seen(machines: list[Machine], wish: dict[str, t.Any]) -> None:
+    """Whatever trust would change, the check has announced, and what trust leaves alone it has not."""
+    converge(machines)
+    nodes = [machine.identity(make_key=number == 0)["node"] for number, machine in enumerate(machines)]
+    result = machines[0].check(nodes=nodes, hosts=[], **wish)
+    handed = {"private_key": machines[0].identity(export_key=True)["private_key"]} if wish.get("key_on_all") else {}
+    options = {name: value for name, value in wish.items() if name != "key_on_all"}
+    changed = [m.name for m in machines if m.trust(nodes, _ansible_check_mode=True, **options, **handed)["changed"]]
+    assert result["outdated"] == changed != []
+
+
+def test_a_node_outside_the_cluster_is_looked_at_too(machines: list[Machine]) -> None:
+    """A login node is in the play, lets the cluster's key in, and is none of the cluster's nodes."""
+    first, login = machines
+    inside, outside = first.identity(make_key=True)["node"], login.identity()["node"]
+    first.trust([inside])
+    inside = first.identity(make_key=True)["node"]
+    assert first.check(nodes=[inside], others=[outside], hosts=[])["outdated"] == ["gpu-2"]
+    assert login.trust([inside])["changed"] is True
+    assert first.check(nodes=[inside], others=[login.identity()["node"]], hosts=[])["outdated"] == []
+    assert first.check(nodes=[], others=[outside], hosts=[])["outdated"] == ["gpu-2"]
+
+
+def test_a_lost_node_is_remembered_until_it_is_to_be_forgotten(machines: list[Machine]) -> None:
+    converge(machines)
+    nodes = [machines[0].identity(make_key=True)["node"]]
+    assert machines[0].check(nodes=nodes, hosts=[])["outdated"] == []
+    assert machines[0].check(nodes=nodes, hosts=[], forget_unseen=True)["outdated"] == ["gpu-1"]
+
+
+def test_without_the_first_node_nobody_is_logged_in_to(
+    machines: list[Machine], logins: t.Callable[[], list[str]]
+) -> None:
+    converge(machines)
+    result = machines[1].check(nodes=[machines[1].identity()["node"]], hosts=[])
+    assert (result["outdated"], logins()) == ([], [])

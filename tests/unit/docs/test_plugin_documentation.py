@@ -12,7 +12,9 @@ import typing as t
 import pytest
 import yaml
 
-MODULES = sorted((pathlib.Path(__file__).parents[3] / "plugins" / "modules").glob("*.py"))
+PLUGINS = pathlib.Path(__file__).parents[3] / "plugins"
+MODULES = sorted((PLUGINS / "modules").glob("*.py"))
+FRAGMENTS = sorted((PLUGINS / "doc_fragments").glob("*.py"))
 
 
 class OnceLoader(yaml.SafeLoader):
@@ -25,8 +27,50 @@ class OnceLoader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
+def texts(body: list[ast.stmt], *names: str) -> dict[str, dict[str, t.Any]]:
+    """What assignments hold, by name; all of them, where none is named."""
+    return {
+        statement.targets[0].id: yaml.load(ast.literal_eval(statement.value), OnceLoader)
+        for statement in body
+        if isinstance(statement, ast.Assign)
+        and isinstance(statement.targets[0], ast.Name)
+        and (not names or statement.targets[0].id in names)
+    }
+
+
+def fragments() -> dict[str, dict[str, t.Any]]:
+    """Every fragment under the name by which a module asks for it."""
+    found = {}
+    for path in FRAGMENTS:
+        (holder,) = [statement for statement in ast.parse(path.read_text()).body if isinstance(statement, ast.ClassDef)]
+        for name, text in texts(holder.body).items():
+            suffix = "" if name == "DOCUMENTATION" else f".{name.lower()}"
+            found[f"hpcai.gpu_cluster.{path.stem}{suffix}"] = text["options"]
+    return found
+
+
 @pytest.mark.parametrize("module", MODULES, ids=lambda path: path.stem)
 def test_no_key_is_given_twice(module: pathlib.Path) -> None:
-    for statement in ast.parse(module.read_text()).body:
-        if isinstance(statement, ast.Assign) and getattr(statement.targets[0], "id", "") in ("DOCUMENTATION", "RETURN"):
-            yaml.load(ast.literal_eval(statement.value), OnceLoader)
+    texts(ast.parse(module.read_text()).body, "DOCUMENTATION", "RETURN")
+
+
+def test_no_module_repeats_its_fragment_and_every_fragment_is_shared() -> None:
+    known = fragments()
+    users: dict[str, list[str]] = {name: [] for name in known}
+    for module in MODULES:
+        documented = texts(ast.parse(module.read_text()).body, "DOCUMENTATION").get("DOCUMENTATION", {})
+        for name in documented.get("extends_documentation_fragment", []):
+            users[name].append(module.stem)
+            own = documented.get("options", {})
+            assert not [option for option, text in known[name].items() if own.get(option) == text], module.stem
+    assert all(len(modules) > 1 for modules in users.values()), users
+
+
+def test_options_of_modules_that_say_the_same_are_in_a_fragment() -> None:
+    """Two modules may describe an option alike by chance, three do not."""
+    said: dict[tuple[str, str], list[str]] = {}
+    for module in MODULES:
+        documented = texts(ast.parse(module.read_text()).body, "DOCUMENTATION").get("DOCUMENTATION", {})
+        for option, text in documented.get("options", {}).items():
+            said.setdefault((option, repr(text)), []).append(module.stem)
+    assert not {key: modules for key, modules in said.items() if len(modules) > 2}

@@ -5,13 +5,19 @@
 
 from __future__ import annotations
 
+import json
 import pathlib
+import types
 import typing as t
 
 import pytest
+from ansible.module_utils.testing import patch_module_args
+from ansible_collections.hpcai.gpu_cluster.plugins.action.glusterfs_volume import ActionModule as GlusterAction
+from ansible_collections.hpcai.gpu_cluster.plugins.action.node_state import ActionModule as NodeStateAction
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _glusterfs_node as node
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._glusterfs import Wanted
+from ansible_collections.hpcai.gpu_cluster.plugins.modules import glusterfs_volume
 
 
 class Pool:
@@ -312,3 +318,96 @@ def test_a_volume_that_cannot_be_written_is_reported(tmp_path: pathlib.Path) -> 
     (tmp_path / "file").write_text("")
     with pytest.raises(ClusterError, match="Nothing can be written"):
         node.write_nonce(str(tmp_path / "file"), "a")
+
+
+class Machine:
+    """A node with a volume that is somewhere between absent and in use; what the module runs is answered here."""
+
+    def __init__(self, root: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+        self.mount_point, self.bricks, self._capsys = root / "mnt", root / "bricks", capsys
+        self.mount_point.mkdir()
+        self.pool = Pool("a", "b")
+        self.changes: list[dict[str, str]] = []
+        self.needs: dict[str, t.Any] = {}
+        self.mounted = True
+        monkeypatch.setattr(glusterfs_volume, "NodeState", lambda request, _module: self._state(request))
+        monkeypatch.setattr(glusterfs_volume.AnsibleModule, "run_command", lambda _self, args: self._command(args))
+        monkeypatch.setattr(node.shutil, "which", lambda name: f"/usr/sbin/{name}")
+        monkeypatch.setattr(
+            node, "current_mount", lambda _path: ("localhost:/scratch", "fuse.glusterfs") if self.mounted else None
+        )
+        monkeypatch.setattr(node, "is_ours", lambda *_found: True)
+
+    def _state(self, request: dict[str, t.Any]) -> types.SimpleNamespace:
+        self.request = request
+        done = {"changed": bool(self.changes), "changes": self.changes, "diff": []}
+        return types.SimpleNamespace(run=lambda check: {**done, **({"needs": self.needs} if self.needs else {})})
+
+    def _command(self, args: list[str]) -> tuple[int, str, str]:
+        return (0, "UUID", "") if "--xml" not in args else self.pool.run_command(args)
+
+    def run(self, *, check: bool = False, **args: t.Any) -> dict[str, t.Any]:
+        wanted = {
+            "volume": "scratch", "state": "prepared", "packages": ["glusterfs-server"], "nodes": ["a", "b"], "node": "a", "lead": True,
+            "brick_directory": str(self.bricks), "mount_point": str(self.mount_point), "mode": "0755", "prove": True, **args,
+        }  # fmt: skip
+        with patch_module_args({**wanted, "_ansible_check_mode": check}), pytest.raises(SystemExit):
+            glusterfs_volume.main()
+        return t.cast("dict[str, t.Any]", json.loads(self._capsys.readouterr().out))
+
+
+@pytest.fixture
+def machine(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Machine:
+    return Machine(tmp_path, monkeypatch, capsys)
+
+
+def test_where_nothing_is_left_preparing_proves_the_volume(machine: Machine) -> None:
+    machine.pool = Pool("a", "b")
+    keeper(machine.pool, "a", "b").start()
+    machine.pool.commands.clear()
+    result = machine.run()
+    assert (result["changed"], result["left"], len(result["nonce"])) == (False, [], 16)
+    assert machine.pool.commands == []
+    assert [unit["name"] for unit in machine.request["units"]] == ["glusterd.service"]
+    assert machine.run(check=True)["left"] == []
+    assert "nonce" not in machine.run(check=True)
+
+
+def test_what_is_left_is_said_and_not_done(machine: Machine) -> None:
+    """Other nodes may have no glusterd yet: whatever concerns them waits until all are prepared."""
+    machine.mounted = False
+    result = machine.run()
+    assert result["left"][0] == "take b into the pool"
+    assert result["left"][-1] == f"mount scratch at {machine.mount_point}"
+    assert result["changed"] is False
+    assert "nonce" not in result
+    assert machine.pool.commands == []
+
+
+def test_a_brick_that_another_node_must_bring_back_is_not_waited_for(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(node.time, "sleep", lambda _seconds: pytest.fail("it waited"))
+    client(machine.mount_point, 0, "b", 0)
+    result = machine.run(lead=False)
+    assert result["left"] == ["reach the brick of b"]
+    assert "nonce" not in result
+
+
+def test_a_node_that_was_set_up_just_now_says_so(machine: Machine) -> None:
+    machine.mounted = False
+    machine.changes = [{"kind": "unit", "name": "glusterd.service", "what": "start"}]
+    result = machine.run(lead=False)
+    assert result["changed"] is True
+    assert result["done"] == ["start unit glusterd.service"]
+    assert result["left"] == [f"mount scratch at {machine.mount_point}"]
+
+
+def test_missing_packages_are_left_to_the_action(machine: Machine) -> None:
+    machine.needs = {"packages": ["glusterfs-server"], "package_manager": "dpkg", "archives": []}
+    result = machine.run()
+    assert result["needs"] == machine.needs
+    assert "left" not in result
+    assert machine.pool.commands == []
+    assert GlusterAction.MODULE == "hpcai.gpu_cluster.glusterfs_volume"
+    assert issubclass(GlusterAction, NodeStateAction)

@@ -282,6 +282,46 @@ def test_an_archive_is_unpacked_once(node: Node, tmp_path: pathlib.Path) -> None
     assert node.run(**wanted)["changed"] is False
 
 
+def test_what_an_archive_holds_is_built_once_and_again_with_other_words(node: Node, tmp_path: pathlib.Path) -> None:
+    """A build may replace a file of the request, as HPC-X's does: what it leaves is put right in the same run."""
+    settings = f"{node.root}/1.0/settings"
+    entry = {"path": f"{node.root}/1.0", "src": str(tmp_path / "a.tbz"), "sha256": archive(tmp_path / "a.tbz")}
+
+    def wanted(script: str) -> dict[str, t.Any]:
+        built = {**entry, "build": ["sh", "-c", script]}
+        return {"archives": [built], "files": [{"path": settings, "content": "ours\n"}]}
+
+    script = "echo run >> count; echo theirs > settings"
+    planned = node.run(check=True, **wanted(script))
+    assert [(change["kind"], change["what"]) for change in planned["changes"]][:2] == [
+        ("archive", "unpack"),
+        ("build", "run sh"),
+    ]
+    assert listing(node.root) == []
+    assert node.run(**wanted(script))["changed"] is True
+    assert node.run(**wanted(script))["changed"] is False
+    assert pathlib.Path(settings).read_text() == "ours\n"
+    again = node.run(**wanted(script + "; true"))
+    assert [change["kind"] for change in again["changes"]] == ["build", "file"]
+    assert pathlib.Path(settings).read_text() == "ours\n"
+    assert (node.root / "1.0" / "count").read_text() == "run\nrun\n"
+
+
+@pytest.mark.parametrize(
+    ("script", "kind"), [("echo no compiler; exit 3", "build_failed"), ("sleep 60", "timeout")], ids=["fails", "hangs"]
+)
+def test_a_build_that_does_not_end_well_is_done_again(
+    node: Node, tmp_path: pathlib.Path, script: str, kind: str
+) -> None:
+    entry = {"path": f"{node.root}/1.0", "src": str(tmp_path / "a.tbz"), "sha256": archive(tmp_path / "a.tbz")}
+    node.run(archives=[entry])
+    result = node.run(archives=[{**entry, "build": ["sh", "-c", script], "build_timeout_s": 1}])
+    assert result["error_kind"] == kind
+    assert kind == "timeout" or "no compiler" in result["msg"]
+    done = node.run(archives=[{**entry, "build": ["sh", "-c", "true"]}])
+    assert [change["kind"] for change in done["changes"]] == ["build"]
+
+
 def test_a_wrong_checksum_unpacks_nothing(node: Node, tmp_path: pathlib.Path) -> None:
     archive(tmp_path / "a.tbz")
     result = node.run(archives=[{"path": f"{node.root}/1.0", "src": str(tmp_path / "a.tbz"), "sha256": "0" * 64}])
@@ -323,3 +363,10 @@ def test_only_what_was_unpacked_here_is_removed_with_if_unpacked(node: Node, tmp
     assert node.run(absent=wanted)["changed"]
     assert listing(node.root) == ["bin", "bin/tool"]
     assert not node.run(absent=wanted)["changed"]
+
+
+def test_the_parents_of_files_are_those_that_nobody_made_or_lists(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "made").mkdir()
+    paths = [f"{tmp_path}/{name}" for name in ("made/f", "new/a", "new/b", "listed/f")]
+    parents = _node_state_apply.missing_parents(paths, [f"{tmp_path}/listed"])
+    assert [(entry["path"], entry["mode"]) for entry in parents] == [(f"{tmp_path}/new", "0755")]

@@ -1,0 +1,59 @@
+# Copyright (c) 2026 The hpcai.gpu_cluster developers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Where a dataset is, and how nodes get at it."""
+
+from __future__ import annotations
+
+
+class ModuleDocFragment:
+    """Options of the modules dataset_*."""
+
+    AZCOPY = r"""
+options:
+  azcopy:
+    description: Path of AzCopy.
+    type: path
+    default: azcopy
+  log_path:
+    description: Directory for AzCopy's logs and plans, on a local disk.
+    type: path
+    default: /var/log/azcopy
+"""
+
+    IDENTITY = r"""
+options:
+  identity:
+    description: How nodes log in where there is no SAS.
+    type: str
+    choices: [msi, workload, azcli, spn]
+    default: msi
+  identity_client_id:
+    description: Client id of a user-assigned managed identity.
+    type: str
+    default: ""
+"""
+
+    SOURCES = r"""
+options:
+  sources:
+    description: Where the dataset is. Several accounts and prefixes form one dataset.
+    type: list
+    elements: dict
+    required: true
+    suboptions:
+      url:
+        description: URL of the container, such as V(https://account.blob.core.windows.net/container).
+        type: str
+        required: true
+      prefix:
+        description: Directory in the container. Names at the destination are relative to it.
+        type: str
+        default: ""
+      sas:
+        description:
+          - Shared access signature with read and list permission. Leave it out to use the managed identity.
+          - AzCopy takes it on its command line, where users of the node can see it while it runs.
+        type: str
+        default: ""
+"""
