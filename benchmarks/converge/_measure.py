@@ -62,13 +62,12 @@ def task_results(bench: Bench) -> list[Goal]:
     ]
     rows.append({"part": "all", **{n: per_node[n] for n in nodes}, "per node": sum(per_node.values()) / len(nodes)})
     roles = {part: counts for part, counts in table.items() if not part.startswith("(no role)")}
-    first, *others = nodes
     goals = [
         Goal("task results of a node", max(per_node.values()), RESULTS_PER_NODE),
-        Goal("task results per role and node", max(c[n] for c in roles.values() for n in others), RESULTS_PER_ROLE),
+        Goal("task results per role and node", max(c[n] for c in roles.values() for n in nodes), RESULTS_PER_ROLE),
     ]
     report(f"C1 site.yml with nothing to change, task results ({len(nodes)} nodes)", rows, goal=goals)
-    print(f"{first} also carries the tasks that run once for all nodes (run_once).")
+    print(f"{next(iter(nodes))} also carries the tasks that run once for all nodes (run_once).")
     return goals
 
 
