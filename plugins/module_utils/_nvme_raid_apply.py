@@ -70,6 +70,12 @@ def wanted_here(settings: t.Mapping[str, t.Any]) -> Wanted:
     return dataclasses.replace(wanted, mount_point=os.path.join(os.path.realpath(parent), name))
 
 
+def settle(runner: Runner, timeout_s: int = 30) -> None:
+    """Let udev, where there is one, finish with what changed, so that it neither holds devices nor misses their names."""
+    if shutil.which("udevadm"):
+        runner.run_command(["udevadm", "settle", f"--timeout={timeout_s}"])
+
+
 class Keeper:
     """Brings the disks of this node to the wanted state."""
 
@@ -135,11 +141,6 @@ class Keeper:
         if kinds & {"mkfs", "assemble"}:
             self._need(f"mkfs.{self.wanted.filesystem}")
 
-    def _settle(self) -> None:
-        """Let udev finish with what changed, so that it neither holds devices nor misses their names."""
-        if shutil.which("udevadm"):
-            self.runner.run_command(["udevadm", "settle", "--timeout=30"])
-
     # -- one method per kind of step ---------------------------------------------------------------------------------
 
     def _create(self, step: Step) -> None:
@@ -152,7 +153,7 @@ class Keeper:
         argv += [] if level == "raid1" else [f"--chunk={wanted.chunk_kib}"]
         argv += [] if level == "raid0" else ["--bitmap=internal"]
         self._command(*argv, *(f"/dev/{name}" for name in step.disks), what="Creating the array")
-        self._settle()
+        settle(self.runner)
         self.created = self._running(f"/dev/md/{wanted.name}", step.disks)
 
     def _running(self, path: str, disks: t.Collection[str]) -> str:
@@ -176,7 +177,7 @@ class Keeper:
         uuid = ":".join(step.value[start : start + 8] for start in range(0, 32, 8))
         argv = ["mdadm", "--assemble", f"/dev/md/{self.wanted.name}", f"--uuid={uuid}", "--run"]
         self._command(*argv, *members, what="Assembling the array")
-        self._settle()
+        settle(self.runner)
         self._running(f"/dev/md/{self.wanted.name}", ())
 
     def _add(self, step: Step) -> None:
@@ -184,7 +185,7 @@ class Keeper:
         self._command(
             "mdadm", "--manage", f"/dev/{step.device}", "--add", f"/dev/{step.disks[0]}", what="Adding a disk"
         )
-        self._settle()
+        settle(self.runner)
 
     def _mkfs(self, step: Step) -> None:
         device = step.device or self.created
@@ -197,7 +198,7 @@ class Keeper:
             argv = ["mkfs.ext4", "-F", "-q", "-m", "0", "-E", "nodiscard", "-L", wanted.label]
         _claim(device)
         self._command(*argv, *wanted.mkfs_options, device, what="Making the file system")
-        self._settle()
+        settle(self.runner)
         self.created = device
 
     def _mount(self, step: Step) -> None:
@@ -238,7 +239,7 @@ class Keeper:
             self._command("wipefs", "--all", "--quiet", step.device, what="Clearing the array")
             _zero_ends(step.device)
         self._command("mdadm", "--stop", step.device, what="Stopping the array")
-        self._settle()
+        settle(self.runner)
 
     def _erase(self, step: Step) -> None:
         for name in step.disks:
@@ -251,7 +252,7 @@ class Keeper:
             _zero_ends(path)
             if partitions:
                 self._command("blockdev", "--rereadpt", path, what=f"Reading the partitions of {path} again")
-        self._settle()
+        settle(self.runner)
 
     # -- proof -------------------------------------------------------------------------------------------------------
 
@@ -323,4 +324,4 @@ def _zero_ends(path: str) -> None:
         os.close(handle)
 
 
-__all__ = ["Keeper", "Outcome", "wanted_here"]
+__all__ = ["Keeper", "Outcome", "settle", "wanted_here"]

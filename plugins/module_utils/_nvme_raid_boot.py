@@ -20,7 +20,12 @@ import typing as t
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid import bad_input
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid_apply import Keeper, Outcome, wanted_here
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid_apply import (
+    Keeper,
+    Outcome,
+    settle,
+    wanted_here,
+)
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid_read import unprobed
 
 _CONSENT = ("allow_format", "allow_data_loss")
@@ -53,7 +58,7 @@ def bring_up(settings: dict[str, t.Any], wait_s: float) -> Outcome:
     runner = Processes()
     until = time.monotonic() + wait_s
     while True:
-        runner.run_command(["udevadm", "settle", f"--timeout={int(wait_s) or 1}"])
+        settle(runner, int(wait_s) or 1)
         in_time = time.monotonic() < until
         if in_time and unprobed():
             time.sleep(1)

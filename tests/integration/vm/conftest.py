@@ -57,9 +57,10 @@ class VmLab:
             check=False,
         )
         if done.returncode == 255 or (check and done.returncode):
-            raise AssertionError(
-                f"{node}: {shlex.join(argv)} ended with {done.returncode}: {done.stderr or done.stdout}"
-            )
+            said = f"{node}: {shlex.join(argv)} ended with {done.returncode}: {done.stderr or done.stdout}"
+            if done.returncode == 255:  # ssh itself
+                said += runtime.last_words(self.paths, self.lab, node)
+            raise AssertionError(said)
         return done.stdout
 
     def shell(self, node: str, script: str, check: bool = True, timeout_s: float = 300) -> str:
@@ -111,7 +112,9 @@ class VmLab:
         finally:
             variables.unlink()
             plays.unlink(missing_ok=True)
-        return Result(done.returncode, done.stdout, time.monotonic() - started)
+        silent = [node for node in self.nodes if done.returncode and not runtime.greets(self.lab, node)]
+        said = "\n".join([done.stdout, *(runtime.last_words(self.paths, self.lab, node) for node in silent)])
+        return Result(done.returncode, said, time.monotonic() - started)
 
     def role(
         self,

@@ -89,7 +89,7 @@ def wait(paths: Paths, lab: dict[str, t.Any], node: str, timeout_s: float = 0) -
     """
     timeout_s = timeout_s or BOOT_TIMEOUT_S[lab["accelerator"]]
     deadline = time.monotonic() + timeout_s
-    while not _greets(lab["nodes"][node]["ssh_port"]):
+    while not greets(lab, node):
         if pid(paths, lab, node) is None:
             raise LabError(f"{node}: QEMU ended while it booted: {_tail(paths.node(node) / 'qemu.log')}")
         if time.monotonic() > deadline:
@@ -130,13 +130,6 @@ def ssh_argv(paths: Paths, lab: dict[str, t.Any], node: str, *argv: str) -> list
     return ["ssh", "-F", "none", "-i", str(paths.key), "-p", port, *words, "root@127.0.0.1", *argv]
 
 
-def _greets(port: int) -> bool:
-    """Whether sshd says its name. QEMU itself accepts connections long before."""
-    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=5) as connection:
-        return connection.recv(4) == b"SSH-"
-    return False
-
-
 def _gone(paths: Paths, lab: dict[str, t.Any], node: str, timeout_s: float) -> bool:
     deadline = time.monotonic() + timeout_s
     while pid(paths, lab, node) is not None:
@@ -149,6 +142,22 @@ def _gone(paths: Paths, lab: dict[str, t.Any], node: str, timeout_s: float) -> b
     return True
 
 
+def greets(lab: dict[str, t.Any], node: str) -> bool:
+    """Whether sshd says its name. QEMU itself accepts connections long before."""
+    address = ("127.0.0.1", lab["nodes"][node]["ssh_port"])
+    with contextlib.suppress(OSError), socket.create_connection(address, timeout=5) as connection:
+        return connection.recv(4) == b"SSH-"
+    return False
+
+
+def last_words(paths: Paths, lab: dict[str, t.Any], node: str) -> str:
+    """What is known of a node that does not answer: whether QEMU runs it, and the end of what the guest and QEMU said."""
+    directory = paths.node(node)
+    runs = "runs" if pid(paths, lab, node) else "has ended"
+    console, log = (_tail(directory / name, lines=30) for name in ("console.log", "qemu.log"))
+    return f"{node}: QEMU {runs}.\nThe guest's console:\n{console}\nQEMU:\n{log}"
+
+
 def _tail(path: pathlib.Path, lines: int = 5) -> str:
     try:
         text = path.read_text(errors="replace").strip().splitlines()[-lines:]
@@ -157,4 +166,4 @@ def _tail(path: pathlib.Path, lines: int = 5) -> str:
     return "\n".join(text) or f"{path} is empty"
 
 
-__all__ = ["pid", "power_off", "power_on", "ssh_argv", "wait"]
+__all__ = ["greets", "last_words", "pid", "power_off", "power_on", "ssh_argv", "wait"]

@@ -75,6 +75,7 @@ def test_refusals(service: Azurite, container: str, options: dict[str, t.Any], k
 
 
 def test_a_wrong_signature(service: Azurite) -> None:
+    rest, _sig, _signature = service.sas().rpartition("sig=")
     with pytest.raises(ClusterError) as caught:
-        list(list_blobs(service.url("data"), sas=service.sas()[:-8] + "AAAA%3D"))
+        list(list_blobs(service.url("data"), sas=f"{rest}sig={'A' * 43}%3D"))
     assert caught.value.kind == "auth_failed"

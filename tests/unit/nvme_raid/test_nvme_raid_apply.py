@@ -39,7 +39,7 @@ def claims(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     seen: list[str] = []
     monkeypatch.setattr(apply, "_claim", seen.append)
     monkeypatch.setattr(apply, "_zero_ends", lambda path: seen.append(f"zero {path}"))
-    monkeypatch.setattr(apply.Keeper, "_settle", lambda _self: None)
+    monkeypatch.setattr(apply, "settle", lambda _runner: None)
     return seen
 
 
@@ -105,7 +105,7 @@ def test_nothing_is_made_of_a_disk_that_came_into_use(tmp_path: Path) -> None:
 def test_what_udev_began_is_stopped_before_all_disks_are_given(monkeypatch: pytest.MonkeyPatch) -> None:
     running(monkeypatch, MDSTAT)
     commands = Commands()
-    monkeypatch.setattr(apply.Keeper, "_settle", lambda _self: None)
+    monkeypatch.setattr(apply, "settle", lambda _runner: None)
     do(keeper(commands), "assemble", device="md127", disks=DISKS, value=UUID)
     assert commands.ran == [
         "mdadm --stop /dev/md127",
