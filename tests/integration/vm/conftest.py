@@ -109,12 +109,19 @@ class VmLab:
                 check=False,
                 env={**os.environ, "ANSIBLE_FORCE_COLOR": "0"},
             )
+        except subprocess.TimeoutExpired as exc:
+            said = bytes(exc.stdout or b"").decode(errors="replace")
+            raise AssertionError(f"No end after {timeout_s:.0f} s:\n{said}\n{self.silent()}") from exc
         finally:
             variables.unlink()
             plays.unlink(missing_ok=True)
-        silent = [node for node in self.nodes if done.returncode and not runtime.greets(self.lab, node)]
-        said = "\n".join([done.stdout, *(runtime.last_words(self.paths, self.lab, node) for node in silent)])
+        said = f"{done.stdout}\n{self.silent()}" if done.returncode else done.stdout
         return Result(done.returncode, said, time.monotonic() - started)
+
+    def silent(self) -> str:
+        """The last words of nodes that do not answer."""
+        lost = [node for node in self.nodes if not runtime.greets(self.lab, node)]
+        return "\n".join(runtime.last_words(self.paths, self.lab, node) for node in lost)
 
     def role(
         self,
@@ -199,3 +206,11 @@ def vm_lab() -> VmLab:
     prepared = lab.playbook("molecule/vm/prepare.yml")
     assert prepared.rc == 0, prepared.output
     return lab
+
+
+@pytest.fixture(scope="module", autouse=True)
+def answering(vm_lab: VmLab) -> None:
+    """A node that an earlier test lost costs no other test."""
+    for node in vm_lab.nodes:
+        if not runtime.greets(vm_lab.lab, node):
+            vm_lab.power_cycle(node)

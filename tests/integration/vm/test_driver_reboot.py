@@ -27,6 +27,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[3]
 NODE = "vm-1"
 OLD, NEW = "580.95.05", "580.126.16"
 OFED, NEWER_OFED = "24.10-3.2.5.0", "24.10-4.1.4.0"
+# Shorter than what a playbook may take here, so that it is the role that tells of a node that did not come back.
+REBOOT_TIMEOUT_S = 900
 SMI = "/opt/lab-driver/nvidia-smi"
 BOOTS = "/var/lib/lab-boots"
 HOLD = "import os, sys, time; os.open(sys.argv[1], os.O_RDWR); open('/run/held', 'w'); time.sleep(900)"
@@ -184,6 +186,7 @@ def driver(vm_lab: VmLab, modules: pathlib.Path) -> t.Iterator[Role]:
             nvidia_driver_repository_key=f"{about['path']}/repository.asc",
             nvidia_driver_repository_fingerprint=about["fingerprint"],
             nvidia_driver_nvidia_smi=SMI,
+            nvidia_driver_reboot_timeout_s=REBOOT_TIMEOUT_S,
             **{f"nvidia_driver_allow_{name}": value for name, value in consent.items()},
         )
 
@@ -311,6 +314,7 @@ def mofed(vm_lab: VmLab, modules: pathlib.Path, tmp_path_factory: pytest.TempPat
             mofed_kernel_support=False,
             mofed_rxe_netdev=netdev,
             mofed_allow_replace=True,
+            mofed_reboot_timeout_s=REBOOT_TIMEOUT_S,
             **{f"mofed_allow_{name}": value for name, value in consent.items()},
         )
 

@@ -4,41 +4,83 @@
 """Runs a node's QEMU in the node's directory, and runs it again whenever the guest rebooted.
 
 QEMU 7.2 with emulated CPUs crashes now and then when the guest resets it: 2 of about 30 reboots ended in a segmentation fault.
-So a reset ends QEMU (``-action reboot=shutdown``) and a new one takes its place.
+So a reset ends QEMU (``-action reboot=shutdown``) and a new one takes its place. And once in many boots an emulated guest stands
+still for good: one that shows no login prompt in time is started once more, as an operator would do it, and qemu.log tells.
 
-    python keep.py qemu-system-x86_64 ARGUMENT...
+    python keep.py STUCK_BOOT_S qemu-system-x86_64 ARGUMENT...
 """
 
 from __future__ import annotations
 
+import contextlib
 import pathlib
 import subprocess
 import sys
+import time
 
+CONSOLE = pathlib.Path("console.log")
+# The console of a guest that did not boot, for whoever wants to know why.
+STUCK = pathlib.Path("console-stuck.log")
 # What Linux says last (kernel/reboot.c, drivers/tty/sysrq.c); QEMU's exit status is the same for both ways down.
 _REBOOTS = (b"reboot: Restarting system", b"sysrq: Resetting")
+_BOOTED = b" login: "
 _TAIL_BYTES = 4096
+_LOOK_S = 2.0
+_QUIT_S = 20.0
 
 
-def rebooted(console: pathlib.Path) -> bool:
-    """Whether the guest that has just ended wants to come back."""
+def _console() -> bytes:
     try:
-        text = console.read_bytes()[-_TAIL_BYTES:]
+        return CONSOLE.read_bytes()
     except FileNotFoundError:
-        return False
-    return any(words in text for words in _REBOOTS)
+        return b""
+
+
+def rebooted() -> bool:
+    """Whether the guest that has just ended wants to come back."""
+    tail = _console()[-_TAIL_BYTES:]
+    return any(words in tail for words in _REBOOTS)
+
+
+def run(argv: list[str], stuck_boot_s: float) -> int | None:
+    """Run QEMU until it ends, and return its exit status; None where it was ended because the guest did not boot."""
+    CONSOLE.unlink(missing_ok=True)
+    process = subprocess.Popen(argv)
+    deadline = time.monotonic() + stuck_boot_s
+    while time.monotonic() < deadline:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return process.wait(min(_LOOK_S, stuck_boot_s))
+        if _BOOTED in _console():
+            return process.wait()
+    # On SIGTERM QEMU writes out what it holds of the disks.
+    process.terminate()
+    try:
+        process.wait(_QUIT_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+    return None
 
 
 def main(argv: list[str]) -> int:
-    console = pathlib.Path("console.log")
+    stuck_boot_s, words = float(argv[0]), argv[1:]
+    again = True
     while True:
-        console.unlink(missing_ok=True)
-        status = subprocess.run(argv, check=False).returncode
-        if status or not rebooted(console):
+        status = run(words, stuck_boot_s)
+        if status is None:
+            CONSOLE.replace(STUCK)
+            said = f"The guest did not boot within {stuck_boot_s:.0f} s; the last it said is in {STUCK}"
+            print(f"{said}; {'starting it again' if again else 'giving up'}", file=sys.stderr, flush=True)
+            if not again:
+                return 1
+            again = False
+        elif status or not rebooted():
             return status
+        else:
+            again = True
 
 
-__all__ = ["rebooted"]
+__all__ = ["rebooted", "run"]
 
 if __name__ == "__main__":
     sys.exit(main(sys.argv[1:]))

@@ -447,16 +447,23 @@ def test_down_ends_what_does_not_answer_and_leaves_no_file(
         (["sysrq: Resetting", "Kernel panic, and QEMU is told to quit"], [0, 0], 2, 0),
         (["reboot: Restarting system", ""], [0, 1], 2, 1),
         (["reboot: Restarting system"], [139], 1, -11),
+        # One that stands still while it boots, and comes with the next start; or does not.
+        (["Loading initial ramdisk", "reboot: Power down"], ["stuck", 0], 2, 0),
+        (["reboot: Restarting system", "Loading", "reboot: Restarting system", "Loading", "reboot: Power down"],
+         [0, "stuck", 0, "stuck", 0], 5, 0),
+        (["Loading", "Loading"], ["stuck", "stuck"], 2, 1),
+        # One that takes as long, but after it has booted.
+        (["vm-1 login: "], ["slow"], 1, 0),
     ],
-)
-def test_a_guest_that_rebooted_gets_a_new_qemu(
-    tmp_path: pathlib.Path, endings: list[str], statuses: list[int], starts: int, status: int
+)  # fmt: skip
+def test_a_guest_that_rebooted_or_got_stuck_gets_a_new_qemu(
+    tmp_path: pathlib.Path, endings: list[str], statuses: list[int | str], starts: int, status: int
 ) -> None:
     """Not one that was switched off, told to quit, or whose QEMU failed or crashed."""
     stand_in = tmp_path / "qemu"
     stand_in.write_text(
         f"#!{sys.executable}\n"
-        "import os, pathlib, signal\n"
+        "import os, pathlib, signal, time\n"
         "count = pathlib.Path('starts')\n"
         "number = int(count.read_text()) if count.exists() else 0\n"
         "count.write_text(str(number + 1))\n"
@@ -464,11 +471,18 @@ def test_a_guest_that_rebooted_gets_a_new_qemu(
         "if ending:\n"
         "    pathlib.Path('console.log').write_text(ending)\n"
         f"status = {statuses!r}[number]\n"
+        "time.sleep({'stuck': 60, 'slow': 3}.get(status, 0))\n"
+        "status = 0 if status == 'slow' else status\n"
         "os.kill(os.getpid(), signal.SIGSEGV) if status == 139 else os._exit(status)\n"
     )
     stand_in.chmod(0o755)
-    done = subprocess.run([sys.executable, runtime.KEEP, stand_in], cwd=tmp_path, check=False, timeout=30)
+    argv = [sys.executable, runtime.KEEP, "2", stand_in]
+    done = subprocess.run(argv, cwd=tmp_path, check=False, timeout=30, capture_output=True, text=True)
     assert (int((tmp_path / "starts").read_text()), done.returncode) == (starts, status % 256)
+    stuck = statuses.count("stuck")
+    assert done.stderr.count("did not boot within 2 s") == stuck
+    if stuck:
+        assert (tmp_path / "console-stuck.log").read_text() in endings
 
 
 def test_qmp_answers_events_and_refusals(tmp_path: pathlib.Path) -> None:
