@@ -214,3 +214,12 @@ def answering(vm_lab: VmLab) -> None:
     for node in vm_lab.nodes:
         if not runtime.greets(vm_lab.lab, node):
             vm_lab.power_cycle(node)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Starts of machines that the lab had to repeat, and what QEMU complained about."""
+    logs = sorted(state.Paths.here().directory.glob("*/qemu.log"))
+    lines = [f"{log.parent.name}: {line}" for log in logs for line in log.read_text(errors="replace").splitlines()]
+    if lines:
+        terminalreporter.section("QEMU")
+        terminalreporter.write_line("\n".join(lines))

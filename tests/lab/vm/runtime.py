@@ -9,13 +9,12 @@ import contextlib
 import os
 import pathlib
 import signal
-import socket
 import subprocess
 import sys
 import time
 import typing as t
 
-from . import qemu
+from . import keep, qemu
 from .qmp import QmpError, execute
 from .state import LabError, Paths, machine
 
@@ -25,7 +24,6 @@ STUCK_BOOT_S = 300.0
 BOOT_TIMEOUT_S = {"kvm": 90.0, "tcg": 600.0}
 SHUTDOWN_TIMEOUT_S = 180.0
 QUIT_TIMEOUT_S = 20.0
-KEEP = pathlib.Path(__file__).with_name("keep.py")
 
 
 def pid(paths: Paths, lab: dict[str, t.Any], node: str) -> int | None:
@@ -44,9 +42,10 @@ def power_on(paths: Paths, lab: dict[str, t.Any], node: str) -> None:
     if not pathlib.Path(lab["image"]).is_dir():
         raise LabError(f"The image that {node} was made from is gone; machine.py up makes the lab anew")
     (directory / "qmp.sock").unlink(missing_ok=True)
-    with (directory / "qemu.log").open("wb") as log:
+    limits = [str(lab["nodes"][node]["ssh_port"]), f"{STUCK_BOOT_S:.0f}"]
+    with (directory / "qemu.log").open("ab") as log:
         process = subprocess.Popen(
-            [sys.executable, str(KEEP), f"{STUCK_BOOT_S:.0f}", *qemu.argv(machine(lab, node), lab["accelerator"])],
+            [sys.executable, keep.__file__, *limits, *qemu.argv(machine(lab, node), lab["accelerator"])],
             cwd=directory,
             stdin=subprocess.DEVNULL,
             stdout=log,
@@ -145,11 +144,8 @@ def _gone(paths: Paths, lab: dict[str, t.Any], node: str, timeout_s: float) -> b
 
 
 def greets(lab: dict[str, t.Any], node: str) -> bool:
-    """Whether sshd says its name. QEMU itself accepts connections long before."""
-    address = ("127.0.0.1", lab["nodes"][node]["ssh_port"])
-    with contextlib.suppress(OSError), socket.create_connection(address, timeout=5) as connection:
-        return connection.recv(4) == b"SSH-"
-    return False
+    """Whether a node's sshd says its name."""
+    return keep.greets(lab["nodes"][node]["ssh_port"])
 
 
 def last_words(paths: Paths, lab: dict[str, t.Any], node: str) -> str:
