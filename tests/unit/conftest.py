@@ -8,5 +8,5 @@ from __future__ import annotations
 import hypothesis
 
 # How long an example takes says more about what else the machine does than about the code.
-hypothesis.settings.register_profile("patient", deadline=None)
+hypothesis.settings.register_profile("patient", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
 hypothesis.settings.load_profile("patient")

@@ -17,7 +17,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._manifest import
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._patterns import selected
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._share_out import Index, Share, share_out
 from ansible_collections.hpcai.gpu_cluster.plugins.modules import azcopy_shard
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 GROUPS = {"template": "*_{index:03d}.tfrecord.gz", "count": 64}
@@ -138,7 +138,6 @@ files_strategy = st.lists(
 )
 
 
-@settings(deadline=None)
 @given(files_strategy, st.one_of(st.integers(1, 20), st.integers(1, 10_000)), st.sampled_from([0, 1000]))
 def test_any_files_over_any_ranks_are_a_partition(files: list[tuple[str, int]], ranks: int, cost: int) -> None:
     plan = share_out(ranks, files=files, file_cost_bytes=cost)
@@ -149,7 +148,6 @@ def test_any_files_over_any_ranks_are_a_partition(files: list[tuple[str, int]], 
     assert plan.imbalance == pytest.approx(max(loads) / ideal if ideal else 1.0)
 
 
-@settings(deadline=None)
 @given(
     st.integers(1, 200),
     st.integers(0, 950),

@@ -18,7 +18,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_profile im
     deep_merge,
     validate_profile,
 )
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 PROFILES = Path(__file__).resolve().parents[3] / "roles/node_profile/files/profiles"
@@ -191,11 +191,8 @@ LEAVES = st.one_of(st.integers(0, 9), st.sampled_from(["", "x"]), st.booleans(),
 LEVEL_1 = st.dictionaries(st.sampled_from("ab"), LEAVES, max_size=2)
 LEVEL_2 = st.dictionaries(st.sampled_from("ab"), st.one_of(LEAVES, LEVEL_1), max_size=2)
 MAPPINGS = st.dictionaries(st.sampled_from("abc"), st.one_of(LEAVES, LEVEL_1, LEVEL_2), max_size=3)
-# A busy machine is no reason to fail.
-patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
-@patient
 @given(MAPPINGS)
 def test_merging_with_nothing_or_itself_changes_nothing(tree: Profile) -> None:
     assert deep_merge(tree, {}) == tree
@@ -203,7 +200,6 @@ def test_merging_with_nothing_or_itself_changes_nothing(tree: Profile) -> None:
     assert deep_merge(tree, tree) == tree
 
 
-@patient
 @given(MAPPINGS, MAPPINGS)
 def test_the_override_wins_everywhere(base: Profile, override: Profile) -> None:
     def holds(merged: t.Any, wanted: t.Any) -> bool:
