@@ -87,7 +87,7 @@ def test_a_program_that_ignores_sigterm_is_killed_with_its_children(
         timeout_s=2 if how == "timeout" else 0,
         should_stop=(lambda: time.monotonic() - started > 2) if how == "stop" else None,
     )
-    assert time.monotonic() - started < 10
+    assert time.monotonic() - started < 40
     assert outcome.error is not None
     # The endpoint of this test is dead, which is the better explanation of a stall.
     assert outcome.error.kind == {"stall": "unreachable", "timeout": "unreachable", "stop": "cancelled"}[how]
@@ -114,7 +114,7 @@ def test_a_copy_that_is_complete_does_not_wait_for_azcopy(tmp_path: pathlib.Path
         preflight=False,
         is_complete=(tmp_path / "out" / "file").exists,
     )
-    assert time.monotonic() - started < 10
+    assert time.monotonic() - started < 40
     assert (outcome.error, outcome.status) == (None, "Completed")
     assert not list(tmp_path.glob("mine--*"))
 
@@ -229,7 +229,7 @@ def test_a_silent_or_dead_endpoint_is_found_in_seconds() -> None:
         assert caught.value.kind == "unreachable"
     with pytest.raises(ClusterError, match="refused"):
         _azcopy_probe.check_reachable(parse_blob_url(f"http://127.0.0.1:{port}/acc/data"), timeout_s=1)
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 20
 
 
 def test_behind_a_proxy_nothing_is_guessed(monkeypatch: pytest.MonkeyPatch) -> None:

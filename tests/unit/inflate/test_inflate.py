@@ -320,7 +320,7 @@ def test_drain_can_be_stopped(tmp_path: pathlib.Path) -> None:
         _inflate.drain(landing_items(tmp_path, ["a.gz"]), copier_done=lambda: False, should_stop=lambda: True)
     )
     assert results == []
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 20
 
 
 def test_drain_looks_at_directories_not_at_files(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -133,4 +133,4 @@ def test_a_slow_service_does_not_hold_the_play() -> None:
         started = time.monotonic()
         with pytest.raises(ClusterError, match="did not answer"):
             _imds.fetch_sku("azure", 0.2, address)
-        assert time.monotonic() - started < 2
+        assert time.monotonic() - started < 4.5

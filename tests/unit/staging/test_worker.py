@@ -202,7 +202,7 @@ def test_the_last_batch_of_a_slow_rank_is_taken_over(tmp_path, monkeypatch) -> N
     def copy_batch(slow: bool, batch: BatchInfo, attempt: int, *, on_file, landed, should_stop) -> BatchOutcome:
         blobs = fleet.run.batch_blobs(batch.id)
         for number, blob in enumerate(blobs):
-            for _wait in range(100 if slow and number else 1):
+            for _wait in range(400 if slow and number else 1):
                 time.sleep(0.01)
                 if should_stop():
                     return BatchOutcome(error=ClusterError("cancelled", "Stopped.", "Again."))
@@ -218,7 +218,7 @@ def test_the_last_batch_of_a_slow_rank_is_taken_over(tmp_path, monkeypatch) -> N
         thread.start()
     for thread in threads:
         thread.join(timeout=20)
-    assert time.monotonic() - began < 3.5, "a batch of the slow rank takes four seconds"
+    assert time.monotonic() - began < 12, "a batch of the slow rank takes sixteen seconds"
     assert workers[1].progress.retried_batches >= 1
     reader = Claims(fleet.run.claims, "reader")
     assert all(state.done for state in reader.survey(all_batches(fleet.run)).values())
