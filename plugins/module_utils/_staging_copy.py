@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
 import threading
@@ -287,12 +286,4 @@ def _directory_url(source: t.Mapping[str, str]) -> str:
     return f"{source['url']}/{prefix}" if prefix else source["url"]
 
 
-def sweep_landing(landing: str, keep_run: str) -> None:
-    """Remove what earlier runs left in the landing directory."""
-    with contextlib.suppress(FileNotFoundError):
-        for entry in os.scandir(landing):
-            if entry.is_dir(follow_symlinks=False) and not entry.name.startswith(keep_run):
-                shutil.rmtree(entry.path, ignore_errors=True)
-
-
-__all__ = ["BatchCopier", "CopySettings", "sweep_landing"]
+__all__ = ["BatchCopier", "CopySettings"]

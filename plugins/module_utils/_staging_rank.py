@@ -17,9 +17,10 @@ import typing as t
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy_probe import probe
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_claims import Claims
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_copy import (
-    BatchCopier,
-    CopySettings,
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_copy import BatchCopier, CopySettings
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_landing import (
+    landing_directory,
+    leave_landing,
     sweep_landing,
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_run import RankProgress, Run, read_run
@@ -40,10 +41,16 @@ def run_rank(params: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
             "or use dataset_staging_scope: local.",
         )
     probe(params["azcopy"])
-    landing = params["landing_path"] or os.path.join(StatePaths(run.destination).root, "landing", params["host"])
+    if params["landing_path"]:
+        landing = landing_directory(params["landing_path"], run.destination, params["host"])
+    else:
+        landing = os.path.join(StatePaths(run.destination).root, "landing", params["host"])
     with _only_worker(params["log_path"], run.destination, params["rank"]):
         sweep_landing(landing, run.id)
-        progress = _work(run, params, landing)
+        try:
+            progress = _work(run, params, landing)
+        finally:
+            leave_landing(landing)
     if progress.state == "failed" and progress.error is not None:
         raise ClusterError(**progress.error, **_totals(progress))
     return {"changed": progress.files > 0, **_totals(progress)}

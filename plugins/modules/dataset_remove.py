@@ -11,12 +11,22 @@ short_description: Delete the files that were staged to a destination
 description:
   - Deletes exactly the files that have a receipt of M(hpcai.gpu_cluster.dataset_stage), the directories that this leaves empty,
     and the state in C(.staging). Files that somebody else put there stay.
-  - Logs need no consent.
+  - Logs and raw bytes that had landed need no consent.
 version_added: 0.1.0
 author: The hpcai.gpu_cluster developers (@hpcai)
 options:
   destination:
     description: Directory of the dataset. Leave it out to delete logs only.
+    type: path
+  keep_data:
+    description:
+      - Leave O(destination) alone, and delete only what is on this node. For all but one of the nodes that share the destination.
+    type: bool
+    default: false
+  landing_path:
+    description:
+      - The O(hpcai.gpu_cluster.dataset_stage#module:landing_path) of this node. The directories that hold raw bytes for O(destination)
+        are deleted, and nothing else in it.
     type: path
   log_path:
     description: Directory of AzCopy's logs on this node. What the staging left there is deleted, then the directory if it is empty.
@@ -59,6 +69,7 @@ import shutil
 import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_landing import landing_directories
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_state import StatePaths, read_receipts
 
 
@@ -108,6 +119,8 @@ def main() -> None:
     module = AnsibleModule(
         argument_spec={
             "destination": {"type": "path"},
+            "keep_data": {"type": "bool", "default": False},
+            "landing_path": {"type": "path"},
             "log_path": {"type": "path"},
             "allow_data_loss": {"type": "bool", "default": False},
         },
@@ -115,7 +128,9 @@ def main() -> None:
     )
     destination = os.path.normpath(module.params["destination"]) if module.params["destination"] else ""
     log_path: str = module.params["log_path"] or ""
-    has_data = bool(destination) and os.path.isdir(StatePaths(destination).root)
+    landing_path: str = module.params["landing_path"] or ""
+    has_data = bool(destination) and not module.params["keep_data"] and os.path.isdir(StatePaths(destination).root)
+    landed = landing_directories(landing_path, destination) if destination and landing_path else []
     has_logs = bool(log_path) and os.path.isdir(log_path) and (our_logs(log_path) or not os.listdir(log_path))
     paths = staged_files(destination) if has_data else []
     if paths and not module.params["allow_data_loss"]:
@@ -126,9 +141,13 @@ def main() -> None:
         )
     if has_data and not module.check_mode:
         delete(destination, paths)
+    if not module.check_mode:
+        for directory in landed:
+            shutil.rmtree(directory, ignore_errors=True)
     if has_logs and not module.check_mode:
         delete_logs(log_path, our_logs(log_path))
-    before = [f"{len(paths)} staged files at {destination}\n"] * has_data + [f"logs in {log_path}\n"] * bool(has_logs)
+    before = [f"{len(paths)} staged files at {destination}\n"] * has_data
+    before += [f"{directory}\n" for directory in landed] + [f"logs in {log_path}\n"] * bool(has_logs)
     module.exit_json(changed=bool(before), files=len(paths), diff={"before": "".join(before), "after": ""})
 
 

@@ -8,6 +8,7 @@ import typing as t
 
 import pytest
 from ansible.module_utils.testing import patch_module_args
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_landing import landing_directory
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_state import Receipt, ReceiptLog, StatePaths
 from ansible_collections.hpcai.gpu_cluster.plugins.modules import dataset_remove
 
@@ -69,3 +70,21 @@ def test_logs_of_others_stay(tmp_path, capsys) -> None:
 
 def test_a_destination_that_never_was_is_no_error(tmp_path, capsys) -> None:
     assert run(capsys, destination=str(tmp_path / "nowhere"), log_path=str(tmp_path / "nowhere"))["changed"] is False
+
+
+def test_what_a_killed_worker_landed_goes_and_the_rest_of_the_disk_stays(tmp_path, destination, capsys) -> None:
+    disk = tmp_path / "nvme"
+    ours = pathlib.Path(landing_directory(str(disk), destination, "gpu-1"))
+    theirs = pathlib.Path(landing_directory(str(disk), "/mnt/scratch/other", "gpu-1"))
+    for path in (ours / "20260101T000000-abcdef-r0000b00/0/a", theirs / "a", disk / "checkpoints/a"):
+        path.parent.mkdir(parents=True)
+        path.write_text("raw")
+    options = {"destination": f"{destination}/", "landing_path": str(disk), "keep_data": True}
+    planned = run(capsys, check=True, **options)
+    assert planned["changed"]
+    assert ours.exists()
+    done = run(capsys, **options)
+    assert (done["changed"], done["files"], done["diff"]) == (True, 0, planned["diff"])
+    assert files(disk) == ["checkpoints/a", f"{theirs.name}/a"]
+    assert len(files(tmp_path / "data")) == 4, "another node of those that share it deletes the data"
+    assert run(capsys, **options)["changed"] is False
