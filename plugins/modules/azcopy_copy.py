@@ -278,7 +278,8 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy_copy imp
     share_id,
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._storage import is_url, spellings, split_sas
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._storage import is_url, split_sas
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._url_secrets import hide_secrets, query_of
 
 ARGUMENT_SPEC: dict[str, dict[str, t.Any]] = {
     "source": {"type": "str", "required": True},
@@ -393,9 +394,8 @@ def main() -> None:
     )
     try:
         raw_urls = [module.params[side] for side in ("source", "destination")]
+        hide_secrets(module, module.params["sas"], *(query_of(url) for url in raw_urls if is_url(url)))
         sas = take_secret(module.params)
-        for secret in [sas, *(split_sas(url)[1] for url in raw_urls if is_url(url))]:
-            module.no_log_values.update(spellings(secret))
         request, settings = read_options(module.params, sas)
         with private_directory(module.params["log_dir"] or "", share_id(request)) as private:
             request = with_directories(request, private)

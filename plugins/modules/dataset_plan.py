@@ -84,6 +84,7 @@ notes:
   - Shares are balanced by the longest-processing-time rule (Graham 1969); its bound is 4/3 of the optimum, on real sizes it is
     within 0.02 %.
   - Without a SAS the listing knows O(identity=msi) only.
+  - A URL with a query is refused. A SAS goes into C(sas), where it is kept out of logs and results.
 seealso:
   - module: hpcai.gpu_cluster.dataset_stage
   - module: hpcai.gpu_cluster.dataset_verify
@@ -161,6 +162,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_options import IDENTITY, SOURCES, failure
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_prepare import list_dataset, prepare
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._url_secrets import hide_secrets, refuse_queries
 
 
 def main() -> None:
@@ -183,10 +185,13 @@ def main() -> None:
             **IDENTITY,
         },
         supports_check_mode=True,
+        no_log=True,
     )
     params: dict[str, t.Any] = module.params
     secrets = [source["sas"] for source in params["sources"]]
+    hide_secrets(module, *secrets)
     try:
+        refuse_queries(module, [source["url"] for source in params["sources"]])
         work = list_dataset if params["return_manifest"] else prepare
         module.exit_json(**work(params, write=not module.check_mode))
     except ClusterError as error:

@@ -86,6 +86,8 @@ attributes:
   idempotent:
     support: full
     description: A run whose batches are all done copies nothing.
+notes:
+  - A URL with a query is refused. A SAS goes into C(sas), where it is kept out of logs and results.
 seealso:
   - module: hpcai.gpu_cluster.dataset_plan
   - module: hpcai.gpu_cluster.dataset_watch
@@ -150,6 +152,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_options import IDENTITY, SOURCES, failure
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_rank import run_rank
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._url_secrets import hide_secrets, refuse_queries
 
 
 def argument_spec() -> dict[str, t.Any]:
@@ -175,12 +178,14 @@ def argument_spec() -> dict[str, t.Any]:
 
 
 def main() -> None:
-    module = AnsibleModule(argument_spec=argument_spec(), supports_check_mode=False)
+    module = AnsibleModule(argument_spec=argument_spec(), supports_check_mode=False, no_log=True)
     params: dict[str, t.Any] = module.params
     secrets = [source["sas"] for source in params["sources"]]
-    if not params["run"]:
-        module.exit_json(changed=False, msg="Nothing to copy.")
+    hide_secrets(module, *secrets)
     try:
+        refuse_queries(module, [source["url"] for source in params["sources"]])
+        if not params["run"]:
+            module.exit_json(changed=False, msg="Nothing to copy.")
         module.exit_json(**run_rank(params))
     except ClusterError as error:
         module.fail_json(**failure(error, *secrets))

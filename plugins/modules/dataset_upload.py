@@ -21,7 +21,7 @@ options:
     type: path
     required: true
   url:
-    description: URL of the container.
+    description: URL of the container. One with a query is refused; a SAS goes into O(sas).
     type: str
     required: true
   prefix:
@@ -125,6 +125,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_options import IDENTITY, SAS, failure
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_upload import Upload, upload
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._url_secrets import hide_secrets, refuse_queries
 
 
 def main() -> None:
@@ -146,11 +147,14 @@ def main() -> None:
         },
         required_if=[("compress", True, ["work_path"])],
         supports_check_mode=True,
+        no_log=True,
     )
     params: dict[str, t.Any] = dict(module.params)
     url, prefix = params.pop("url").rstrip("/"), params.pop("prefix").strip("/")
     wanted = Upload(**{**params, "work_path": params["work_path"] or ""}, destination=f"{url}/{prefix}".rstrip("/"))
+    hide_secrets(module, wanted.sas)
     try:
+        refuse_queries(module, [url])
         module.exit_json(**upload(wanted, write=not module.check_mode))
     except ClusterError as error:
         module.fail_json(**failure(error, wanted.sas))

@@ -299,6 +299,13 @@ def test_a_sas_in_the_url_is_taken_out_and_hidden(
     assert urllib.parse.quote(signature, safe="") not in text
 
 
+def test_a_query_that_is_no_sas_is_hidden_too(run_module: RunModule, tmp_path: pathlib.Path) -> None:
+    url = "https://account.blob.core.windows.net/c?sv=1&Sig=U0VDUkVUc2VjcmV0"
+    result = run_module(source=url, destination=str(tmp_path / "out"), sas=None)
+    assert result["error_kind"] == "bad_input"
+    assert "U0VDUkVUc2VjcmV0" not in str(result)
+
+
 def test_a_full_destination_is_said_before_anything_is_copied(
     blobs: Azurite, container: str, run_module: RunModule, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
