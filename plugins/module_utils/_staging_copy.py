@@ -196,7 +196,8 @@ class BatchCopier:
                 name = final_name(blob, self._run.decompress)
                 mtime_ns = os.stat(os.path.join(self._run.destination, name)).st_mtime_ns
                 result = file.result
-                waiting.append(Receipt(name, blob.etag, blob.md5, blob.size, result.bytes, result.crc32, mtime_ns))
+                version = (name, blob.etag, blob.md5, blob.size)
+                waiting.append(Receipt(*version, result.bytes, result.crc32, mtime_ns, self._inflates(blob)))
                 on_file(blob.size, result.bytes)
                 if time.monotonic() - written >= _RECEIPTS_EVERY_S:
                     self._receipts.append(waiting)

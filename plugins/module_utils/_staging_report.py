@@ -20,7 +20,7 @@ _NAMED = 20
 _REMEDY = {
     "missing": "Run dataset_staging again: it copies only what is missing.",
     "altered": "Somebody changed these files after they were staged. Run dataset_staging again to repair them.",
-    "outdated": "These blobs were replaced at the source. Run dataset_staging again to fetch the new ones.",
+    "outdated": "These blobs were replaced at the source, or dataset_staging_decompress was changed. Run dataset_staging again.",
     "foreign": "Move these files away, or set dataset_staging_allow_overwrite: true to replace them.",
 }
 

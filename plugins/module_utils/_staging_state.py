@@ -25,10 +25,11 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import astuple, dataclass, field
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._manifest import Blob, final_name
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._manifest import Blob, final_name, is_gzip
 
 STATE_DIR = ".staging"
 _READ_BYTES = 4 << 20
+_GZIP_MAGIC = b"\x1f\x8b"
 _NAMES_PER_TASK = 512
 
 
@@ -69,7 +70,10 @@ class StatePaths:
 
 @dataclass(frozen=True)
 class Receipt:
-    """One finished file. ``size`` and ``crc32`` are those of the final content; ``mtime_ns`` is that of the final file."""
+    """One finished file. ``size`` and ``crc32`` are those of the final content; ``mtime_ns`` is that of the final file.
+
+    ``inflated`` is None in receipts from before it was noted.
+    """
 
     name: str
     etag: str
@@ -78,11 +82,23 @@ class Receipt:
     size: int
     crc32: int
     mtime_ns: int
+    inflated: bool | None = None
 
-    def covers(self, blob: Blob) -> bool:
-        """True when this file was made from exactly this version of the blob."""
+    def covers(self, blob: Blob, path: str, inflated: bool) -> bool:
+        """True when the file at ``path`` was made from exactly this version of the blob, in the form that is wanted."""
         same_version = self.etag == blob.etag or (self.md5 != "" and self.md5 == blob.md5)
-        return same_version and self.raw_size == blob.size
+        return same_version and self.raw_size == blob.size and self._is_inflated(blob, path) == inflated
+
+    def _is_inflated(self, blob: Blob, path: str) -> bool | None:
+        """Whether the file holds inflated bytes. None where that cannot be told: then it is safer to copy it again."""
+        if self.inflated is not None:
+            return self.inflated
+        if not is_gzip(blob.encoding):
+            return False
+        if self.size != self.raw_size:
+            return True
+        with open(path, "rb") as stream:
+            return False if stream.read(len(_GZIP_MAGIC)) == _GZIP_MAGIC else None
 
 
 class ReceiptLog:
@@ -136,7 +152,8 @@ def consolidate_receipts(directory: str, receipts: dict[str, Receipt], keep: Ite
                 os.unlink(path)
 
 
-#: What one blob's file at the destination is. ``foreign`` was not put there by us, or is no regular file.
+#: What one blob's file at the destination is. ``outdated`` was made from an older blob, or is raw where it should be inflated
+#: or the reverse. ``foreign`` was not put there by us, or is no regular file.
 State = t.Literal["verified", "missing", "altered", "outdated", "foreign"]
 
 
@@ -154,7 +171,7 @@ class Inventory:
 
     @property
     def to_copy(self) -> list[int]:
-        """Everything that is ours to bring: not there, not what the receipt says, or made from an older blob."""
+        """Everything that is ours to bring: not there, not what the receipt says, or outdated."""
         return sorted([*self.missing, *self.altered, *self.outdated])
 
 
@@ -180,7 +197,9 @@ def inspect_destination(
         ]
 
         def look(chunk: range) -> list[tuple[State, int, Receipt | None]]:
-            return [_look_at(blobs[i], names[i], destination, receipts.get(names[i]), content) for i in chunk]
+            return [
+                _look_at(blobs[i], names[i], destination, receipts.get(names[i]), decompress, content) for i in chunk
+            ]
 
         for chunk, states in zip(chunks, pool.map(look, chunks)):
             for index, (state, size, adopted) in zip(chunk, states):
@@ -198,7 +217,7 @@ def extra_names(destination: str, known: t.Collection[str]) -> list[str]:
 
 
 def _look_at(
-    blob: Blob, name: str, destination: str, receipt: Receipt | None, content: bool
+    blob: Blob, name: str, destination: str, receipt: Receipt | None, decompress: bool, content: bool
 ) -> tuple[State, int, Receipt | None]:
     path = os.path.join(destination, name)
     try:
@@ -207,10 +226,11 @@ def _look_at(
         return "missing", 0, None
     if not stat.S_ISREG(found.st_mode):
         return "foreign", 0, None
+    inflated = decompress and is_gzip(blob.encoding)
     if receipt is None:
-        adopted = _adopt(blob, name, path, found)
+        adopted = None if inflated else _adopt(blob, name, path, found)
         return ("verified", found.st_size, adopted) if adopted else ("foreign", 0, None)
-    if not receipt.covers(blob):
+    if not receipt.covers(blob, path, inflated):
         return "outdated", 0, None
     if found.st_size != receipt.size:
         return "altered", 0, None
@@ -229,7 +249,7 @@ def _adopt(blob: Blob, name: str, path: str, found: os.stat_result) -> Receipt |
         crc32 = zlib.crc32(piece, crc32)
     if base64.b64encode(digest.digest()).decode() != blob.md5:
         return None
-    return Receipt(name, blob.etag, blob.md5, blob.size, found.st_size, crc32, found.st_mtime_ns)
+    return Receipt(name, blob.etag, blob.md5, blob.size, found.st_size, crc32, found.st_mtime_ns, False)
 
 
 def file_crc32(path: str) -> int:

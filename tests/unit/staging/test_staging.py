@@ -159,6 +159,29 @@ def test_files_that_are_already_right_are_adopted(staging) -> None:
     assert staging.verify()["verdict"] == "ok"
 
 
+@pytest.mark.parametrize("before", [False, True], ids=["raw-first", "inflated-first"])
+def test_a_file_in_the_other_form_is_copied_again(staging, before: bool) -> None:
+    """Without `.gz` in the blob's name, both forms have the same final name."""
+    raw = gzip.compress(b"content " * 500, 1, mtime=0)
+    staging.put("train/a.bin", b"content " * 500)
+    staging.put("train/plain.bin", b"plain", compress=False)
+    staging.stage(decompress=before)
+    assert staging.plan(decompress=before)["missing_files"] == 0
+    plan = staging.stage(decompress=not before)
+    assert (plan["missing_files"], plan["verified"]["verdict"]) == (1, "ok")
+    assert staging.files()["train/a.bin"] == (raw if before else b"content " * 500)
+
+
+def test_a_raw_file_is_not_adopted_where_the_inflated_one_is_wanted(staging) -> None:
+    staging.put("a.bin", b"content " * 500)
+    (staging.destination / "data").mkdir()
+    (staging.destination / "data/a.bin").write_bytes(gzip.compress(b"content " * 500, 1, mtime=0))
+    with pytest.raises(ClusterError, match="dataset_staging_allow_overwrite"):
+        staging.plan()
+    assert staging.plan(decompress=False)["verified_files"] == 1
+    assert staging.plan()["missing_files"] == 1, "it is ours since it was adopted, and still raw"
+
+
 def test_a_wrong_sas_stops_at_once_and_names_the_cause(staging) -> None:
     staging.fill(3)
     plan = staging.plan()

@@ -1,0 +1,57 @@
+"""Receipts say in which form a file was made; those that do not are judged by the file."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import pathlib
+import zlib
+
+import pytest
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._manifest import Blob
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_state import inspect_destination, read_receipts
+
+CONTENT = b"content " * 50
+RAW = gzip.compress(CONTENT, mtime=0)
+
+
+def state_of(tmp_path: pathlib.Path, content: bytes, *, encoding: str, decompress: bool, form: tuple[bool, ...]) -> str:
+    """The state of a file with a receipt, whose blob has the size of RAW."""
+    (tmp_path / "a").write_bytes(content)
+    receipt = ("a", "etag", "", len(RAW), len(content), zlib.crc32(content), (tmp_path / "a").stat().st_mtime_ns, *form)
+    (tmp_path / "log.jsonl").write_text(json.dumps(receipt) + "\n")
+    blob = Blob("a", len(RAW), etag="etag", encoding=encoding)
+    found = inspect_destination([blob], str(tmp_path), read_receipts(str(tmp_path)), decompress=decompress)
+    return next(name for name in ("verified", "missing", "altered", "outdated", "foreign") if getattr(found, name))
+
+
+@pytest.mark.parametrize("form", [(True,), (False,)], ids=["inflated", "raw"])
+@pytest.mark.parametrize("decompress", [True, False])
+def test_the_receipt_tells(tmp_path, form: tuple[bool, ...], decompress: bool) -> None:
+    state = state_of(tmp_path, CONTENT if form[0] else RAW, encoding="gzip", decompress=decompress, form=form)
+    assert state == ("verified" if form[0] == decompress else "outdated")
+
+
+SAME_SIZE = b"x" * len(RAW)
+
+
+@pytest.mark.parametrize(
+    ("content", "decompress", "state"),
+    [
+        (RAW, False, "verified"),
+        (RAW, True, "outdated"),
+        (CONTENT, True, "verified"),
+        (CONTENT, False, "outdated"),
+        (SAME_SIZE, True, "outdated"),
+        (SAME_SIZE, False, "outdated"),
+    ],
+    ids=["raw-wanted", "raw", "inflated-wanted", "inflated", "cannot-be-told", "cannot-be-told-either"],
+)
+def test_without_a_word_of_the_receipt_the_file_tells(tmp_path, content: bytes, decompress: bool, state: str) -> None:
+    assert state_of(tmp_path, content, encoding="gzip", decompress=decompress, form=()) == state
+
+
+@pytest.mark.parametrize("decompress", [True, False])
+def test_a_blob_that_is_not_gzip_has_one_form(tmp_path, decompress: bool) -> None:
+    assert state_of(tmp_path, SAME_SIZE, encoding="", decompress=decompress, form=()) == "verified"
+    assert state_of(tmp_path, SAME_SIZE, encoding="", decompress=decompress, form=(False,)) == "verified"
