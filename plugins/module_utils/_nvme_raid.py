@@ -24,6 +24,8 @@ _LABEL_BYTES = {"xfs": 12, "ext4": 16}
 _NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9_-]{0,30}$")
 # Kernel names are given in the order in which disks answer at boot. Nothing lasting may be tied to them.
 _KERNEL_NAME = re.compile(r"^(?:/dev/)?(?:nvme\d+n\d+|sd[a-z]+|vd[a-z]+|xvd[a-z]+)$")
+# Slashes in /dev/disk/by-id/NAME.
+_LINK_DEPTH = 4
 # md tells mkfs its geometry; passing it again makes mkfs disagree with the array or shrink its log stripes.
 _GEOMETRY = re.compile(r"(?:^|[,=\s])(?:su|sw|sunit|swidth|stride|stripe[_-]width)=")
 
@@ -375,13 +377,24 @@ def geometry_fits(have: Geometry | None, want: Geometry | None) -> bool:
     return have == Geometry(0, 0) and have.size_bytes < 1 << 30 and have.size_bytes > 0
 
 
+def means(pattern: str, disk: Disk) -> bool:
+    """Whether a pattern of names below ``/dev/disk`` means this disk.
+
+    Names in folders of folders are meant only by a pattern as deep: ``/dev/disk/azure/*`` is not every disk of a cloud.
+    """
+    return any(
+        fnmatch.fnmatchcase(link, pattern) and (link.count("/") <= _LINK_DEPTH or link.count("/") == pattern.count("/"))
+        for link in disk.links
+    )
+
+
 def matches(disk: Disk, wanted: Wanted) -> str:
     """Why the selector does not take the disk; empty when it does."""
     if disk.transport not in wanted.transports:
         return f"its transport is {disk.transport}"
     if wanted.models and not any(fnmatch.fnmatchcase(disk.model, pattern) for pattern in wanted.models):
         return f"its model is {disk.model or 'unknown'}"
-    if wanted.by_id and not any(fnmatch.fnmatchcase(link, pattern) for link in disk.links for pattern in wanted.by_id):
+    if wanted.by_id and not any(means(pattern, disk) for pattern in wanted.by_id):
         return "no name of it below /dev/disk matches"
     if disk.bytes < wanted.min_mib << 20:
         return f"it has only {disk.bytes >> 20} MiB"
@@ -407,6 +420,7 @@ __all__ = [
     "expected_geometry",
     "geometry_fits",
     "matches",
+    "means",
     "parse_dumpe2fs",
     "parse_examine",
     "parse_mdstat",

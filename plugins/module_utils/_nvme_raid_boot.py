@@ -86,7 +86,7 @@ def main(argv: t.Sequence[str]) -> int:
         return 1
     for line in [step.what for step in outcome.steps] or ["nothing to do"]:
         print(f"nvme_raid: {line}")
-    for note in [*outcome.plan.notes, *filter(None, [outcome.plan.degraded])]:
+    for note in [*outcome.plan.notes, *outcome.plan.warnings, *filter(None, [outcome.plan.degraded])]:
         print(f"nvme_raid: note: {note}", file=sys.stderr)
     return 0
 

@@ -22,6 +22,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid impor
     Wanted,
     bad_input,
     matches,
+    means,
 )
 
 # Where a mount means that the machine runs from this disk.
@@ -87,13 +88,14 @@ class Found:
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """What to do, in order, and what is worth knowing besides."""
+    """What to do, in order, and what is worth knowing besides: ``warnings`` tell what was probably not meant."""
 
     verdicts: tuple[Verdict, ...]
     found: Found | None
     steps: tuple[Step, ...] = ()
     notes: tuple[str, ...] = ()
     degraded: str = ""
+    warnings: tuple[str, ...] = ()
 
 
 def describe(signature: Signature) -> str:
@@ -107,10 +109,19 @@ def _names(disks: t.Iterable[Disk]) -> str:
     return ", ".join(disk.stable for disk in disks)
 
 
+def _origin(disk: Disk) -> str:
+    """Why a disk is none to be used, whoever made what is on it."""
+    if disk.contained:
+        return "belongs to the machine that this container runs on"
+    if not disk.local:
+        return "is network storage, not a disk of this machine"
+    return "is removable" if disk.removable else ""
+
+
 def _hard_reason(disk: Disk, ours: t.Collection[str], node: Node) -> str:
     """Why the disk must never be touched; ``ours`` are devices that belong to what is wanted."""
     if disk.contained:
-        return "belongs to the machine that this container runs on"
+        return _origin(disk)
     system = sorted({*disk.mounts, *disk.stacked_mounts} & _SYSTEM_MOUNTS)
     if system:
         return f"carries the operating system (mounted on {system[0]})"
@@ -122,10 +133,8 @@ def _hard_reason(disk: Disk, ours: t.Collection[str], node: Node) -> str:
     if foreign:
         names = {array.device: f"the md array {array.name or array.device}" for array in node.arrays}
         return f"is in use by {', '.join(names.get(holder, holder) for holder in foreign)}"
-    if not disk.local:
-        return "is network storage, not a disk of this machine"
-    if disk.removable:
-        return "is removable"
+    if _origin(disk):
+        return _origin(disk)
     if disk.read_only:
         return "is read-only"
     if disk.signatures is None:
@@ -202,10 +211,10 @@ def find(wanted: Wanted, node: Node) -> Found | None:
     return _find_single(wanted, node)
 
 
-def _find_single(wanted: Wanted, node: Node) -> Found | None:
-    """A file system of the wanted type and label that lies on a whole disk."""
+def _labeled(wanted: Wanted, node: Node) -> list[tuple[Disk, str]]:
+    """Whole disks with a file system of the wanted type and label, and why one of them is none of ours."""
     if wanted.level not in ("single", "raid0"):
-        return None
+        return []
     candidates = [
         disk
         for disk in node.disks
@@ -214,6 +223,22 @@ def _find_single(wanted: Wanted, node: Node) -> Found | None:
         and [(signature.type, signature.label) for signature in disk.signatures or ()]
         == [(wanted.filesystem, wanted.label)]
     ]
+    return [(disk, _not_ours(disk, wanted, node)) for disk in candidates]
+
+
+def _not_ours(disk: Disk, wanted: Wanted, node: Node) -> str:
+    """Why a file system with our label is somebody else's.
+
+    Not because it is mounted where we mount it, and its folders elsewhere, nor because its disk became read-only.
+    """
+    if wanted.mount_point.rstrip("/") in disk.mounts:
+        return _origin(disk)
+    return _hard_reason(dataclasses.replace(disk, read_only=False), {disk.name}, node)
+
+
+def _find_single(wanted: Wanted, node: Node) -> Found | None:
+    """A file system of the wanted type and label that lies on a whole disk."""
+    candidates = [disk for disk, reason in _labeled(wanted, node) if not reason]
     if len(candidates) > 1:
         raise ClusterError(
             "ambiguous",
@@ -247,10 +272,29 @@ def plan(wanted: Wanted, node: Node) -> Plan:
     found = find(wanted, node)
     verdicts = judge(wanted, node, found)
     if wanted.state == "absent":
-        return plan_absent(wanted, node, found, verdicts)
-    if found is None:
-        return _plan_new(wanted, node, verdicts)
-    return _plan_existing(wanted, node, found, verdicts)
+        made = plan_absent(wanted, node, found, verdicts)
+    elif found is None:
+        made = _plan_new(wanted, node, verdicts)
+    else:
+        made = _plan_existing(wanted, node, found, verdicts)
+    foreign = [] if found else [(disk, reason) for disk, reason in _labeled(wanted, node) if reason]
+    left = tuple(
+        f"{disk.stable} holds {wanted.filesystem} labeled {wanted.label}, but it {reason}. It is left alone."
+        for disk, reason in foreign
+    )
+    return dataclasses.replace(made, warnings=(*_unknown_names(wanted, node.disks), *left))
+
+
+def _unknown_names(wanted: Wanted, disks: t.Sequence[Disk]) -> tuple[str, ...]:
+    """Names in the request that no disk has: misspelled, or of another node."""
+    told = []
+    if wanted.by_id and not any(means(pattern, disk) for disk in disks for pattern in wanted.by_id):
+        told.append(f"nvme_raid_by_id matches no disk of this node: {', '.join(wanted.by_id)}.")
+    there = {name for disk in disks for name in (disk.path, *disk.links)}
+    unknown = [name for name in wanted.format_devices if name not in there]
+    if wanted.allow_format and unknown:
+        told.append(f"nvme_raid_format_devices names no disk of this node: {', '.join(unknown)}.")
+    return tuple(told)
 
 
 # -- something is there ------------------------------------------------------------------------------------------------
@@ -269,6 +313,7 @@ def _check_shape(wanted: Wanted, found: Found, verdicts: t.Sequence[Verdict]) ->
     strange = [verdict for verdict in verdicts if verdict.use == "ours" and verdict.reason]
     if strange:
         raise _conflict(f"{wanted.name} has the disk {strange[0].disk.stable}, but it {strange[0].reason}.")
+    _check_members(wanted, found, [verdict.disk for verdict in verdicts if verdict.disk.name in found.members])
     if found.kind == "single":
         blank = [verdict.disk for verdict in verdicts if verdict.use == "free"]
         if wanted.expected_disks > 1 or (wanted.level != "single" and blank):
@@ -281,6 +326,20 @@ def _check_shape(wanted: Wanted, found: Found, verdicts: t.Sequence[Verdict]) ->
     chunk = found.array.chunk_kib if found.array else 0
     if chunk and wanted.level != "raid1" and chunk != wanted.chunk_kib:
         raise _conflict(f"{wanted.name} has chunks of {chunk} KiB, not of {wanted.chunk_kib} KiB.")
+
+
+def _check_members(wanted: Wanted, found: Found, disks: t.Iterable[Disk]) -> None:
+    """What is there is not used on a disk that never may be. How it is in use is no matter: by itself, as a rule."""
+    copies = found.level in ("raid1", "raid10")
+    for disk in disks:
+        reason = _origin(disk) or ("is read-only" if disk.read_only and not copies else "")
+        if reason:
+            raise ClusterError(
+                "array_conflict",
+                f"{wanted.name} lies on {disk.stable}, which {reason}. Nothing was changed.",
+                "Set another nvme_raid_name to leave it alone. A disk that became read-only has failed: see "
+                "`journalctl -k`, and replace it.",
+            )
 
 
 def _missing(wanted: Wanted, found: Found, node: Node) -> ClusterError:
@@ -442,13 +501,17 @@ def _plan_new(wanted: Wanted, node: Node, verdicts: tuple[Verdict, ...]) -> Plan
     usable = [verdict for verdict in selected if verdict.use in ("free", "data") and verdict not in data]
     if not usable and not data and not wanted.expected_disks:
         return Plan(verdicts, None, (), ("no disk can be used, and none is expected",))
+    unknown = "".join(f" {text}" for text in _unknown_names(wanted, node.disks))
+    excluded = [verdict for verdict in selected if verdict.use == "excluded"]
+    why = (f" Not usable: {_reasons(excluded)}." if excluded else "") + unknown
     if wanted.state == "assembled":
         raise ClusterError(
             "no_array",
-            f"There is no array and no file system {wanted.name} on the disks of this node.",
+            f"There is no array and no file system {wanted.name} on the disks of this node.{why}",
             "Use state present to make it.",
         )
-    _check_count(wanted, selected, usable, data)
+    _check_data(wanted, usable, data, unknown)
+    _check_count(wanted, usable, why)
     _check_listing(wanted, usable)
     level = "single" if len(usable) == 1 and wanted.level == "raid0" else wanted.level
     return Plan(verdicts, None, tuple(_build(wanted, node, level, usable)))
@@ -458,22 +521,22 @@ def _reasons(verdicts: t.Iterable[Verdict]) -> str:
     return "; ".join(f"{verdict.disk.stable} {verdict.reason}" for verdict in verdicts)
 
 
-def _check_count(
-    wanted: Wanted, selected: t.Sequence[Verdict], usable: t.Sequence[Verdict], data: t.Sequence[Verdict]
-) -> None:
-    """Refuse unless exactly the right disks are left."""
-    expected = wanted.expected_disks
-    excluded = [verdict for verdict in selected if verdict.use == "excluded"]
-    if data and (not expected or len(usable) < expected):
+def _check_data(wanted: Wanted, usable: t.Sequence[Verdict], data: t.Sequence[Verdict], why: str) -> None:
+    """Refuse where disks with data would be needed."""
+    if data and (not wanted.expected_disks or len(usable) < wanted.expected_disks):
         raise ClusterError(
             "foreign_data",
-            f"{_reasons(data)}. Nothing was changed.",
+            f"{_reasons(data)}.{why} Nothing was changed.",
             "If that may be lost, set nvme_raid_allow_format: true and list exactly these disks in "
             "nvme_raid_format_devices. If not, narrow the selector or set nvme_raid_expected_disks.",
             disks=[verdict.disk.stable for verdict in data],
         )
+
+
+def _check_count(wanted: Wanted, usable: t.Sequence[Verdict], why: str) -> None:
+    """Refuse unless exactly the right disks are left."""
+    expected = wanted.expected_disks
     if expected and len(usable) < expected:
-        why = f" Not usable: {_reasons(excluded)}." if excluded else ""
         raise ClusterError(
             "disk_missing",
             f"{expected} disks are expected for {wanted.name}, and {len(usable)} can be used"

@@ -37,7 +37,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._sysfs import re
 
 # Whole disks by the names that the kernel gives them.
 _DISK = re.compile(r"^(?:nvme\d+n\d+|sd[a-z]+|vd[a-z]+|xvd[a-z]+|loop\d+)$")
-# Links below /dev/disk that name what is on a disk and not the disk.
+# Folders of links below /dev/disk that name what is on a disk and not the disk.
 _CONTENT_LINKS = {"by-uuid", "by-label", "by-partuuid", "by-partlabel", "by-diskseq"}
 # What systemd and podman leave for those inside a container. Not /.dockerenv: machines made from container images have it.
 _CONTAINER_MARKS = ("run/systemd/container", "run/.containerenv")
@@ -66,18 +66,19 @@ def _order(name: str) -> list[t.Any]:
 def stable_links(root: Path) -> dict[str, tuple[str, ...]]:
     """The names below ``/dev/disk`` of every disk, those that tell model and serial number first."""
     found: dict[str, list[str]] = {}
-    for folder in _entries(root / "dev/disk"):
-        base = root / "dev/disk" / folder
-        if folder in _CONTENT_LINKS:
-            continue
-        for name in _entries(base):
-            if (base / name).is_symlink():
-                found.setdefault(os.path.basename(os.readlink(base / name)), []).append(f"/dev/disk/{folder}/{name}")
+    # Folders have folders: /dev/disk/azure/local/by-serial (azure-vm-utils). A link to a folder is not followed.
+    for base, folders, files in os.walk(root / "dev/disk"):
+        for name in [*folders, *files]:
+            path = Path(base, name)
+            if path.is_symlink():
+                link = f"/{path.relative_to(root)}"
+                found.setdefault(os.path.basename(os.readlink(path)), []).append(link)
+        folders[:] = [name for name in folders if name not in _CONTENT_LINKS]
 
-    def rank(link: str) -> tuple[bool, bool, int, str]:
+    def rank(link: str) -> tuple[bool, bool, bool, int, str]:
         name = os.path.basename(link)
         number = name.startswith(("nvme-eui.", "nvme-uuid.", "nvme-nvme.", "wwn-"))
-        return not link.startswith("/dev/disk/by-id/"), number, len(name), name
+        return not link.startswith("/dev/disk/by-id/"), "/by-serial/" not in link, number, len(name), link
 
     return {disk: tuple(sorted(links, key=rank)) for disk, links in found.items()}
 

@@ -18,7 +18,8 @@ description:
   - A disk that nothing uses but that holds a signature, partitions, or anything else than zeros at its ends is only
     formatted with O(allow_format), and then only if it is listed in O(format_devices).
   - What is there is found by the name of the array or O(uuid), or by the label of the file system. Device numbers, which
-    change from boot to boot, mean nothing to it.
+    change from boot to boot, mean nothing to it. A file system with the label on a disk that is excluded, such as network
+    storage, is left alone, with a warning; an array that has such a disk is refused.
   - An array that is there is never changed into another one. What does not fit is refused, with the reason.
   - The same code runs at boot, where the role of the same name installs it.
 notes:
@@ -67,7 +68,9 @@ options:
     default: []
   by_id:
     description:
-      - Names of disks below C(/dev/disk), as shell patterns. Empty takes every disk.
+      - Names of disks below C(/dev/disk), as shell patterns. Empty takes every disk. A name in a folder of a folder, such as
+        C(/dev/disk/azure/local/by-serial/A1), is matched by a pattern with as many slashes.
+      - If no disk has such a name, there is a warning.
       - Kernel names such as C(/dev/nvme0n1) are refused, because they mean another disk after the next boot.
     type: list
     elements: str
@@ -134,7 +137,8 @@ options:
     type: bool
     default: false
   format_devices:
-    description: The disks that may be formatted, by their names below C(/dev/disk). No patterns.
+    description: The disks that may be formatted, by their names below C(/dev/disk). No patterns. With O(allow_format), a name
+      that no disk has gives a warning.
     type: list
     elements: str
     default: []
@@ -295,7 +299,8 @@ def describe(outcome: Outcome) -> dict[str, t.Any]:
         }
     geometry = dataclasses.asdict(outcome.geometry) if outcome.geometry else {}
     steps = [step.what for step in outcome.steps]
-    return {"steps": steps, "disks": disks, "array": array, "geometry": geometry, "notes": list(outcome.plan.notes)}
+    notes = [*outcome.plan.notes, *outcome.plan.warnings]
+    return {"steps": steps, "disks": disks, "array": array, "geometry": geometry, "notes": notes}
 
 
 def check_verified(outcome: Outcome, name: str) -> None:
@@ -334,6 +339,8 @@ def main() -> None:
     result = describe(outcome)
     if outcome.plan.degraded:
         module.warn(f"{outcome.plan.degraded}.")
+    for text in outcome.plan.warnings:
+        module.warn(text)
     after = "".join(f"{line}\n" for line in result["steps"])
     module.exit_json(changed=bool(outcome.steps), diff={"before": "", "after": after}, **result)
 

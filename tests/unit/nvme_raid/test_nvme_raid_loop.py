@@ -131,6 +131,13 @@ def test_a_disk_that_is_mounted_is_never_touched(
         subprocess.run(["umount", elsewhere], check=True)
 
 
+def test_a_selector_that_names_no_disk_is_a_warning(loop: Loop, capsys: pytest.CaptureFixture[str]) -> None:
+    nothing = loop.module(capsys, by_id=["/dev/disk/by-id/none"])
+    told = "nvme_raid_by_id matches no disk of this node: /dev/disk/by-id/none."
+    assert (nothing["changed"], nothing["notes"][-1]) == (False, told)
+    assert told in str(nothing["warnings"])
+
+
 def test_the_command_of_the_boot_unit_does_what_the_module_does(loop: Loop, tmp_path: Path) -> None:
     """From nothing but the files that the role installs, without Ansible."""
     package = "ansible_collections/hpcai/gpu_cluster/plugins/module_utils"

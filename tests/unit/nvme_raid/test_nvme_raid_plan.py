@@ -345,6 +345,119 @@ def test_a_single_disk_is_known_by_its_label() -> None:
     assert refused(ask(level="single"), both).kind == "ambiguous"
 
 
+# -- what is there, on disks that are never touched ------------------------------------------------------------------------
+
+# What keeps a file system that has our label from being ours.
+ELSEWHERE = {
+    "is network storage, not a disk of this machine": {"local": False},
+    "is removable": {"removable": True},
+    "belongs to the machine that this container runs on": {"contained": True},
+    "is in use by dm-0": {"holders": ("dm-0",)},
+    "is in use as swap": {"swap": True},
+    "carries the operating system (mounted on /)": {"mounts": ("/",)},
+}
+
+
+@pytest.mark.parametrize("reason", ELSEWHERE)
+@pytest.mark.parametrize("level", ["raid0", "single"])
+def test_a_file_system_on_an_excluded_disk_is_not_ours(level: str, reason: str) -> None:
+    foreign = disk(0, signatures=(XFS,), blank=False, **ELSEWHERE[reason])
+    found = plan(ask(level=level), Node((foreign,)))
+    assert (found.found, found.steps) == (None, ())
+    assert found.warnings == (f"{foreign.stable} holds xfs labeled scratch, but it {reason}. It is left alone.",)
+    # Nor does it keep an empty disk from being used, or make two of one.
+    for other in (disk(1), disk(1, signatures=(XFS,), blank=False)):
+        both = plan(ask(level=level), Node((foreign, other)))
+        assert {step.device for step in both.steps} == {"/dev/nvme1n1"}
+    for wanted in (ask(level=level, expected_disks=1), ask(level=level, expected_disks=1, state="assembled")):
+        assert f"{foreign.stable} {reason}" in refused(wanted, Node((foreign,))).message
+    assert not plan(ask(level=level, state="absent", allow_data_loss=True), Node((foreign,))).steps
+
+
+def test_network_storage_at_our_mount_point_is_not_made_ours() -> None:
+    """Its owner and mode would be changed."""
+    foreign = disk(0, signatures=(XFS,), blank=False, local=False, mounts=("/mnt/scratch",))
+    node = Node((foreign,), (), (Mount("/mnt/scratch", "xfs", "nvme0n1", ("rw",)),), Directory(True, True, mode=0o755))
+    assert not plan(ask(), node).steps
+    assert refused(ask(), dataclasses.replace(node, disks=(foreign, disk(1)))).kind == "in_the_way"
+
+
+@pytest.mark.parametrize("level", ["raid0", "single"])
+@pytest.mark.parametrize("point", ["/mnt/scratch", "/home"])
+def test_our_own_mount_does_not_make_a_file_system_foreign(level: str, point: str) -> None:
+    """Nor does a part of it that is mounted again where the system has its own."""
+    mounts = tuple(Mount(where, "xfs", "nvme0n1", ("rw",), root) for where, root in ((point, "/"), ("/var", "/var")))
+    used = disk(0, signatures=(XFS,), blank=False, mounts=(point, "/var"))
+    node = Node((used,), (), mounts, Directory(True, False, "directory", 0o1777))
+    found = plan(ask(level=level, mount_point=point), node)
+    assert (found.found is not None, found.steps, found.warnings) == (True, (), ())
+    array = built()
+    stacked = tuple(dataclasses.replace(entry, stacked_mounts=(point, "/var")) for entry in array.disks)
+    array = dataclasses.replace(
+        array, disks=stacked, mounts=tuple(dataclasses.replace(mount, device="md127") for mount in mounts)
+    )
+    assert not plan(ask(mount_point=point), array).steps
+
+
+@pytest.mark.parametrize("reason", list(ELSEWHERE)[:3])
+@pytest.mark.parametrize("level", ["raid0", "raid1"])
+def test_an_array_on_an_excluded_disk_is_refused(level: str, reason: str) -> None:
+    for node in (built(level), dataclasses.replace(built(level), mounts=()), waiting(level, 4, 4)):
+        disks = (*node.disks[:3], dataclasses.replace(node.disks[3], **ELSEWHERE[reason]))
+        error = refused(ask(level=level), dataclasses.replace(node, disks=disks))
+        assert error.kind == "array_conflict"
+        assert f"/dev/disk/by-id/nvme-Model_3, which {reason}" in error.message
+
+
+def test_what_became_read_only_is_ours_and_told() -> None:
+    single = Node((disk(0, signatures=(XFS,), blank=False, read_only=True),))
+    for wanted, node in ((ask(level="single"), single), (ask(), built()), (ask(), waiting("raid0", 4, 4))):
+        stuck = tuple(dataclasses.replace(entry, read_only=True) for entry in node.disks)
+        error = refused(wanted, dataclasses.replace(node, disks=stuck))
+        assert (error.kind, "which is read-only" in error.message) == ("array_conflict", True)
+    # With copies, md goes on without it.
+    node = built("raid1")
+    node = dataclasses.replace(node, disks=(dataclasses.replace(node.disks[0], read_only=True), *node.disks[1:]))
+    assert not plan(ask(level="raid1"), node).steps
+
+
+# -- names that name nothing -------------------------------------------------------------------------------------------------
+
+
+def test_a_selector_that_names_no_disk_is_told() -> None:
+    pattern = "/dev/disk/by-id/nvme-Modle_*"
+    found = plan(ask(by_id=[pattern]), Node((disk(0),)))
+    assert (found.steps, found.warnings) == ((), (f"nvme_raid_by_id matches no disk of this node: {pattern}.",))
+    assert found.warnings[0] in refused(ask(by_id=[pattern], expected_disks=1), Node((disk(0),))).message
+    # One of several that fits is enough, also on a disk that something else rules out.
+    for wanted in (ask(by_id=[pattern, "/dev/disk/by-id/*_0"]), ask(by_id=["/dev/disk/by-id/*_0"], min_mib=9999)):
+        assert not plan(wanted, Node((disk(0),))).warnings
+
+
+def test_consent_for_a_disk_that_is_not_there_is_told() -> None:
+    listed = ["/dev/disk/by-id/nvme-Model_0", "/dev/disk/by-id/nvme-Modle_1"]
+    told = f"nvme_raid_format_devices names no disk of this node: {listed[1]}."
+    assert plan(ask(allow_format=True, format_devices=listed), Node((disk(0), disk(1)))).warnings == (told,)
+    full = Node((disk(0, signatures=(EXT4,)), disk(1, signatures=(EXT4,))))
+    assert told in refused(ask(allow_format=True, format_devices=listed), full).message
+    # Without consent the list means nothing, and may stay.
+    assert not plan(ask(format_devices=listed), Node((disk(0), disk(1)))).warnings
+
+
+def test_stars_do_not_reach_into_folders_of_links() -> None:
+    """All disks of a cloud, also its network disks, have names below /dev/disk/azure."""
+    nested = disk(0, links=("/dev/disk/azure/local/by-index/1", "/dev/disk/azure/local/by-serial/A1"))
+    for pattern, taken in {
+        "/dev/disk/azure/local/by-serial/*": True,
+        "/dev/disk/azure/*/by-index/1": True,
+        "/dev/disk/azure/*": False,
+        "/dev/disk/*": False,
+    }.items():
+        assert bool(plan(ask(by_id=[pattern]), Node((nested,))).steps) is taken, pattern
+    # What such a pattern has always meant stays: a star in the folder of a name.
+    assert plan(ask(by_id=["/dev/disk/*_0"]), Node((disk(0),))).steps
+
+
 # -- removing ------------------------------------------------------------------------------------------------------------
 
 
@@ -452,6 +565,10 @@ def test_a_disk_that_holds_something_is_formatted_only_with_consent_and_listing(
     found = decide(wanted, node)
     if found is None or wanted.state == "absent":
         return
+    if found.found and found.steps:
+        # What is there is used only where it lies on disks of this machine.
+        used = [entry for entry in node.disks if entry.name in found.found.members]
+        assert found.steps[0].kind == "stop" or all(entry.local and not entry.contained for entry in used)
     for step in found.steps:
         if step.kind not in ("create", "erase", "add", "mkfs"):
             continue

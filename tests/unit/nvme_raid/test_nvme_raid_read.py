@@ -28,7 +28,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid impor
     parse_xfs_info,
     wanted_from,
 )
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid_plan import judge
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid_plan import judge, plan
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid_read import Reader, unprobed
 from unit.nvme_raid.fake_disks import MIB, FakeDisks
 
@@ -155,6 +155,47 @@ def test_what_uses_a_disk_is_found_through_partitions_lvm_and_md(fake: FakeDisks
         "nvme3n1": ("excluded", "is in use by the md array other"),
         "nvme4n1": ("excluded", "is in use by the md array other"),
     }
+
+
+def test_names_in_folders_below_dev_disk_are_known_too(fake: FakeDisks) -> None:
+    """As azure-vm-utils makes them; names of contents are none of the disk, at whatever depth."""
+    fake.disk("nvme0n1", "259:0", "A")
+    fake.disk("nvme1n1", "259:1")
+    for link, target in {
+        "by-path/pci-0001:00:00.0-nvme-1": "nvme1n1",
+        "azure/local/by-serial/A": "nvme0n1",
+        "azure/local/by-index/1": "nvme1n1",
+        "azure/local/by-name/nvme-440G-1": "nvme1n1",
+        "azure/local/by-serial/B": "nvme1n1",
+        "azure/local/by-uuid/1b2c": "nvme1n1",
+        "azure/root": "nvme1n1",
+        "by-label/scratch": "nvme1n1",
+    }.items():
+        path = fake.root / "dev/disk" / link
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.symlink_to("../" * link.count("/") + f"../{target}")
+    # A folder that is a link, to where one would never come to an end.
+    (fake.root / "dev/disk/azure/again").symlink_to("..")
+    first, second = read(fake).disks
+    assert first.stable == "/dev/disk/by-id/nvme-QEMU_NVMe_Ctrl_A"
+    assert first.links[-1] == "/dev/disk/azure/local/by-serial/A"
+    # A serial number means this very disk, a place whichever is there.
+    assert second.links[0] == "/dev/disk/azure/local/by-serial/B"
+    assert set(second.links[1:]) == {
+        "/dev/disk/azure/local/by-index/1",
+        "/dev/disk/azure/root",
+        "/dev/disk/azure/local/by-name/nvme-440G-1",
+        "/dev/disk/by-path/pci-0001:00:00.0-nvme-1",
+    }
+    assert verdicts(fake, by_id=["/dev/disk/azure/local/by-index/*"])["nvme1n1"] == ("free", "")
+
+
+def test_network_storage_with_our_label_is_seen_as_that(fake: FakeDisks) -> None:
+    fake.disk("nvme0n1", "259:0", "vol1", model="MSFT NVMe Accelerator v1.0")
+    fake.sign("nvme0n1", "xfs", "scratch")
+    found = plan(wanted_from({"mount_point": "/mnt/scratch"}), read(fake))
+    assert (found.found, found.steps) == (None, ())
+    assert "is network storage" in found.warnings[0]
 
 
 def test_network_disks_and_paths_of_multipath_are_no_local_disks(fake: FakeDisks) -> None:
