@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
+import copy
 import os
+import re
 import shlex
 import time
 import typing as t
@@ -14,9 +16,13 @@ from dataclasses import replace
 
 from ansible import constants as C  # noqa: N812 - the name that ansible itself uses
 from ansible.errors import AnsibleConnectionFailure, AnsibleError
+from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
+from ansible.plugins.become import BecomeBase
 from ansible.plugins.connection import ConnectionBase
+from ansible.plugins.loader import become_loader
 from ansible.utils.display import Display
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_progress import Watch, parse_progress
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_run import PROGRESS_DIR, RankProgress
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_state import StatePaths
@@ -24,8 +30,12 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_state i
 _SHOW_EVERY_S = 5.0
 _LOOK_EVERY_S = 1.0
 _CONNECTIONS = 16
+_DENIED = re.compile(r"cat: [^\n]*: Permission denied")
 # Output of these callbacks is for programs: a line in between would break it.
 _SILENT_CALLBACKS = ("json", "jsonl", "oneline", "minimal", "null")
+
+# Keywords of plays and tasks that say how to log in, where the host has no variable of its own.
+_KEYWORDS = ("remote_user", "port", "become_user", "become_flags", "become_exe")
 
 display = Display()
 
@@ -65,7 +75,10 @@ class ActionModule(ActionBase):
             _show(f"staging: {note}")
         while True:
             now = time.monotonic()
-            watch.update(readers.read(), now)
+            try:
+                watch.update(readers.read(), now)
+            except ClusterError as exc:
+                return {"failed": True, "changed": False, **exc.as_result()}
             over = watch.over(now) or now > deadline
             if over or now - shown >= _SHOW_EVERY_S:
                 shown = now
@@ -82,14 +95,38 @@ class ActionModule(ActionBase):
         }
 
     def connect(self, variables: t.Mapping[str, t.Any]) -> ConnectionBase:
-        """A connection to another host of the play, with that host's own variables."""
+        """A connection to another host of the play and the way to become another user there, with that host's own variables."""
         name = variables.get("ansible_connection", self._play_context.connection)
         connection = self._shared_loader_obj.connection_loader.get(name, self._play_context.copy())
         if connection is None:
             raise AnsibleError(f"There is no connection plugin {name!r}. Correct ansible_connection in the inventory.")
-        known = C.config.get_plugin_vars("connection", connection._load_name)
-        connection.set_options(var_options={key: variables[key] for key in known if key in variables})
+        keywords = {key: getattr(self._task, key) for key in _KEYWORDS}
+        _set_options(connection, "connection", keywords, variables)
+        if boolean(variables.get("ansible_become", self._task.become), strict=False):
+            become = self._become(variables.get("ansible_become_method") or self._task.become_method)
+            # What --ask-become-pass was told is not among the task's keywords.
+            _set_options(
+                become, "become", {**keywords, "become_pass": self._play_context.become_pass or None}, variables
+            )
+            connection.set_become_plugin(become)
         return t.cast("ConnectionBase", connection)
+
+    def _become(self, method: str) -> BecomeBase:
+        plugin = become_loader.get(method)
+        if plugin is None:
+            raise AnsibleError(f"There is no become plugin {method!r}. Correct become_method or ansible_become_method.")
+        return t.cast("BecomeBase", plugin)
+
+    def execute(self, connection: ConnectionBase, command: str) -> dict[str, t.Any]:
+        """Run a command through a connection as the engine runs it for modules, become included."""
+        there = copy.copy(self)
+        there._connection = connection
+        return t.cast("dict[str, t.Any]", there._low_level_execute_command(command))
+
+
+def _set_options(plugin: t.Any, kind: str, keywords: dict[str, t.Any], variables: t.Mapping[str, t.Any]) -> None:
+    known = C.config.get_plugin_vars(kind, plugin._load_name)
+    plugin.set_options(task_keys=keywords, var_options={key: variables[key] for key in known if key in variables})
 
 
 class _Readers:
@@ -104,7 +141,7 @@ class _Readers:
         self._hosts = list(hosts)
         paths = StatePaths(destination)
         self._commands = {
-            host: f"cat {shlex.quote(os.path.join(paths.run(run), PROGRESS_DIR))}/*.json"
+            host: f"LC_ALL=C cat {shlex.quote(os.path.join(paths.run(run), PROGRESS_DIR))}/*.json"
             for host, run in zip(hosts, runs * len(hosts) if self._shared else runs)
         }
         self._connections: dict[str, ConnectionBase] = {}
@@ -124,16 +161,24 @@ class _Readers:
         return []
 
     def _read_from(self, host: str) -> list[RankProgress] | None:
-        """None when the host cannot be reached."""
+        """None when the host cannot be reached. Raises ClusterError when it does not let the progress be read."""
         try:
             if host not in self._connections:
                 self._connections[host] = self._action.connect(self._hostvars[host])
                 self._connections[host]._connect()
-            _rc, stdout, _stderr = self._connections[host].exec_command(self._commands[host], sudoable=False)
+            result = self._action.execute(self._connections[host], self._commands[host])
         except AnsibleConnectionFailure:
             self._connections.pop(host, None)
             return None
-        return parse_progress(stdout.decode(errors="replace") if isinstance(stdout, bytes) else stdout)
+        # Through a terminal, which ssh opens for become, errors arrive in stdout.
+        denied = result["rc"] and _DENIED.search(result["stdout"] + result["stderr"])
+        if denied:
+            raise ClusterError(
+                "bad_input",
+                f"{host} does not let the progress of the copy be read: {denied.group()}.",
+                "Let the user of the play read it, with become: true or ansible_become as for the tasks that copy. Run again.",
+            )
+        return parse_progress(result["stdout"])
 
 
 def _show(line: str) -> None:

@@ -29,6 +29,7 @@ import queue
 import re
 import shutil
 import socket
+import stat
 import time
 import typing as t
 import zlib
@@ -326,9 +327,23 @@ def _part_name(dst: str) -> str:
     return os.path.join(os.path.dirname(dst), unique)
 
 
+def _make_directories(path: str) -> None:
+    """Make the directory and its missing parents. As the files in it they are open to all readers, whatever the umask."""
+    parent = os.path.dirname(path)
+    if parent != path and not os.path.exists(parent):
+        _make_directories(parent)
+    try:
+        os.mkdir(path, 0o755)
+    except OSError:  # another thread or rank was quicker
+        if not os.path.isdir(path):
+            raise
+    else:
+        os.chmod(path, stat.S_IMODE(os.stat(path).st_mode) | 0o755)  # keeps an inherited set-group-ID
+
+
 @functools.lru_cache(maxsize=4096)
 def _make_directory(path: str) -> str:
-    os.makedirs(path, mode=0o755, exist_ok=True)
+    _make_directories(path)
     return path
 
 
@@ -336,7 +351,7 @@ def _made_parent(dst: str) -> str:
     with disk_errors(dst):
         parent = _make_directory(os.path.dirname(dst))
         if not os.path.isdir(parent):  # somebody removed it since
-            os.makedirs(parent, mode=0o755, exist_ok=True)
+            _make_directories(parent)
     return parent
 
 

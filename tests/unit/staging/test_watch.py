@@ -1,0 +1,161 @@
+# Copyright (c) 2026 The hpcai.gpu_cluster developers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""How the controller reads the ranks' progress: as the user that the other tasks become, and it says when it may not."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import typing as t
+
+import pytest
+from ansible.errors import AnsibleConnectionFailure
+from ansible.parsing.dataloader import DataLoader
+from ansible.playbook.play_context import PlayContext
+from ansible.playbook.task import Task
+from ansible.plugins import loader as plugins
+from ansible.plugins.become import BecomeBase
+from ansible.plugins.connection import ConnectionBase
+from ansible.template import Templar
+from ansible_collections.hpcai.gpu_cluster.plugins.action.dataset_watch import ActionModule
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_run import RankProgress
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_state import StatePaths
+
+RUN = "20260101T000000-abcdef"
+DENIED = b"cat: '/data/.staging/runs/x/progress/*.json': Permission denied\n"
+
+
+class Node(ConnectionBase):
+    """A node that answers every command with the same thing, once it is reachable."""
+
+    transport = "fake"
+    _load_name = "fake"
+
+    def __init__(self, *answer: t.Any) -> None:
+        super().__init__(PlayContext())
+        self._options = {"remote_user": "azureuser"}
+        self._answer = answer
+        self.asked = 0
+
+    def _connect(self) -> Node:
+        return self
+
+    def exec_command(self, cmd: str, in_data: t.Any = None, sudoable: bool = True) -> t.Any:
+        self.asked += 1
+        if not self._answer:
+            raise AnsibleConnectionFailure("no route")
+        return self._answer
+
+    def put_file(self, in_path: str, out_path: str) -> None:
+        raise NotImplementedError
+
+    def fetch_file(self, in_path: str, out_path: str) -> None:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        pass
+
+
+def watch(**keywords: t.Any) -> ActionModule:
+    """The task of a play with these keywords."""
+    loader = DataLoader()
+    # The command line gives the method where the play does not.
+    keywords = {"action": "hpcai.gpu_cluster.dataset_watch", "become_method": "sudo", **keywords}
+    task = Task.load(keywords, loader=loader)
+    task.args = {"destination": "/data", "hosts": ["a", "b"], "runs": [RUN], "total_files": 1, "total_bytes": 1}
+    return ActionModule(task, Node(), PlayContext(), loader, Templar(loader=loader), plugins)
+
+
+def finished(rank: int) -> bytes:
+    return json.dumps(vars(RankProgress(rank, f"host-{rank}", state="finished", files=1))).encode()
+
+
+HOSTS = {"hostvars": {"a": {}, "b": {}}}
+
+
+def test_a_progress_that_may_not_be_read_ends_the_task_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    action = watch()
+    monkeypatch.setattr(ActionModule, "connect", lambda _self, _variables: Node(1, b"", DENIED))
+    result = action.run(task_vars=HOSTS)
+    assert result["failed"]
+    assert DENIED.decode().strip() in result["msg"]
+    assert "become" in result["remedy"]
+
+
+def test_a_terminal_puts_the_refusal_behind_what_could_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    action = watch()
+    monkeypatch.setattr(ActionModule, "connect", lambda _self, _variables: Node(1, finished(0) + DENIED, b""))
+    assert "Permission denied" in action.run(task_vars=HOSTS)["msg"]
+
+
+def test_a_host_that_is_gone_is_replaced_and_no_file_yet_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    action = watch()
+    action._task.args["silent_after_s"] = 0.0
+    nodes = {"a": Node(), "b": Node(1, b"", b"cat: '/data/*.json': No such file or directory\n")}
+    monkeypatch.setattr(ActionModule, "connect", lambda _self, variables: nodes[variables["name"]])
+    result = action.run(task_vars={"hostvars": {name: {"name": name} for name in nodes}})
+    assert result["silent"] == ["a", "b"]
+    assert nodes["b"].asked == 1
+
+
+class Become:
+    """A local node whose progress is readable through its own `sudo` only, which notes what it was asked."""
+
+    def __init__(self, root: pathlib.Path) -> None:
+        self.destination = root / "data"
+        self.log = root / "log"
+        self.program = root / "become"
+        progress = pathlib.Path(StatePaths(str(self.destination)).run(RUN)) / "progress"
+        progress.mkdir(parents=True)
+        for rank in (0, 1):
+            (progress / f"{rank}.json").write_bytes(finished(rank))
+        # As sudo does: the options, then the command.
+        self.program.write_text(
+            f'#!/bin/sh\necho "$*" >>{self.log}\nwhile [ "$1" != /bin/sh ]; do shift; done\nexec "$@"\n'
+        )
+        self.program.chmod(0o755)
+
+    def watch(self, variables: dict[str, t.Any], **keywords: t.Any) -> dict[str, t.Any]:
+        action = watch(**keywords)
+        action._task.args["destination"] = str(self.destination)
+        host = {"ansible_connection": "local", "ansible_become_exe": str(self.program), **variables}
+        return action.run(task_vars={"hostvars": {"a": host, "b": host}})
+
+
+@pytest.fixture
+def become(tmp_path: pathlib.Path) -> Become:
+    return Become(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("variables", "keywords", "user"),
+    [
+        ({}, {"become": True, "become_user": "stager"}, "stager"),
+        ({"ansible_become": True, "ansible_become_user": "stager"}, {}, "stager"),
+        ({"ansible_become": "yes", "ansible_become_method": "sudo", "ansible_become_user": "other"}, {}, "other"),
+        ({"ansible_become_user": "stager"}, {"become": True, "become_user": "other"}, "stager"),
+    ],
+)
+def test_progress_is_read_as_the_user_that_the_play_becomes(
+    become: Become, variables: dict[str, t.Any], keywords: dict[str, t.Any], user: str
+) -> None:
+    result = become.watch(variables, **keywords)
+    assert (result["files"], result["silent"]) == (2, [])
+    assert f"-u {user} " in become.log.read_text()
+
+
+@pytest.mark.parametrize(("variables", "keywords"), [({}, {}), ({"ansible_become": False}, {"become": True})])
+def test_progress_is_read_as_the_login_user_where_nobody_becomes_another(
+    become: Become, variables: dict[str, t.Any], keywords: dict[str, t.Any]
+) -> None:
+    assert become.watch(variables, **keywords)["files"] == 2
+    assert not become.log.exists()
+
+
+def test_a_password_that_the_controller_was_told_reaches_the_way_to_become(become: Become) -> None:
+    action = watch(become=True)
+    action._play_context.become_pass = "told"
+    connection = action.connect({"ansible_connection": "local"})
+    assert isinstance(connection.become, BecomeBase)
+    assert connection.become.get_option("become_pass") == "told"
