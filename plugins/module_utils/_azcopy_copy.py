@@ -386,7 +386,8 @@ def copy(request: CopyRequest, settings: Settings, plan: Plan) -> Report:
     listed = dataclasses.replace(listed, expected_files=len(names), expected_bytes=plan.needed_bytes)
     listed = dataclasses.replace(listed, processes=_processes(listed, settings), overwrite="true")
     if request.is_download and settings.decompress and settings.decompress_engine == "collection":
-        outcome = _copy_and_inflate(listed, settings, plan.needed)
+        with _recorded_if_it_fails(request, settings, plan) as finished:
+            outcome = _copy_and_inflate(listed, settings, plan.needed, finished)
     else:
         outcome = run_copy(
             dataclasses.replace(listed, decompress=settings.decompress),
@@ -443,8 +444,26 @@ def _check_arrived(request: CopyRequest, settings: Settings, needed: list[Source
         )
 
 
-def _copy_and_inflate(request: CopyRequest, settings: Settings, needed: list[SourceFile]) -> CopyOutcome:
-    """AzCopy brings the raw files to the landing place; each is decompressed as soon as it is there."""
+@contextlib.contextmanager
+def _recorded_if_it_fails(request: CopyRequest, settings: Settings, plan: Plan) -> t.Iterator[set[str]]:
+    """Give a set for the names that are finished, and record them when others fail: the next run copies only the rest.
+
+    Nothing else can tell an unpacked file from a foreign one, as the MD5 at the source is that of the packed one.
+    """
+    finished: set[str] = set()
+    try:
+        yield finished
+    except BaseException:
+        left = {file.name for file in plan.needed} - finished
+        with contextlib.suppress(ClusterError):  # a full disk is what made it fail
+            _write_record(request, settings, [file for file in plan.files if file.name not in left])
+        raise
+
+
+def _copy_and_inflate(
+    request: CopyRequest, settings: Settings, needed: list[SourceFile], done: set[str]
+) -> CopyOutcome:
+    """AzCopy brings the raw files to the landing place; each is decompressed as soon as it is there, its name put in ``done``."""
     base = settings.landing_dir or request.destination
     landing = os.path.join(base, f"{RECORD_PREFIX}{share_id(request)}.landing")
     shutil.rmtree(landing, ignore_errors=True)  # of a run that was killed
@@ -481,7 +500,9 @@ def _copy_and_inflate(request: CopyRequest, settings: Settings, needed: list[Sou
     errors: dict[str, ClusterError] = {}
     try:
         for finished in drain(items, copier_done=lambda: not copier.is_alive(), engine=settings.inflate_engine):
-            if finished.error is not None:
+            if finished.error is None:
+                done.add(finished.name)
+            else:
                 errors[finished.name] = finished.error
                 if finished.error.kind in FATAL_KINDS:
                     stop.set()

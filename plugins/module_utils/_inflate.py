@@ -338,7 +338,7 @@ def _make_directories(path: str) -> None:
         if not os.path.isdir(path):
             raise
     else:
-        os.chmod(path, stat.S_IMODE(os.stat(path).st_mode) | 0o755)  # keeps an inherited set-group-ID
+        os.chmod(path, stat.S_IMODE(os.stat(path).st_mode) | 0o755)  # noqa: S103 - keeps an inherited set-group-ID
 
 
 @functools.lru_cache(maxsize=4096)

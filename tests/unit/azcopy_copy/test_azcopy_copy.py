@@ -193,6 +193,29 @@ def test_bad_gzip_never_reaches_its_name(
     assert tree(tmp_path / "out") == {"good": b"good"}
 
 
+@pytest.mark.parametrize("overwrite", [True, False])
+def test_after_a_bad_gzip_only_the_rest_is_copied(
+    blobs: Azurite, container: str, run_module: RunModule, tmp_path: pathlib.Path, overwrite: bool
+) -> None:
+    for name in ("good", "other"):
+        blobs.put(container, f"{name}.gz", gzip.compress(name.encode()), encoding="gzip")
+    blobs.put(container, "bad.gz", b"this is not gzip", encoding="gzip")
+    options = {
+        "source": blobs.url(container),
+        "destination": str(tmp_path / "out"),
+        "decompress": True,
+        "overwrite": overwrite,
+    }
+    for _time in range(2):  # what the first run left to do is all that the second one tries
+        assert run_module(**options)["failed_files"] == ["bad.gz"]
+        planned = run_module(check=True, **options)
+        assert planned["diff"]["after"] == "bad.gz\n"
+    blobs.put(container, "bad.gz", gzip.compress(b"mended"), encoding="gzip")
+    assert run_module(**options)["files_copied"] == 1
+    assert tree(tmp_path / "out") == {"good": b"good", "other": b"other", "bad": b"mended"}
+    assert not run_module(**options)["changed"]
+
+
 def test_two_blobs_that_would_get_one_name_are_refused(
     blobs: Azurite, container: str, run_module: RunModule, tmp_path: pathlib.Path
 ) -> None:
