@@ -164,7 +164,8 @@ attributes:
     support: full
     description:
       - A download keeps a hidden record beside the data (name, size and MD5 at the source; size and modification time here).
-        A second run lists the source and copies nothing; after a failure with O(decompress) it copies only the rest. Uploads are compared by size and MD5.
+        A second run lists the source and copies nothing; after a failure with O(decompress) it copies only the rest.
+        Uploads are compared by size and MD5.
 author:
   - The hpcai.gpu_cluster developers (@hpcai)
 """

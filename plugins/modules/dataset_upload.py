@@ -37,7 +37,9 @@ options:
     type: bool
     default: false
   work_path:
-    description: Directory for the compressed files. They stay there, so that a second run need not compress again.
+    description:
+      - Directory for the compressed files. They stay there, so that a second run need not compress again.
+      - It may not be O(source) or in it.
     type: path
   processes:
     description: AzCopy processes at the same time, such as one per checkpoint file.
@@ -119,6 +121,7 @@ bandwidth:
   returned: success
 """
 
+import os
 import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
@@ -155,9 +158,22 @@ def main() -> None:
     hide_secrets(module, wanted.sas)
     try:
         refuse_queries(module, [url])
+        if wanted.compress:
+            check_work_path(wanted)
         module.exit_json(**upload(wanted, write=not module.check_mode))
     except ClusterError as error:
         module.fail_json(**failure(error, wanted.sas))
+
+
+def check_work_path(wanted: Upload) -> None:
+    """Compressed files within the source would be data that nobody put there, and belong to the next upload."""
+    source, work_path = os.path.realpath(wanted.source), os.path.realpath(wanted.work_path)
+    if os.path.commonpath([source, work_path]) == source:
+        raise ClusterError(
+            "bad_input",
+            f"{wanted.work_path} for the compressed files is within {wanted.source}, which is to be uploaded.",
+            f"Set work_path to a directory beside it, such as {source}.gz.",
+        )
 
 
 if __name__ == "__main__":
