@@ -578,10 +578,11 @@ def sweep_parts(directory: str, *, older_than_s: float = 0.0) -> int:
     for folder, _folders, names in os.walk(directory):
         for name in names:
             path = os.path.join(folder, name)
-            if _OUR_PART.fullmatch(name) and os.lstat(path).st_mtime <= limit:
-                with contextlib.suppress(FileNotFoundError):
-                    os.unlink(path)
-                    removed += 1
+            if _OUR_PART.fullmatch(name):
+                with contextlib.suppress(FileNotFoundError):  # another run sweeps, or has finished the file
+                    if os.lstat(path).st_mtime <= limit:
+                        os.unlink(path)
+                        removed += 1
     return removed
 
 

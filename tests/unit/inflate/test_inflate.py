@@ -394,3 +394,16 @@ def test_sweep_parts_takes_old_parts_of_ours_only(tmp_path: pathlib.Path) -> Non
         os.utime(path, (1, 1))
     assert _inflate.sweep_parts(str(tmp_path), older_than_s=60) == 1
     assert sorted(str(path) for path in tmp_path.iterdir()) == sorted([new, *others])
+
+
+def test_sweep_parts_passes_over_what_another_run_swept(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts = [_inflate._part_name(str(tmp_path / name)) for name in ("a", "b")]
+    for path in parts:
+        pathlib.Path(path).write_bytes(b"")
+    listed = list(os.walk(tmp_path))
+    os.unlink(parts[0])
+    monkeypatch.setattr(os, "walk", lambda _directory: listed)
+    assert _inflate.sweep_parts(str(tmp_path)) == 1
+    assert list(tmp_path.iterdir()) == []
