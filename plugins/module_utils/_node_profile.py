@@ -35,6 +35,8 @@ _ITEM_KEYS: dict[tuple[str, str], set[str]] = {
     ("numa", "nodes"): {"id", "cpus", "gpus", "hcas"},
     ("fabric", "hcas"): {"name", "bus_id", "rate_gbps", "link_layer"},
 }
+# The lists of devices in the NUMA map, and what says that there are such devices.
+_DEVICES = {"gpus": ("gpus",), "hcas": ("fabric", "hcas")}
 _EXPECTED_REQUIRED = {"value", "direction", "unit", "tool", "source", "date"}
 _EXPECTED_KEYS = {*_EXPECTED_REQUIRED, "verified", "note"}
 _DATE = re.compile(r"^\d{4}-\d{2}-\d{2}$")
@@ -59,8 +61,18 @@ class Library(t.Protocol):
 def deep_merge(base: t.Any, override: t.Any) -> t.Any:
     """``override`` laid over ``base``: mappings key by key, everything else replaced, null takes a key away.
 
-    Neither argument is changed.
+    Devices that it takes away leave the NUMA map of ``base``, too. Neither argument is changed.
     """
+    merged = _laid_over(base, override)
+    gone = [kind for kind, path in _DEVICES.items() if _takes_away(override, path)]
+    nodes = _numa_nodes(base)
+    # A map that the override brings is its author's: what does not fit in it is named, not mended.
+    if gone and nodes and _numa_nodes(merged) is nodes:
+        merged["numa"] = {**merged["numa"], "nodes": [{**node, **{kind: [] for kind in gone}} for node in nodes]}
+    return merged
+
+
+def _laid_over(base: t.Any, override: t.Any) -> t.Any:
     if not isinstance(override, dict):
         return override
     merged = dict(base) if isinstance(base, dict) else {}
@@ -68,8 +80,24 @@ def deep_merge(base: t.Any, override: t.Any) -> t.Any:
         if value is None:
             merged.pop(key, None)
         else:
-            merged[key] = deep_merge(merged.get(key), value)
+            merged[key] = _laid_over(merged.get(key), value)
     return merged
+
+
+def _takes_away(override: t.Any, path: t.Sequence[str]) -> bool:
+    """Whether there is a null on the way to a value."""
+    for key in path:
+        if not isinstance(override, dict) or key not in override:
+            return False
+        override = override[key]
+        if override is None:
+            return True
+    return False
+
+
+def _numa_nodes(profile: t.Any) -> t.Any:
+    numa = profile.get("numa") if isinstance(profile, dict) else None
+    return numa.get("nodes") if isinstance(numa, dict) else None
 
 
 def _check_provenance(where: str, section: dict[str, t.Any]) -> t.Iterator[str]:
@@ -105,8 +133,10 @@ def _check_addresses(profile: Profile) -> t.Iterator[str]:
     yield from (f"{where}: {problem}" for (where, _bus_id), problem in zip(addresses, problems) if problem)
     if len({bus_id for _where, bus_id in addresses}) != len(addresses):
         yield "bus_ids: an address appears twice"
-    if "bus_ids" in gpus and gpus.get("count") != len(gpus["bus_ids"]):
-        yield f"gpus: count is {gpus.get('count')} but bus_ids has {len(gpus['bus_ids'])}"
+    if "gpus" in profile and "count" not in gpus:
+        yield "gpus: count is missing (to expect no GPUs, leave out gpus as a whole, or override it with null)"
+    elif "bus_ids" in gpus and gpus["count"] != len(gpus["bus_ids"]):
+        yield f"gpus: count is {gpus['count']} but bus_ids has {len(gpus['bus_ids'])}"
 
 
 def _check_numa(profile: Profile) -> t.Iterator[str]:

@@ -36,6 +36,7 @@ options:
     description:
       - Single values to lay over the chosen profile. Mappings are merged key by key, everything else is replaced, and
         a null takes a value away, so that it is not expected any more.
+      - Without C(gpus), C(fabric) or C(fabric.hcas) the profile's C(numa.nodes) do not name these devices either.
     type: dict
     default: {}
   checks:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_facts import collect
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_profile import CHECKS, Profile
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_profile import CHECKS, Profile, deep_merge
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._profile_check import compare, describe, worst
 from unit.node_facts.fake_node import FakeNode, ndv4, ndv5, silent_vm, smi
 
@@ -190,6 +190,13 @@ def test_disks_of_another_size(healthy: dict[str, t.Any]) -> None:
     node = copy.deepcopy(healthy)
     node["nvme"][2]["bytes"] //= 2
     assert judged(node, "nvme", spec=spec) == [("fail", "size of /dev/nvme2n1")]
+
+
+@pytest.mark.parametrize("section", ["gpus", "fabric"])
+def test_a_section_that_an_override_takes_away_is_expected_nowhere(healthy: dict[str, t.Any], section: str) -> None:
+    node = {**healthy, "hcas" if section == "fabric" else "gpus": []}
+    verdicts = compare(deep_merge(profile(), {section: None}), node)
+    assert [(item["check"], item["verdict"]) for item in verdicts] == [(c, "ok") for c in CHECKS if c != section]
 
 
 def test_without_addresses_gpus_are_counted(healthy: dict[str, t.Any], tmp_path: Path) -> None:

@@ -133,6 +133,7 @@ def broken(path: str, value: object) -> Profile:
         ("gpu", {}, "gpu: unknown section"),
         ("gpus/cuont", 8, "gpus.cuont: unknown key"),
         ("gpus/count", 7, "count is 7 but bus_ids has 8"),
+        ("gpus/count", None, "gpus: count is missing"),
         ("gpus/bus_ids/0", "10:20", "not a PCI address"),
         ("gpus/bus_ids/0", "00000001:00:00.0", "write '00000001:00:00.0' as '0001:00:00.0'"),
         ("gpus/bus_ids/0", "0002:00:00.0", "appears twice"),
@@ -185,6 +186,43 @@ def test_deep_merge(base: Profile, override: Profile, merged: Profile) -> None:
     before = copy.deepcopy((base, override))
     assert deep_merge(base, override) == merged
     assert (base, override) == before
+
+
+def devices(profile: Profile, kind: str) -> list[t.Any]:
+    return [device for node in profile.get("numa", {}).get("nodes", []) for device in node[kind]]
+
+
+@pytest.mark.parametrize("name", sorted(NAMES))
+@pytest.mark.parametrize(
+    ("override", "gone", "stays"),
+    [
+        ({"gpus": None}, "gpus", "hcas"),
+        ({"fabric": None}, "hcas", "gpus"),
+        ({"fabric": {"hcas": None}}, "hcas", "gpus"),
+    ],
+)
+def test_devices_taken_away_leave_the_numa_map(name: str, override: Profile, gone: str, stays: str) -> None:
+    fabric = {"source": "the test", "date": "2026-11-21"}
+    merged = deep_merge({"fabric": fabric, **SHIPPED[name]}, override)
+    assert validate_profile(merged) == []
+    assert devices(merged, gone) == []
+    assert devices(merged, stays) == devices(SHIPPED[name], stays)
+
+
+def test_a_numa_map_of_the_override_is_not_touched() -> None:
+    base = SHIPPED["Standard_ND96asr_v4"]
+    nodes = [{**node, "hcas": []} for node in base["numa"]["nodes"]]
+    assert deep_merge(base, {"fabric": None, "numa": {"nodes": nodes}})["numa"]["nodes"] is nodes
+    wrong = deep_merge(base, {"fabric": None, "numa": {"nodes": base["numa"]["nodes"][:]}})
+    assert "HCA 'mlx5_ib2' is not in fabric.hcas" in "\n".join(validate_profile(wrong))
+    assert "numa" not in deep_merge(base, {"fabric": None, "numa": None})
+
+
+@pytest.mark.parametrize("text", ["{fabric: 5, gpus: }", "{numa: 5, gpus: }", "{numa: {nodes: 5}, fabric: }"])
+def test_a_nonsensical_override_is_refused_without_a_crash(text: str) -> None:
+    before = copy.deepcopy(SHIPPED["Standard_ND96asr_v4"])
+    assert validate_profile(deep_merge(SHIPPED["Standard_ND96asr_v4"], yaml.safe_load(text)))
+    assert before == SHIPPED["Standard_ND96asr_v4"]
 
 
 LEAVES = st.one_of(st.integers(0, 9), st.sampled_from(["", "x"]), st.booleans(), st.just([1, 2]))
