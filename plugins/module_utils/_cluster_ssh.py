@@ -36,7 +36,11 @@ _FAILURES = (
 
 @dataclasses.dataclass(frozen=True)
 class Node:
-    """What one node says of itself: its names and host keys, what it knows of the cluster's key, and what our blocks hold."""
+    """What one node says of itself: its names and host keys, what it knows of the cluster's key, and what our blocks hold.
+
+    ``first``: it is the one that is to hold the key. ``made_key``: we made the key that it holds, or handed it over, or it is
+    check mode and we would have.
+    """
 
     name: str
     names: tuple[str, ...]
@@ -44,6 +48,8 @@ class Node:
     public_key: str = ""
     trusted_key: str = ""
     blocks: str = ""
+    first: bool = False
+    made_key: bool = False
 
     @classmethod
     def from_result(cls, data: t.Mapping[str, t.Any]) -> Node:
@@ -62,6 +68,8 @@ class Node:
             str(data["public_key"]),
             str(data["trusted_key"]),
             str(data["blocks"]),
+            bool(data["first"]),
+            bool(data["made_key"]),
         )
 
 
@@ -199,19 +207,48 @@ def trusted_key(lines: t.Iterable[str]) -> str:
     return ""
 
 
-def cluster_key(nodes: t.Sequence[Node]) -> str:
-    """The cluster's public key: of the first node that holds a private one, else the one that nodes trust."""
+def first_key(nodes: t.Sequence[Node]) -> str | None:
+    """The first node's public key, or an empty string where check mode would make it; None if it is absent or holds none."""
     for node in nodes:
-        if node.public_key:
+        if node.first and (node.public_key or node.made_key):
             return node.public_key
-    trusted = {node.trusted_key for node in nodes if node.trusted_key}
-    if len(trusted) > 1:
+    return None
+
+
+def cluster_key(nodes: t.Sequence[Node]) -> str:
+    """The cluster's public key: the first node's, else the one that all others agree on.
+
+    The private key that another node holds counts for nothing where it trusts another one: then its own is a revoked one.
+    """
+    key = first_key(nodes)
+    if key is not None:
+        return key
+    known = {node.trusted_key or node.public_key for node in nodes} - {""}
+    if len(known) > 1:
         raise ClusterError(
             "two_keys",
-            "The nodes of this run trust different keys, and none of them holds a private one.",
-            "Run again with the first node of the cluster in the limit.",
+            "The nodes of this run know different keys, and the first node of the cluster is not among them or holds none: "
+            "nobody can tell which one was revoked.",
+            "Run again with the first node in the limit; if it holds no key, also with -e cluster_ssh_renew_key=true.",
         )
-    return next(iter(trusted), "")
+    return next(iter(known), "")
+
+
+def is_revoked(public_key: str, nodes: t.Sequence[Node]) -> bool:
+    """Whether a node's private key is not the one that the first node holds.
+
+    One that is may be the first node's own file, in a home that nodes share.
+    """
+    key = first_key(nodes)
+    return bool(public_key) and key is not None and public_key != key
+
+
+def surplus_keys(nodes: t.Sequence[Node], others: t.Sequence[Node]) -> tuple[list[str], list[str]]:
+    """Who else than the first node holds the cluster's private key, and who a key that is neither that one nor ours."""
+    holders = [node for node in (*nodes, *others) if node.public_key and not node.first]
+    copies = [node.name for node in holders if node.public_key == first_key(nodes)]
+    theirs = [node.name for node in holders if is_revoked(node.public_key, nodes) and not node.made_key]
+    return copies, theirs
 
 
 def wanted_blocks(
@@ -250,7 +287,8 @@ def outdated(
     """The nodes that may lack something, as far as one of them can know that.
 
     ``others`` trust the cluster and are none of it. ``existing`` is what this node's own ``known_hosts`` holds: a node that
-    remembers other lost nodes than this one is named, too, and turns out to lack nothing.
+    remembers other lost nodes than this one is named, too, and turns out to lack nothing. Without ``key_on_all``, nodes that
+    hold a revoked key of ours are named as well: they are to lose it.
     """
     key = cluster_key(nodes)
     right = {
@@ -260,7 +298,10 @@ def outdated(
     return [
         node.name
         for node in (*nodes, *others)
-        if not key or node.blocks != right[bool(node.public_key)] or (key_on_all and node.public_key != key)
+        if not key
+        or (not key_on_all and node.made_key and is_revoked(node.public_key, nodes))
+        or node.blocks != right[bool(node.public_key)]
+        or (key_on_all and node.public_key != key)
     ]
 
 
@@ -287,8 +328,10 @@ __all__ = [
     "blocks_digest",
     "cluster_key",
     "config_lines",
+    "first_key",
     "is_key",
     "is_loopback",
+    "is_revoked",
     "join_block",
     "known_hosts_lines",
     "outdated",
@@ -296,6 +339,7 @@ __all__ = [
     "parse_addresses",
     "set_block",
     "split_block",
+    "surplus_keys",
     "trusted_key",
     "wanted_blocks",
     "why",

@@ -50,6 +50,17 @@ class SshHome:
         """Where the cluster's private key lies."""
         return self.file(f"id_ed25519_{self.cluster}")
 
+    @property
+    def key_comment(self) -> str:
+        """The comment of a key that we made."""
+        return f"{self.cluster} cluster key"
+
+    def made_key(self, public_key: str) -> bool:
+        """Whether we made the key that lies here, or handed it over: only then does its .pub say so."""
+        if not public_key:
+            return False
+        return (self.read(self.key_path + ".pub") or "").strip() == f"{public_key} {self.key_comment}"
+
     def file(self, name: str) -> str:
         """The path of a file of this directory."""
         return os.path.join(self.path, name)

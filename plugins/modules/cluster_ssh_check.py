@@ -16,7 +16,8 @@ description:
     fails with the name of
     every node that it could not log in to, and why.
   - With O(nodes) it first looks whether any of them lacks lines of the trust. Where one does, it logs in to nobody and
-    returns who.
+    returns who. It also warns of private keys on other nodes than the first that
+    M(hpcai.gpu_cluster.cluster_ssh_trust) would not remove.
 author:
   - The hpcai.gpu_cluster developers (@hpcai)
 options:
@@ -43,7 +44,7 @@ options:
     elements: str
     default: [restrict, pty]
   key_on_all:
-    description: Whether every node is to hold the private key, to compare O(nodes).
+    description: Whether every node is to hold the private key, or only the first one, to compare O(nodes).
     type: bool
     default: false
   forget_unseen:
@@ -117,7 +118,12 @@ import typing as t
 from concurrent.futures import ThreadPoolExecutor
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._cluster_ssh import Node, outdated, why
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._cluster_ssh import (
+    Node,
+    outdated,
+    surplus_keys,
+    why,
+)
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._cluster_ssh_home import SshHome
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 
@@ -152,18 +158,30 @@ def login(host: str, user: str, port: int, timeout_s: int) -> str:
     return why(done.stderr, done.returncode) if done.returncode else ""
 
 
-def lacking(home: SshHome, params: dict[str, t.Any]) -> list[str]:
-    """The nodes that lack something."""
+def lacking(home: SshHome, params: dict[str, t.Any], warn: t.Callable[[str], None]) -> list[str]:
+    """The nodes that lack something or hold a revoked key; keys that are not ours to take away are warned of."""
     nodes, others = ([Node.from_result(node) for node in params[name]] for name in ("nodes", "others"))
+    copies, theirs = ([], []) if params["key_on_all"] else surplus_keys(nodes, others)
+    if copies:
+        warn(
+            f"Not only the first node holds the cluster's private key ({home.key_path}), but {', '.join(copies)}, too. Run "
+            "once with -e cluster_ssh_renew_key=true, which revokes and removes the copies, or set "
+            "cluster_ssh_private_key_on to all, as homes that nodes share need."
+        )
+    if theirs:
+        warn(
+            f"{home.key_path} on {', '.join(theirs)} is neither the cluster's key nor one that cluster_ssh made, so it "
+            "stays there. Move it and its .pub away, or set another cluster_ssh_name."
+        )
     return outdated(nodes, others, home.lines("known_hosts"), home.key_path, params, key_on_all=params["key_on_all"])
 
 
-def check(params: dict[str, t.Any]) -> dict[str, t.Any]:
+def check(params: dict[str, t.Any], warn: t.Callable[[str], None]) -> dict[str, t.Any]:
     """Look at the nodes if there are any, and log in everywhere; fails with all that went wrong."""
     home = SshHome.of(params["user"], params["cluster"])
     if params["nodes"] is None:
         return log_in(home, params)
-    names = lacking(home, params)
+    names = lacking(home, params, warn)
     if names:
         return {"changed": False, "outdated": names, "nodes": params["nodes"], "reached": 0, "failures": []}
     return {**log_in(home, params), "outdated": []}
@@ -178,7 +196,8 @@ def log_in(home: SshHome, params: dict[str, t.Any]) -> dict[str, t.Any]:
         raise ClusterError(
             "no_key",
             f"{here} does not hold the cluster's key ({key_path}), so it cannot log in to the others.",
-            "Run with the first node of the cluster in the limit, and list all nodes in cluster_ssh_hosts.",
+            "If another node holds it, list that one first in cluster_ssh_hosts and run with it in the limit. If the key is "
+            "lost, run once with -e cluster_ssh_renew_key=true and all nodes in the limit: this node makes a new one.",
         )
     with ThreadPoolExecutor(max_workers=max(1, min(params["parallel"], len(hosts)))) as pool:
         reasons = pool.map(lambda host: login(host, params["user"], params["port"], params["timeout_s"]), hosts)
@@ -215,7 +234,7 @@ def main() -> None:
         supports_check_mode=True,
     )
     try:
-        module.exit_json(**check(module.params))
+        module.exit_json(**check(module.params, module.warn))
     except ClusterError as exc:
         module.fail_json(**exc.as_result())
 

@@ -105,6 +105,15 @@ node:
         whether any are missing.
       type: str
       returned: always
+    first:
+      description: Whether this is the node that is to hold the cluster's key, by O(make_key).
+      type: bool
+      returned: always
+    made_key:
+      description: Whether the key that it holds was made by these modules, which its C(.pub) says. In check mode also
+        where one would be made.
+      type: bool
+      returned: always
 private_key:
   description: The private key.
   returned: when O(export_key) is true and the node holds it
@@ -173,8 +182,8 @@ def make_key(home: SshHome, module: AnsibleModule) -> None:
     fresh = home.key_path + ".new"
     for path in (fresh, fresh + ".pub"):
         home.write(path, None, 0)
-    comment = f"{module.params['cluster']} cluster key"
-    rc, _out, err = module.run_command(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", comment, "-f", fresh])
+    argv = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", home.key_comment, "-f", fresh]
+    rc, _out, err = module.run_command(argv)
     if rc != 0:
         raise ClusterError("keygen_failed", f"ssh-keygen failed: {err.strip()}", "Install the OpenSSH client.")
     for suffix in ("", ".pub"):
@@ -193,7 +202,9 @@ def identify(module: AnsibleModule) -> dict[str, t.Any]:
     blocks = {name: home.lines(name) for name in FILE_MODES}
     public_key = public_key_of(home.key_path, module)
     changed = params["make_key"] and (params["renew_key"] or not (public_key or blocks["authorized_keys"]))
-    if changed and not module.check_mode:
+    if changed and module.check_mode:
+        public_key = ""
+    elif changed:
         make_key(home, module)
         public_key = public_key_of(home.key_path, module)
     node = {
@@ -203,6 +214,8 @@ def identify(module: AnsibleModule) -> dict[str, t.Any]:
         "public_key": public_key,
         "trusted_key": trusted_key(blocks["authorized_keys"]),
         "blocks": blocks_digest(blocks),
+        "first": params["make_key"],
+        "made_key": changed or home.made_key(public_key),
     }
     diff = {"before": "", "after": f"{home.key_path}: a new ed25519 key\n"} if changed else {"before": "", "after": ""}
     result = {"changed": changed, "node": node, "diff": diff}

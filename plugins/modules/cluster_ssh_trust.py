@@ -39,6 +39,13 @@ options:
   private_key:
     description: The private key, for nodes that are to hold it too. Not given, a node keeps what it has.
     type: str
+  drop_key:
+    description:
+      - Whether this node is to hold no private key. One that these modules made is removed if it is not the one of
+        the cluster's first node, which has to be among O(nodes). Has no effect with O(private_key).
+      - A copy of the first node's key stays, because it may be that node's own file, in a home that nodes share.
+    type: bool
+    default: false
   forget_unseen:
     description: Whether to drop the C(known_hosts) lines of nodes that are not among O(nodes).
     type: bool
@@ -82,6 +89,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._cluster_ssh import (
     Node,
     cluster_key,
+    is_revoked,
     set_block,
     wanted_blocks,
 )
@@ -117,20 +125,31 @@ def private_key_change(module: AnsibleModule, home: SshHome, nodes_key: str) -> 
     if not module.check_mode:
         home.make()
         home.write(home.key_path, module.params["private_key"].rstrip("\n") + "\n", 0o600)
-        home.write(home.key_path + ".pub", f"{nodes_key} {home.cluster} cluster key\n", 0o644)
+        home.write(home.key_path + ".pub", f"{nodes_key} {home.key_comment}\n", 0o644)
     return True
+
+
+def drops_key(module: AnsibleModule, home: SshHome) -> bool:
+    """Whether the private key of this node goes: never the cluster's, and never one that somebody else put there."""
+    if module.params["private_key"] or not module.params["drop_key"]:
+        return False
+    nodes = [Node.from_result(node) for node in module.params["nodes"]]
+    public_key = public_key_of(home.key_path, module)
+    return is_revoked(public_key, nodes) and home.made_key(public_key)
 
 
 def apply_trust(module: AnsibleModule) -> dict[str, t.Any]:
     """Bring the three files, and the key where it was handed over, to the wanted state."""
     home = SshHome.of(module.params["user"], module.params["cluster"])
     present = module.params["state"] == "present"
+    drops = not present
     diffs: list[dict[str, str]] = []
     extra: dict[str, t.Any] = {}
     lines: dict[str, list[str]] = {name: [] for name in FILE_MODES}
     if present:
-        makes_key = bool(module.params["private_key"]) or os.path.exists(home.key_path)
-        key, lines = wanted_lines(module, home, makes_key)
+        drops = drops_key(module, home)
+        holds = not drops and (bool(module.params["private_key"]) or os.path.exists(home.key_path))
+        key, lines = wanted_lines(module, home, holds)
         extra = {"public_key": key, "nodes_known": len(lines["known_hosts"])}
         if private_key_change(module, home, key):
             diffs.append({"before": "", "after": f"{home.key_path}: the cluster's private key\n"})
@@ -143,21 +162,21 @@ def apply_trust(module: AnsibleModule) -> dict[str, t.Any]:
             if not module.check_mode:
                 home.make()
                 home.write(path, after, mode)
-    if not present:
+    if drops:
         diffs += remove_key(module, home)
+    if not present and not module.check_mode:
+        home.leave()
     return {"changed": bool(diffs), "diff": diffs, **extra}
 
 
 def remove_key(module: AnsibleModule, home: SshHome) -> list[dict[str, str]]:
-    """Remove the cluster's key pair and, if nothing else is left, the directory that we made."""
+    """Remove the cluster's key pair."""
     diffs = []
     for path in (home.key_path, home.key_path + ".pub"):
         if os.path.lexists(path):
             diffs.append({"before": f"{path}\n", "after": ""})
             if not module.check_mode:
                 home.write(path, None, 0)
-    if not module.check_mode:
-        home.leave()
     return diffs
 
 
@@ -171,6 +190,7 @@ def main() -> None:
             "nodes": {"type": "list", "elements": "dict", "default": []},
             "key_options": {"type": "list", "elements": "str", "default": ["restrict", "pty"], "no_log": False},
             "private_key": {"type": "str", "no_log": True},
+            "drop_key": {"type": "bool", "default": False, "no_log": False},
             "forget_unseen": {"type": "bool", "default": False},
             "port": {"type": "int", "default": 22},
         },

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 KEY_A, KEY_B, KEY_C = (f"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAI{letter * 20}" for letter in "abc")
 
 
-def node(name: str, *names: str, key: str = KEY_A, public: str = "", trusted: str = "") -> ssh.Node:
-    return ssh.Node(name, names, (key,), public, trusted)
+def node(name: str, *names: str, key: str = KEY_A, public: str = "", trusted: str = "", **rest: bool) -> ssh.Node:
+    return ssh.Node(name, names, (key,), public, trusted, **rest)
 
 
 def test_names_that_several_nodes_claim_vouch_for_none() -> None:
@@ -60,19 +60,64 @@ def test_no_nodes_need_no_stanza() -> None:
 @pytest.mark.parametrize(
     ("nodes", "key"),
     [
-        ([node("a", public=KEY_A), node("b", public=KEY_B)], KEY_A),
-        ([node("a", trusted=KEY_C), node("b", public=KEY_B)], KEY_B),
+        ([node("a", public=KEY_A, first=True), node("b", public=KEY_B)], KEY_A),
+        ([node("a", trusted=KEY_C), node("b", public=KEY_B, first=True)], KEY_B),
         ([node("a", trusted=KEY_C), node("b")], KEY_C),
+        ([node("a", public=KEY_A), node("b")], KEY_A),
         ([node("a")], ""),
+        # A first node that has just renewed its key trusts the old one still.
+        ([node("a", public=KEY_B, trusted=KEY_A, first=True), node("b", public=KEY_A, trusted=KEY_A)], KEY_B),
+        # Who holds a key and trusts another one holds a revoked one.
+        ([node("a", public=KEY_A, trusted=KEY_B), node("b", trusted=KEY_B)], KEY_B),
+        ([node("a", public=KEY_A, trusted=KEY_B), node("b")], KEY_B),
+        ([node("a", public=KEY_A, trusted=KEY_B), node("b", public=KEY_B, trusted=KEY_B)], KEY_B),
+        # A first node that lost its key, or never had one, makes no other one unless it is told to.
+        ([node("a", trusted=KEY_B, first=True), node("b", public=KEY_B, trusted=KEY_B)], KEY_B),
+        # In check mode a first node that is yet to make its key.
+        ([node("a", trusted=KEY_A, first=True, made_key=True), node("b", public=KEY_A, trusted=KEY_A)], ""),
     ],
 )
 def test_which_key_is_the_cluster_s(nodes: list[ssh.Node], key: str) -> None:
     assert ssh.cluster_key(nodes) == key
 
 
-def test_two_trusted_keys_are_not_guessed_between() -> None:
-    with pytest.raises(ClusterError, match="trust different keys"):
-        ssh.cluster_key([node("a", trusted=KEY_A), node("b", trusted=KEY_B)])
+@pytest.mark.parametrize(
+    "nodes",
+    [
+        [node("a", trusted=KEY_A), node("b", trusted=KEY_B)],
+        [node("a", public=KEY_A, trusted=KEY_B), node("b", trusted=KEY_A)],
+        # It was down when the cluster's key was renewed.
+        [node("a", public=KEY_A, trusted=KEY_A), node("b", trusted=KEY_B)],
+        [node("a", trusted=KEY_A, first=True), node("b", trusted=KEY_B)],
+    ],
+)
+def test_two_keys_are_not_guessed_between(nodes: list[ssh.Node]) -> None:
+    with pytest.raises(ClusterError, match="know different keys") as caught:
+        ssh.cluster_key(nodes)
+    assert "cluster_ssh_renew_key" in caught.value.remedy
+
+
+FIRST = node("a", public=KEY_A, first=True)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "revoked", "copies", "theirs"),
+    [
+        ([FIRST, node("b")], False, [], []),
+        ([FIRST, node("b", public=KEY_A, made_key=True)], False, ["b"], []),
+        ([FIRST, node("b", public=KEY_B, made_key=True)], True, [], []),
+        ([FIRST, node("b", public=KEY_B)], True, [], ["b"]),
+        # Nobody can tell without the first node's own.
+        ([node("a", trusted=KEY_B, first=True), node("b", public=KEY_B, made_key=True)], False, [], []),
+        ([node("a"), node("b", public=KEY_B, made_key=True)], False, [], []),
+        # Check mode: it is yet to make one.
+        ([node("a", first=True, made_key=True), node("b", public=KEY_B, made_key=True)], True, [], []),
+    ],
+)
+def test_which_keys_are_too_many(nodes: list[ssh.Node], revoked: bool, copies: list[str], theirs: list[str]) -> None:
+    assert ssh.is_revoked(nodes[1].public_key, nodes) is revoked
+    assert ssh.is_revoked(nodes[0].public_key, nodes) is False
+    assert ssh.surplus_keys(nodes, []) == ssh.surplus_keys(nodes[:1], nodes[1:]) == (copies, theirs)
 
 
 @pytest.mark.parametrize(
@@ -93,6 +138,8 @@ def test_what_a_node_reports_is_checked_before_it_becomes_a_line(broken: dict[st
         "public_key": "",
         "trusted_key": "",
         "blocks": "",
+        "first": True,
+        "made_key": False,
     }
     assert ssh.Node.from_result(good).name == "gpu-1"
     with pytest.raises(ClusterError):

@@ -53,9 +53,11 @@ class Machine:
 
     def _run(self, module: types.ModuleType, args: dict[str, t.Any]) -> dict[str, t.Any]:
         # The password database is the machine's, so the user's home is the one thing that a test has to replace.
-        entry = types.SimpleNamespace(
-            pw_dir=str(self.ssh.parent), pw_uid=os.geteuid(), pw_gid=os.getegid(), pw_name="someone"
-        )
+        # It has the same path on every machine.
+        home = self.root.parent / "home"
+        home.unlink(missing_ok=True)
+        home.symlink_to(self.ssh.parent)
+        entry = types.SimpleNamespace(pw_dir=str(home), pw_uid=os.geteuid(), pw_gid=os.getegid(), pw_name="someone")
         self._patch.setattr(_cluster_ssh_home, "pwd", types.SimpleNamespace(getpwnam=lambda _user: entry))
         with patch_module_args({**args, "_ansible_diff": True}), pytest.raises(SystemExit):
             module.main()
@@ -159,6 +161,148 @@ def test_a_renewed_key_replaces_the_old_one(machines: list[Machine]) -> None:
     lines = (machines[1].ssh / "authorized_keys").read_text()
     assert old not in lines
     assert nodes[0]["public_key"] in lines
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_check_mode_of_a_renewal_announces_it_everywhere(machines: list[Machine], lost: bool) -> None:
+    converge(machines)
+    first, other = reversed(machines) if lost else machines
+    before = [machine.tree() for machine in machines]
+    renewed = first.identity(make_key=True, renew_key=True, _ansible_check_mode=True)
+    assert (renewed["changed"], renewed["node"]["public_key"]) == (True, "")
+    nodes = [renewed["node"], *([] if lost else [other.identity()["node"]])]
+    assert first.check(nodes=nodes, hosts=["good-2"])["outdated"] == [node["name"] for node in nodes]
+    for machine in (first, other):
+        diff = machine.trust(nodes, _ansible_check_mode=True)["diff"]
+        assert "made by the real run" in diff[0]["after"]
+    assert [machine.tree() for machine in machines] == before
+
+
+def test_a_lost_first_node_is_replaced_by_a_new_key(machines: list[Machine], logins: t.Callable[[], list[str]]) -> None:
+    lost, second = machines
+    converge(machines)
+    old = second.identity()["node"]["trusted_key"]
+    user = pwd.getpwuid(os.geteuid()).pw_name
+    wish = {"hosts": ["good-2"], "user": user}
+    nodes = [second.identity(make_key=True)["node"]]
+    failed = second.check(nodes=nodes, **wish)
+    assert (failed["error_kind"], logins()) == ("no_key", [])
+    assert "-e cluster_ssh_renew_key=true" in failed["msg"]
+    nodes = [second.identity(make_key=True, renew_key=True)["node"]]
+    assert second.check(nodes=nodes, **wish)["outdated"] == ["gpu-2"]
+    assert second.trust(nodes)["changed"] is True
+    result = second.check(nodes=[second.identity(make_key=True)["node"]], **wish)
+    assert (result["outdated"], result["reached"]) == ([], 1)
+    assert old not in (second.ssh / "authorized_keys").read_text()
+    # It comes back, and its key does not.
+    nodes = [second.identity(make_key=True)["node"], lost.identity()["node"]]
+    assert second.check(nodes=nodes, **wish)["outdated"] == ["gpu-1"]
+    assert lost.trust(nodes, drop_key=True)["public_key"] == nodes[0]["public_key"]
+
+
+def test_a_revoked_key_does_not_come_back(machines: list[Machine]) -> None:
+    """A new first node makes its own key; later runs leave it out."""
+    former, other = machines
+    converge(machines)
+    new = Machine(former.root.parent, "gpu-0", former._capsys, former._patch)
+    nodes = [new.identity(make_key=True)["node"], former.identity()["node"], other.identity()["node"]]
+    for machine in (new, former, other):
+        machine.trust(nodes)
+    limited = [former.identity()["node"], other.identity()["node"]]
+    assert limited[0]["public_key"] != limited[0]["trusted_key"] == nodes[0]["public_key"]
+    assert other.check(nodes=limited, hosts=[])["outdated"] == []
+    assert [machine.trust(limited)["changed"] for machine in (former, other)] == [False, False]
+
+
+def copied(machines: list[Machine], renew_key: bool = False) -> list[dict[str, t.Any]]:
+    """The nodes after the key went to both machines, and was renewed on the first one."""
+    first, second = machines
+    exported = first.identity(make_key=True, export_key=True)
+    nodes = [exported["node"], second.identity()["node"]]
+    for machine in machines:
+        machine.trust(nodes, private_key=exported["private_key"])
+    return [first.identity(make_key=True, renew_key=renew_key)["node"], second.identity()["node"]]
+
+
+def warnings(machine: Machine, nodes: list[dict[str, t.Any]], *, key_on_all: bool = False) -> list[str]:
+    """What the check warns of. Not through the module: ansible collects the warnings of all tests of a process."""
+    home = _cluster_ssh_home.SshHome(str(machine.ssh), os.geteuid(), os.getegid(), "gpu_cluster")
+    wish = {"others": [], "cluster": "gpu_cluster", "key_options": [], "forget_unseen": False, "port": 22}
+    warned: list[str] = []
+    cluster_ssh_check.lacking(home, {**wish, "nodes": nodes, "key_on_all": key_on_all}, warned.append)
+    return warned
+
+
+def test_a_revoked_copy_of_the_key_is_removed(machines: list[Machine]) -> None:
+    first, second = machines
+    nodes = copied(machines, renew_key=True)
+    assert first.check(nodes=nodes, hosts=[])["outdated"] == ["gpu-1", "gpu-2"]
+    assert warnings(first, nodes) == []
+    before = second.tree()
+    planned = second.trust(nodes, drop_key=True, _ansible_check_mode=True)
+    assert second.tree() == before
+    done = second.trust(nodes, drop_key=True)
+    assert planned == {**done, "invocation": planned["invocation"]}
+    gone = ["config", "id_ed25519_gpu_cluster", "id_ed25519_gpu_cluster.pub"]
+    diffs = [item.get("before_header") or item["before"].strip() for item in done["diff"] if not item["after"]]
+    assert [pathlib.Path(path).name for path in diffs] == gone
+    assert not {path.name for path in second.ssh.iterdir()} & set(gone)
+    first.trust(nodes)
+    assert second.trust(nodes, drop_key=True)["changed"] is False
+    nodes = [first.identity(make_key=True)["node"], second.identity()["node"]]
+    assert first.check(nodes=nodes, hosts=[])["outdated"] == []
+
+
+def test_a_copy_of_the_key_stays_until_it_is_revoked_and_is_named(machines: list[Machine]) -> None:
+    """It may be the first node's own file: in a shared home both are one."""
+    first, second = machines
+    nodes = copied(machines)
+    assert second.trust(nodes, drop_key=True)["changed"] is False
+    assert first.check(nodes=nodes, hosts=[])["outdated"] == []
+    (warned,) = warnings(first, nodes)
+    assert "but gpu-2, too" in warned
+    assert "cluster_ssh_renew_key" in warned
+    assert warnings(first, nodes, key_on_all=True) == warnings(second, nodes[1:]) == []
+
+
+def test_a_key_in_a_shared_home_survives_its_renewal(machines: list[Machine]) -> None:
+    """The second machine has told of the old key before the first one replaced it."""
+    first, _second = machines
+    converge(machines[:1])
+    late = {**first.identity()["node"], "name": "gpu-2"}
+    nodes = [first.identity(make_key=True, renew_key=True)["node"], late]
+    assert "gpu-2" in first.check(nodes=nodes, hosts=[])["outdated"]
+    first.trust(nodes)
+    assert first.trust(nodes, drop_key=True)["changed"] is False
+    assert first.identity()["node"]["public_key"] == nodes[0]["public_key"]
+
+
+def test_the_only_key_stays_where_it_is(machines: list[Machine]) -> None:
+    """Another first node makes no key while it trusts one, and the old first node goes on to hold it."""
+    converge(machines)
+    former, first = machines
+    nodes = [first.identity(make_key=True)["node"], former.identity()["node"]]
+    for known in (nodes, nodes[1:]):
+        assert former.trust(known, drop_key=True)["changed"] is False
+    assert (former.ssh / "id_ed25519_gpu_cluster").exists()
+
+
+def test_a_key_that_somebody_else_put_there_stays_and_is_named(machines: list[Machine]) -> None:
+    first, second = machines
+    converge(machines)
+    theirs = second.ssh / "id_ed25519_gpu_cluster"
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "me@home", "-f", str(theirs)], check=True)
+    nodes = [first.identity(make_key=True)["node"], second.identity()["node"]]
+    assert nodes[1]["made_key"] is False
+    second.trust(nodes, drop_key=True)
+    before = second.tree()
+    assert second.trust(nodes, drop_key=True)["changed"] is False
+    assert second.tree() == before
+    assert theirs.exists()
+    nodes = [first.identity(make_key=True)["node"], second.identity()["node"]]
+    assert first.check(nodes=nodes, hosts=[])["outdated"] == []
+    (warned,) = warnings(first, nodes)
+    assert "on gpu-2 is neither the cluster's key nor one that cluster_ssh made" in warned
 
 
 def test_nobody_with_a_key_is_an_error(machines: list[Machine]) -> None:
