@@ -16,6 +16,8 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._sysfs import fo
 
 HCA_NAMES = ("auto", "device", "pci")
 MAP_HEADER = "# rank gpus cpus memory hca uuids"
+# A comment, so that an older gpu-bind, which takes indexes for minors, can read the map.
+MAP_MINORS = "# minors"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -133,29 +135,65 @@ def _core_numbers(plan: Plan) -> dict[int, str]:
     return numbers
 
 
+def device_numbers(gpus: t.Iterable[Gpu]) -> dict[int, int | None]:
+    """The N of every GPU's /dev/nvidiaN, by index: the driver's minor number, which need not be the index.
+
+    Where the driver told none it is taken for the index, unless those of other GPUs are not theirs: then it is None.
+    """
+    gpus = list(gpus)
+    renumbered = any(gpu.minor not in (None, gpu.index) for gpu in gpus)
+    return {gpu.index: gpu.index if gpu.minor is None and not renumbered else gpu.minor for gpu in gpus}
+
+
 def gres_conf(plan: Plan, gres_type: str) -> str | None:
-    """One line per run of GPUs on the same NUMA node; None where it is not known which CPUs share a core."""
+    """One line per run of GPUs on the same NUMA node, in the order of indexes: Slurm numbers GPUs by their lines.
+
+    None where it is not known which CPUs share a core, or which device file is a GPU's.
+    """
     cores = _core_numbers(plan)
+    numbers = device_numbers(plan.topology.gpus)
     if not cores:
         return None
     groups: list[tuple[int, list[int]]] = []
     for gpu in plan.topology.gpus:
-        if groups and groups[-1][0] == gpu.numa and groups[-1][1][-1] == gpu.index - 1:
-            groups[-1][1].append(gpu.index)
+        number = numbers[gpu.index]
+        if number is None:
+            return None
+        if groups and groups[-1][0] == gpu.numa and groups[-1][1][-1] == number - 1:
+            groups[-1][1].append(number)
         else:
-            groups.append((gpu.numa, [gpu.index]))
+            groups.append((gpu.numa, [number]))
     kind = f" Type={gres_type}" if gres_type else ""
     lines = []
-    for numa, indices in groups:
-        which = str(indices[0]) if len(indices) == 1 else f"[{format_ranges(indices)}]"
+    for numa, minors in groups:
+        which = str(minors[0]) if len(minors) == 1 else f"[{format_ranges(minors)}]"
         near = f" Cores={cores[numa]}" if numa in cores else ""
         lines.append(f"Name=gpu{kind} File=/dev/nvidia{which}{near}\n")
     return "".join(lines)
 
 
+def _gres_notes(plan: Plan, text: str | None) -> list[str]:
+    """Why there is no gres.conf, or what was assumed in it."""
+    if not _core_numbers(plan):
+        return ["gres_conf: which CPUs share a core is not known"]
+    silent = ", ".join(str(gpu.index) for gpu in plan.topology.gpus if gpu.minor is None)
+    if text is None:
+        return [f"gres_conf: which /dev/nvidiaN is GPU {silent}, is not known, and the others' are not named by index"]
+    return [f"gres_conf: nobody told which /dev/nvidiaN is GPU {silent}, so N is taken for the index"] if silent else []
+
+
+def _map_minors(plan: Plan) -> list[str]:
+    """One number for each index from 0 on, where one of them is not the index."""
+    numbers = device_numbers(plan.topology.gpus)
+    if all(number == index for index, number in numbers.items()):
+        return []
+    places = [numbers.get(index) for index in range(max(numbers) + 1)]
+    return [f"{MAP_MINORS} {','.join('-' if number is None else str(number) for number in places)}"]
+
+
 def gpu_bind_map(plan: Plan, style: Style) -> str:
     """What the wrapper gpu-bind reads: one line per rank, fields separated by a blank, ``-`` for what is not known."""
-    lines = [MAP_HEADER]
+    lines = [*_map_minors(plan), MAP_HEADER]
     for rank in plan.ranks:
         uuids = ",".join(gpu.uuid for gpu in rank.gpus) if all(gpu.uuid for gpu in rank.gpus) else "-"
         hca = hca_name(rank.hca, plan, style.hca_names) if rank.hca else "-"
@@ -185,8 +223,7 @@ def render(plan: Plan, style: Style) -> dict[str, t.Any]:
     nccl, nccl_note = nccl_topology(plan.topology, style.pci_switches, style.cpu_identity)
     if hpl["ucx_affinity"] is None:
         notes.append("hpl.ucx_affinity: no HCA with a known NUMA node")
-    if gres is None:
-        notes.append("gres_conf: which CPUs share a core is not known")
+    notes += _gres_notes(plan, gres)
     return {
         "source": plan.topology.source,
         "binding": plan.binding,
@@ -210,8 +247,10 @@ def render(plan: Plan, style: Style) -> dict[str, t.Any]:
 __all__ = [
     "HCA_NAMES",
     "MAP_HEADER",
+    "MAP_MINORS",
     "Style",
     "cpu_mask",
+    "device_numbers",
     "gpu_bind_map",
     "gres_conf",
     "mask_cpus",

@@ -29,11 +29,14 @@ class NumaNode:
 
 @dataclasses.dataclass(frozen=True)
 class Gpu:
+    """``minor`` is the N of its /dev/nvidiaN; None where nobody told it."""
+
     index: int
     numa: int
     bus_id: str = ""
     uuid: str = ""
     model: str = ""
+    minor: int | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -240,7 +243,14 @@ def from_facts(
         home.update(dict.fromkeys(homeless, ANYWHERE))
         homeless = []
     gpus = [
-        Gpu(gpu["index"], home[gpu["index"]], gpu.get("bus_id") or "", gpu.get("uuid") or "", gpu.get("name") or "")
+        Gpu(
+            gpu["index"],
+            home[gpu["index"]],
+            gpu.get("bus_id") or "",
+            gpu.get("uuid") or "",
+            gpu.get("name") or "",
+            gpu.get("minor"),
+        )
         for gpu in found
         if gpu["index"] in home
     ]

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import re
 import typing as t
 from pathlib import Path
 
@@ -72,6 +73,13 @@ def _platform(root: Path, facts: Facts, metadata: str, timeout_s: float, address
     }
 
 
+def _minor(root: Path, bus_id: str) -> int | None:
+    """The N of a GPU's /dev/nvidiaN, which need not be its index; None where no driver tells it."""
+    text = _sysfs.read_text(root / "proc/driver/nvidia/gpus" / bus_id / "information")
+    told = re.search(r"^Device Minor:[ \t]*([0-9]+)[ \t]*$", text, re.MULTILINE)
+    return int(told.group(1)) if told else None
+
+
 def _gpus(root: Path, facts: Facts, report: _nvidia_smi.SmiReport) -> None:
     facts["gpus"] = report.gpus
     facts["nvidia_smi"] = {"state": report.state, "rc": report.rc}
@@ -80,6 +88,8 @@ def _gpus(root: Path, facts: Facts, report: _nvidia_smi.SmiReport) -> None:
     on_bus = {gpu["bus_id"]: gpu for gpu in facts["pci_gpus"] or []}
     for gpu in facts["gpus"]:
         gpu["numa"] = _sysfs.pci_numa(root, gpu["bus_id"])
+        # A driver in which nvidia-smi hangs may not let go of whoever reads its files either.
+        gpu["minor"] = _minor(root, gpu["bus_id"]) if report.state == "answered" else None
     answered = {gpu["bus_id"] for gpu in facts["gpus"]}
     silent = sorted(set(on_bus) - answered)
     if silent and report.state == "answered":

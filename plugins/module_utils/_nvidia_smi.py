@@ -213,6 +213,7 @@ def _gpu(raw: dict[str, str]) -> dict[str, t.Any]:
         "name": name,
         "bus_id": normalize_bus_id(bus_id),
         "numa": None,
+        "minor": None,
         "memory_mib": _number(row.get("memory.total")),
         "driver": row.get("driver_version"),
         "persistence": _enabled(row.get("persistence_mode")),

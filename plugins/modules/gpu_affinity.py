@@ -132,7 +132,11 @@ intel_mpi_pin_domain:
   returned: success
   type: str
 gres_conf:
-  description: Lines for Slurm's C(gres.conf), with C(Cores=) in Slurm's own numbers; null where cores are not known.
+  description:
+    - Lines for Slurm's C(gres.conf), with C(Cores=) in Slurm's own numbers and C(File=) by the driver's minor numbers, which
+      need not be the indexes of the GPUs. They are in the order of indexes, because Slurm numbers GPUs by their lines.
+    - Where neither facts nor profile tell minor numbers they are taken for the indexes, and RV(notes) says so. Null where
+      cores are not known, or where some GPUs have other numbers than their indexes and the number of another is not known.
   returned: success
   type: str
 nccl_topology_xml:
@@ -142,7 +146,8 @@ nccl_topology_xml:
   returned: success
   type: str
 gpu_bind_map:
-  description: The map that C(gpu-bind) reads.
+  description:
+    - The map that C(gpu-bind) reads. It has a line C(# minors) where the numbers of device files are not the GPUs' indexes.
   returned: success
   type: str
 notes:

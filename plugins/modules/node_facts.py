@@ -68,8 +68,10 @@ ansible_facts:
           returned: always
         gpus:
           description:
-            - GPUs that answered, as C({index, uuid, name, bus_id, numa, memory_mib, driver, persistence, clocks, ecc,
-              mig}).
+            - GPUs that answered, as C({index, uuid, name, bus_id, numa, minor, memory_mib, driver, persistence, clocks,
+              ecc, mig}).
+            - C(index) is the number that C(nvidia-smi) gives a GPU, C(minor) the one in the name of its device file
+              (C(/dev/nvidia2)). They need not be the same. C(minor) is null where the driver does not tell it.
             - C(clocks) has C(sm_mhz), C(mem_mhz), C(max_sm_mhz), C(max_mem_mhz), C(applications_sm_mhz) and
               C(applications_mem_mhz). C(ecc) has C(enabled), C(pending), C(corrected) and C(uncorrected) (since the
               driver was loaded). C(mig) has C(enabled) and C(pending). A value that the GPU does not offer is null.

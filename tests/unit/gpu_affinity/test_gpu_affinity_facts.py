@@ -227,6 +227,75 @@ def test_the_map_of_gpu_bind() -> None:
     assert made["gpu_bind_map"] == ("# rank gpus cpus memory hca uuids\n0 0 2-3 1 - GPU-0\n1 1 0-1 0 - GPU-1\n")
 
 
+def numbered(minors: list[int | None], homes: list[int | None], **cpu: t.Any) -> Facts:
+    """Two NUMA nodes with two cores each, and GPUs whose device files have these numbers."""
+    node = facts(["0-1", "2-3"], homes, **cpu)
+    for gpu, minor in zip(node["gpus"], minors):
+        gpu["minor"] = minor
+    return node
+
+
+def assumed(made: dict[str, t.Any]) -> list[str]:
+    return [note for note in made["notes"] if note.startswith("gres_conf: ")]
+
+
+@pytest.mark.parametrize(
+    ("minors", "homes", "lines"),
+    [
+        # The driver's order is that of NUMA nodes: every device file has the cores of another GPU than its number says.
+        ([2, 3, 0, 1], [1, 1, 0, 0], ["[2-3] Cores=2-3", "[0-1] Cores=0-1"]),
+        ([0, 1, 2, 3], [1, 1, 0, 0], ["[0-1] Cores=2-3", "[2-3] Cores=0-1"]),
+        # Slurm numbers GPUs by the order of the lines, so that is the order of indexes, and runs are not turned around.
+        ([3, 2, 1, 0], [1, 1, 0, 0], ["3 Cores=2-3", "2 Cores=2-3", "1 Cores=0-1", "0 Cores=0-1"]),
+        ([2, 0, 1, 3], [0, 0, 0, 1], ["2 Cores=0-1", "[0-1] Cores=0-1", "3 Cores=2-3"]),
+        ([4, 0, 6, 2], [0, 0, 1, 1], ["4 Cores=0-1", "0 Cores=0-1", "6 Cores=2-3", "2 Cores=2-3"]),
+    ],
+)
+def test_gres_conf_names_the_device_files_of_the_gpus(
+    minors: list[int | None], homes: list[int | None], lines: list[str]
+) -> None:
+    made = plan(numbered(minors, homes))
+    assert made["gres_conf"] == "".join(f"Name=gpu File=/dev/nvidia{line}\n" for line in lines)
+    assert assumed(made) == []
+
+
+def test_device_files_that_the_driver_does_not_tell_are_taken_for_the_indexes() -> None:
+    made = plan(numbered([None, None, None, None], [1, 1, 0, 0]))
+    assert made["gres_conf"] == "Name=gpu File=/dev/nvidia[0-1] Cores=2-3\nName=gpu File=/dev/nvidia[2-3] Cores=0-1\n"
+    assert [re.findall("GPU ([0-9, ]+),", note) for note in assumed(made)] == [["0, 1, 2, 3"]]
+    # Facts that were gathered before the key was known.
+    assert plan(facts(["0-1", "2-3"], [1, 1, 0, 0]))["gres_conf"] == made["gres_conf"]
+    some = plan(numbered([0, None, 2, 3], [1, 1, 0, 0]))
+    assert (some["gres_conf"], len(assumed(some))) == (made["gres_conf"], 1)
+    assert "GPU 1," in assumed(some)[0]
+
+
+def test_device_files_that_cannot_be_the_indexes_are_not_guessed() -> None:
+    made = plan(numbered([2, 3, None, 1], [1, 1, 0, 0]))
+    assert made["gres_conf"] is None
+    assert ["GPU 2" in note for note in assumed(made)] == [True]
+    assert made["gpu_bind_map"].splitlines()[0] == "# minors 2,3,-,1"
+
+
+def test_the_map_of_gpu_bind_has_minors_where_they_are_not_the_indexes() -> None:
+    made = plan(numbered([1, 0], [1, 0]))
+    assert made["gpu_bind_map"] == (
+        "# minors 1,0\n# rank gpus cpus memory hca uuids\n0 0 2-3 1 - GPU-0\n1 1 0-1 0 - GPU-1\n"
+    )
+    # GPUs that no rank uses are in it, and the places of GPUs that are lost.
+    node = numbered([3, 2, 1, 0], [1, 1, 0, 0])
+    del node["gpus"][1]
+    assert plan(node, ranks_per_node=1, gpus_per_rank=2)["gpu_bind_map"].splitlines()[0] == "# minors 3,-,1,0"
+    assert "minors" not in plan(numbered([0, 1], [1, 0]))["gpu_bind_map"]
+    assert "minors" not in plan(numbered([None, 1], [1, 0]))["gpu_bind_map"]
+
+
+def test_a_profile_alone_knows_no_device_files() -> None:
+    made = plan({}, NDV4_LIKE)
+    assert made["gres_conf"] == "Name=gpu File=/dev/nvidia0 Cores=2-3\nName=gpu File=/dev/nvidia1 Cores=0-1\n"
+    assert len(assumed(made)) == 1
+
+
 def test_names_and_masks() -> None:
     assert pci_name("0101:00:00.0") == "ibP257p0s0"
     assert pci_name("0000:c1:00.1") == "ibp193s0f1"

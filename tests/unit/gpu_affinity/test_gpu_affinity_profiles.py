@@ -52,7 +52,8 @@ def test_ndv4_is_what_its_users_run(name: str) -> None:
         ([6], [2], "48-71"),
         ([7], [2], "48-71"),
     ]
-    assert made["notes"] == []
+    # A profile does not know how a driver will number its devices.
+    assert [note.partition(":")[0] for note in made["notes"]] == ["gres_conf"]
 
 
 def test_ndv4_hybrid_ranks() -> None:

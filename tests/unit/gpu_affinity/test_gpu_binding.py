@@ -153,6 +153,25 @@ def test_slurm_s_and_nccl_s_files_are_written_where_asked(
 
 
 @needs_root
+def test_numbers_of_device_files_reach_the_map_of_an_older_run_and_gres_conf(
+    capsys: pytest.CaptureFixture[str], options: dict[str, t.Any], tmp_path: Path
+) -> None:
+    wanted = {**options, "gres_conf": str(tmp_path / "gres.conf")}
+    call(capsys, **wanted)
+    assert "minors" not in Path(options["map"]).read_text()
+    for gpu, minor in zip(wanted["facts"]["gpus"], (1, 0)):
+        gpu["minor"] = minor
+    assert call(capsys, **wanted)["changed"] is True
+    assert "# minors 1,0\n" in Path(options["map"]).read_text()
+    files = [line.split()[1] for line in (tmp_path / "gres.conf").read_text().splitlines()]
+    assert files == ["File=/dev/nvidia1", "File=/dev/nvidia0"]
+    assert call(capsys, **wanted)["changed"] is False
+    wanted["facts"]["gpus"][1]["minor"] = None
+    result = call(capsys, **wanted)
+    assert (result["error_kind"], "which /dev/nvidiaN is GPU 1" in result["msg"]) == ("cannot_write", True)
+
+
+@needs_root
 def test_without_facts_the_node_is_looked_at(capsys: pytest.CaptureFixture[str], options: dict[str, t.Any]) -> None:
     result = call(capsys, **{**options, "facts": {}})
     assert result["changed"] is (bool(result["plan"]))

@@ -122,6 +122,70 @@ def test_a_launcher_that_shows_every_rank_its_own_gpus_only(tmp_path: Path) -> N
     assert where(run(tmp_path, pairs, "-s", "sh", "-c", SHOW, **env)) == (FIRST, "2,3")
 
 
+def in_a_cgroup(tmp_path: Path, lines: str, opens: str, *arguments: str, **env: str) -> tuple[int, str]:
+    """gpu-bind as a task of ``srun --gpus-per-task``, which may open the devices of these numbers of 0-3 and no other.
+
+    Only a cgroup can refuse a device in the way that gpu-bind asks for, so its question is answered here.
+    """
+    program = GPU_BIND.read_text()
+    assert program.count("\nmap=$") == 1
+    assert "\nask_device() {\n" in program
+    answer = f"ask_device() {{ case $1 in [{opens}]) answer=open ;; [0-3]) answer=closed ;; *) answer='' ;; esac; }}"
+    pretended = tmp_path / "gpu-bind"
+    pretended.write_text(program.replace("\nmap=$", f"\n{answer}\nmap=$"))
+    (tmp_path / "map").write_text(lines)
+    visible = ",".join(str(number) for number in range(len(opens)))
+    slurm = {"SLURM_STEP_GPUS": "0", "SLURMD_TRES_BIND": "gpu:per_task:1", "CUDA_VISIBLE_DEVICES": visible}
+    done = subprocess.run(
+        ["sh", str(pretended), "-m", str(tmp_path / "map"), *arguments, "sh", "-c", SHOW],
+        env={"PATH": "/usr/bin:/bin:/usr/sbin:/sbin", **slurm, **env},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode in (0, 125), done.stderr
+    return where(done) if not done.returncode else (-1, done.stderr)
+
+
+#: GPU 0 and 1 on the first CPU, 2 and 3 on the second; the driver counts the latter first.
+FOUR = "".join(f"{gpu} {gpu} {FIRST if gpu < 2 else SECOND} 0 - -\n" for gpu in range(4))
+TURNED = f"# minors 2,3,0,1\n# rank gpus cpus memory hca uuids\n{FOUR}"
+
+
+@TWO_CPUS
+@pytest.mark.parametrize("rank", ["0", "3"])
+@pytest.mark.parametrize(("device", "cpu"), [("2", FIRST), ("3", FIRST), ("0", SECOND), ("1", SECOND)])
+def test_the_only_device_that_opens_is_the_one_of_the_gpu_with_that_minor(
+    tmp_path: Path, rank: str, device: str, cpu: int
+) -> None:
+    assert in_a_cgroup(tmp_path, TURNED, device, SLURM_LOCALID=rank) == (cpu, "0")
+
+
+@TWO_CPUS
+@pytest.mark.parametrize(("device", "cpu"), [("0", FIRST), ("1", FIRST), ("2", SECOND), ("3", SECOND)])
+def test_a_map_without_minors_is_read_as_before(tmp_path: Path, device: str, cpu: int) -> None:
+    assert in_a_cgroup(tmp_path, FOUR, device, SLURM_LOCALID="1") == (cpu, "0")
+
+
+@TWO_CPUS
+def test_several_devices_are_in_the_order_of_gpus_not_of_minors(tmp_path: Path) -> None:
+    # CUDA numbers them by their addresses, as nvidia-smi does: the first that the task sees is GPU 1.
+    lines = f"# minors 3,2,1,0\n0 0,1 {FIRST} 0 - -\n1 2,3 {SECOND} 0 - -\n"
+    assert in_a_cgroup(tmp_path, lines, "01", SLURM_LOCALID="0") == (SECOND, "0,1")
+    single = f"# minors 3,2,1,0\n{FOUR}"
+    assert in_a_cgroup(tmp_path, single, "12", SLURM_LOCALID="0") == (FIRST, "0,1")
+    assert in_a_cgroup(tmp_path, single, "12", SLURM_LOCALID="1") == (SECOND, "0,1")
+
+
+@TWO_CPUS
+def test_a_device_of_no_gpu_in_the_map_is_not_taken_for_another(tmp_path: Path) -> None:
+    rc, said = in_a_cgroup(tmp_path, f"# minors 2,3,-,1\n{FOUR}", "0", SLURM_LOCALID="0")
+    assert (rc, "CUDA_VISIBLE_DEVICES=0 has no GPU for local rank 0" in said) == (-1, True), said
+    # A GPU that no rank uses.
+    rc, said = in_a_cgroup(tmp_path, f"# minors 1,0\n0 0 {FIRST} 0 - -\n", "0", SLURM_LOCALID="0")
+    assert (rc, "GPU 1, which no line" in said) == (-1, True), said
+
+
 @TWO_CPUS
 def test_single_shows_a_rank_its_own_gpu_only(tmp_path: Path) -> None:
     assert where(run(tmp_path, MAP, "-s", "sh", "-c", SHOW, LOCAL_RANK="1")) == (FIRST, "1")

@@ -190,14 +190,63 @@ def test_gpus_that_slurm_hides_by_a_cgroup_of_each_task_are_not_guessed(
     report = two.report("--pid", str(process.pid), rc=2)
     assert ("gpu_unknown", "incomplete") in kinds(report)
     # It has opened its own.
-    procfs = tmp_path / "procfs"
-    (procfs / str(process.pid) / "fd").mkdir(parents=True)
-    for name in ("status", "environ", "cmdline", "stat", "task"):
-        (procfs / str(process.pid) / name).symlink_to(f"/proc/{process.pid}/{name}")
-    for number, target in enumerate(("/dev/null", "/dev/nvidiactl", "/dev/nvidia1", "/dev/nvidia-uvm", "/dev/nvidia1")):
-        (procfs / str(process.pid) / "fd" / str(number)).symlink_to(target)
+    procfs = with_open_device(tmp_path / "procfs", process.pid, 1)
     report = two.report("--pid", str(process.pid), "--procfs", str(procfs), rc=0)
     assert (report["processes"][0]["gpus"], report["processes"][0]["gpus_from"]) == ([1], "environment")
+
+
+def with_open_device(procfs: Path, pid: int, minor: int) -> Path:
+    """A /proc that shows one real process, and a device file of a GPU among those that it has open."""
+    (procfs / str(pid) / "fd").mkdir(parents=True)
+    for name in ("status", "environ", "cmdline", "stat", "task"):
+        (procfs / str(pid) / name).symlink_to(f"/proc/{pid}/{name}")
+    device = f"/dev/nvidia{minor}"
+    for number, target in enumerate(("/dev/null", "/dev/nvidiactl", device, "/dev/nvidia-uvm", device)):
+        (procfs / str(pid) / "fd" / str(number)).symlink_to(target)
+    return procfs
+
+
+def driver_says(procfs: Path, bus_id: str, minor: object) -> None:
+    directory = procfs / "driver/nvidia/gpus" / bus_id
+    directory.mkdir(parents=True)
+    (directory / "information").write_text(f"Bus Location: \t {bus_id}\nDevice Minor: \t {minor}\nGPU Excluded:\t No\n")
+
+
+@pytest.mark.parametrize("source", ["driver", "map", "driver before map"])
+def test_the_number_of_an_open_device_is_the_driver_s_not_the_index(
+    two: Bench, start: Start, tmp_path: Path, source: str
+) -> None:
+    """GPU 0, on node 1, is /dev/nvidia1: a task with that open, bound to node 0, is in the wrong place."""
+    env = {"SLURM_STEP_GPUS": "0", "CUDA_VISIBLE_DEVICES": "0", "SLURMD_TRES_BIND": "gpu:per_task:1"}
+    process = start(A, "sleep", "61", env={**os.environ, **env, "SLURM_LOCALID": "1"})
+    procfs = with_open_device(tmp_path / "procfs", process.pid, 1)
+    if "driver" in source:
+        driver_says(procfs, "0001:00:00.0", 1)
+        driver_says(procfs, "000b:00:00.0", 0)
+    if "map" in source:
+        minors = "1,0" if source == "map" else "0,1"
+        two.map.write_text(f"# minors {minors}\n# rank gpus cpus memory hca uuids\n0 0 {B} 1 - -\n1 1 {A} 0 - -\n")
+    report = two.report("--pid", str(process.pid), "--procfs", str(procfs), rc=1)
+    assert report["processes"][0]["gpus"] == [0]
+    assert [gpu["minor"] for gpu in report["gpus"]] == [1, 0]
+    assert ("wrong_cpus", "fail") in kinds(report)
+
+
+@pytest.mark.parametrize("said", ["", "N/A", "-1", "0x1"])
+def test_a_device_whose_number_is_not_known_is_not_guessed_where_others_are_not_the_index(
+    two: Bench, start: Start, tmp_path: Path, said: str
+) -> None:
+    env = {"SLURM_STEP_GPUS": "0", "CUDA_VISIBLE_DEVICES": "0", "SLURMD_TRES_BIND": "gpu:per_task:1"}
+    process = start(A, "sleep", "61", env={**os.environ, **env, "SLURM_LOCALID": "1"})
+    procfs = with_open_device(tmp_path / "procfs", process.pid, 1)
+    driver_says(procfs, "000b:00:00.0", said)
+    # Nothing speaks against the index.
+    report = two.report("--pid", str(process.pid), "--procfs", str(procfs), rc=0)
+    assert (report["processes"][0]["gpus"], [gpu["minor"] for gpu in report["gpus"]]) == ([1], [None, None])
+    driver_says(procfs, "0001:00:00.0", 2)
+    report = two.report("--pid", str(process.pid), "--procfs", str(procfs), rc=2)
+    assert [gpu["minor"] for gpu in report["gpus"]] == [2, None]
+    assert ("gpu_unknown", "incomplete") in kinds(report)
 
 
 def test_processes_by_command_line_but_not_their_launcher_nor_this_program(two: Bench, start: Start) -> None:

@@ -17,6 +17,20 @@ NDV4_GPUS = [f"{domain:04x}:00:00.0" for domain in (1, 2, 3, 4, 0xB, 0xC, 0xD, 0
 NDV4_NUMA = [1, 1, 0, 0, 3, 3, 2, 2]
 NDV5_GPUS = [f"{domain:04x}:00:00.0" for domain in (1, 2, 3, 8, 9, 0xA, 0xB, 0xC)]
 NDV5_NUMA = [0, 0, 0, 0, 1, 1, 1, 1]
+# Numbers of device files that are not indexes, as on machines with AMD CPUs.
+NDV4_MINORS = [2, 3, 0, 1, 6, 7, 4, 5]
+INFORMATION = """\
+Model:           NVIDIA H100 80GB HBM3
+IRQ:             10
+GPU UUID:        GPU-9221d5d1-b60b-a624-bf14-0a1819cfda3b
+Video BIOS:      96.00.99.00.01
+Bus Type:        PCIe
+DMA Size:        52 bits
+DMA Mask:        0xfffffffffffff
+Bus Location:    {bus_id}
+Device Minor:    {minor}
+GPU Firmware:    535.129.03
+GPU Excluded:    No"""
 AZURE_TAG = "7783-7084-3265-9085-8269-3286-77"
 
 
@@ -68,6 +82,10 @@ class FakeNode:
 
     def gpu(self, bus_id: str, numa: int) -> None:
         self.pci(bus_id, NVIDIA, "0x030200", numa)
+
+    def minor(self, bus_id: str, number: object) -> None:
+        """What a driver that is loaded tells of a GPU."""
+        self.write(f"proc/driver/nvidia/gpus/{bus_id}/information", INFORMATION.format(bus_id=bus_id, minor=number))
 
     def hca(
         self,

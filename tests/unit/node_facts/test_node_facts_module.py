@@ -14,7 +14,17 @@ import pytest
 from ansible.module_utils.testing import patch_module_args
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_facts import collect
 from ansible_collections.hpcai.gpu_cluster.plugins.modules import node_facts
-from unit.node_facts.fake_node import laptop, ndv4, ndv5, silent_vm, smi
+from unit.node_facts.fake_node import (
+    FIXTURES,
+    NDV4_GPUS,
+    NDV4_MINORS,
+    FakeNode,
+    laptop,
+    ndv4,
+    ndv5,
+    silent_vm,
+    smi,
+)
 from unit.node_facts.test_node_facts_imds import AZURE_PATH, metadata_service
 
 
@@ -55,7 +65,7 @@ def test_the_contract_has_its_keys(tmp_path: Path) -> None:
     facts = facts_of(tmp_path, ndv5, "h200_deprecated")
     assert set(facts) >= {"numa", "gpus", "hcas", "nvme", "platform", "unknown"}
     assert set(facts["numa"][0]) == {"id", "cpus", "memory_mib", "gpus", "hcas", "nvme"}
-    gpu_keys = {"index", "uuid", "name", "bus_id", "numa", "memory_mib", "driver", "clocks", "ecc", "mig"}
+    gpu_keys = {"index", "uuid", "name", "bus_id", "numa", "minor", "memory_mib", "driver", "clocks", "ecc", "mig"}
     assert set(facts["gpus"][0]) >= gpu_keys
     assert set(facts["hcas"][0]) >= {"device", "netdev", "link_layer", "rate_gbps", "state", "numa", "bus_id"}
     assert set(facts["nvme"][0]) >= {"path", "by_id", "model", "serial", "bytes", "numa", "in_use"}
@@ -106,6 +116,67 @@ def test_without_a_driver_the_bus_still_shows_the_gpus(tmp_path: Path) -> None:
     assert (facts["gpus"], len(facts["pci_gpus"])) == ([], 8)
     # That nobody asked the driver is one reason, not nine.
     assert set(reasons(facts)) == {"gpus"}
+
+
+def numbered(root: Path) -> FakeNode:
+    node = ndv4(root)
+    for bus_id, minor in zip(NDV4_GPUS, NDV4_MINORS):
+        node.minor(bus_id, minor)
+    return node
+
+
+def test_the_driver_tells_which_device_file_is_which_gpu(tmp_path: Path) -> None:
+    """The N of /dev/nvidiaN is not the index of nvidia-smi (NVIDIA/nvidia-installer, issue 21)."""
+    facts = facts_of(tmp_path, numbered, "ndv4")
+    assert [(gpu["index"], gpu["minor"]) for gpu in facts["gpus"]] == list(enumerate(NDV4_MINORS))
+    # A lost GPU shifts the indexes of nvidia-smi, and nothing else.
+    others = facts_of(tmp_path / "lost", numbered, "no_handle")["gpus"]
+    assert [gpu["minor"] for gpu in others] == [NDV4_MINORS[NDV4_GPUS.index(gpu["bus_id"])] for gpu in others]
+
+
+@pytest.mark.parametrize("said", ["", "N/A", "-1", "0x2", "2 3"])
+def test_a_driver_that_tells_no_number_leaves_it_null(tmp_path: Path, said: str) -> None:
+    def odd(root: Path) -> FakeNode:
+        node = numbered(root)
+        node.minor(NDV4_GPUS[0], said)
+        node.write(f"proc/driver/nvidia/gpus/{NDV4_GPUS[1]}/information", "Device Minor")
+        unreadable = root / f"proc/driver/nvidia/gpus/{NDV4_GPUS[2]}/information"
+        unreadable.unlink()
+        # Reading it fails, whoever asks.
+        unreadable.mkdir()
+        (root / f"proc/driver/nvidia/gpus/{NDV4_GPUS[3]}/information").write_bytes(b"Device Minor: \t \xff\n")
+        return node
+
+    facts = facts_of(tmp_path, odd, "ndv4")
+    assert [gpu["minor"] for gpu in facts["gpus"]] == [None, None, None, None, *NDV4_MINORS[4:]]
+
+
+def test_without_driver_files_the_numbers_are_null(tmp_path: Path) -> None:
+    facts = facts_of(tmp_path, ndv4, "ndv4")
+    assert [gpu["minor"] for gpu in facts["gpus"]] == [None] * 8
+    assert facts["unknown"] == []
+
+
+def test_a_driver_that_hangs_is_not_asked_for_numbers(tmp_path: Path) -> None:
+    """Reading its files could hang as well, without a time limit."""
+    root = numbered(tmp_path / "root").root
+    program = tmp_path / "nvidia-smi"
+    rows = FIXTURES / "ndv4.out"
+    program.write_text(f"#!/bin/sh\ncat {rows}\nexec sleep 60\n", encoding="utf-8")
+    program.chmod(0o755)
+    opened: list[str] = []
+    active = True
+
+    def watch(event: str, args: tuple[t.Any, ...]) -> None:
+        if active and event == "open" and str(args[0]).endswith("/information"):
+            opened.append(str(args[0]))
+
+    sys.addaudithook(watch)
+    try:
+        facts = collect(root, nvidia_smi=str(program), nvidia_smi_timeout_s=0.5, metadata="never")
+    finally:
+        active = False
+    assert (len(facts["gpus"]), facts["nvidia_smi"]["state"], opened) == (8, "timeout", [])
 
 
 @pytest.mark.parametrize(

@@ -85,6 +85,7 @@ def test_one_gpu_in_full() -> None:
         "name": "NVIDIA A100-SXM4-40GB",
         "bus_id": "000b:00:00.0",
         "numa": None,
+        "minor": None,
         "memory_mib": 40960,
         "driver": "550.163.01",
         "persistence": True,
