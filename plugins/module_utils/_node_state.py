@@ -100,7 +100,7 @@ ARCHIVE_MARKER = ".node_state.json"
 # because something else pulls it in.
 _ENABLED = frozenset(["enabled", "static", "indirect", "alias", "generated", "transient"])
 
-_ABSENT_KEYS = ("path", "recursive", "unless_target_of", "if_empty", "if_unpacked")
+_ABSENT_KEYS = ("path", "recursive", "unless_target_of", "remedy", "if_empty", "if_unpacked")
 
 _DIFF_LIMIT = 100_000
 
@@ -141,11 +141,12 @@ class UnitState:
 
 @dataclasses.dataclass(frozen=True)
 class Absent:
-    """A path that must not exist. ``unless_target_of`` is a link that protects what it points at."""
+    """A path that must not exist. ``unless_target_of`` is a link that protects what it points at, ``remedy`` what helps."""
 
     path: str
     recursive: bool = False
     unless_target_of: str = ""
+    remedy: str = ""
     if_empty: bool = False
     if_unpacked: bool = False
 
@@ -196,7 +197,7 @@ def check_mode(mode: str, path: str) -> str:
 
 
 def parse_absent(items: t.Sequence[t.Any]) -> list[Absent]:
-    """Each item is a path, or a mapping with ``path``, ``recursive`` and ``unless_target_of``."""
+    """Each item is a path, or a mapping with the fields of ``Absent``."""
     wanted = []
     for item in items:
         entry = {"path": item} if isinstance(item, str) else item
@@ -212,7 +213,10 @@ def parse_absent(items: t.Sequence[t.Any]) -> list[Absent]:
             raise _bad(f"{wrong[0]} of {path} is not a boolean.", "Write true or false.")
         if path == "/" or (flags["recursive"] and path.count("/") < 2):
             raise _bad(f"{path} will not be removed.", "Only paths below a top-level directory can be removed.")
-        wanted.append(Absent(path=path, unless_target_of=str(entry.get("unless_target_of") or ""), **flags))
+        words: dict[str, t.Any] = {key: entry.get(key) or "" for key in ("unless_target_of", "remedy")}
+        if not all(isinstance(value, str) for value in words.values()):
+            raise _bad(f"unless_target_of and remedy of {path} are words.", "Give the path of a link, and a sentence.")
+        wanted.append(Absent(path=path, **words, **flags))
     return wanted
 
 
@@ -356,18 +360,18 @@ def plan_build(entry: t.Mapping[str, t.Any], have: PathState) -> Change | None:
     return Change("build", entry["path"], f"run {wanted[0]}", before, after, entry)
 
 
-def plan_absent(entry: Absent, have: PathState, protected: str = "") -> Change | None:
-    """The removal of one path. ``protected`` is what the link ``unless_target_of`` points at."""
+def plan_absent(entry: Absent, have: PathState, real: str, protected: str = "") -> Change | None:
+    """The removal of one path. ``real`` is the same without links above it, as is ``protected``, what its link points at."""
     path = entry.path
     if have.kind == "absent" or (entry.if_unpacked and not have.archive):
         return None
     if have.mount:
         raise ClusterError("in_use", f"{path} will not be removed: {have.mount} is mounted.", "Unmount it first.")
-    if protected and (protected == path or protected.startswith(path + "/")):
+    if protected and (protected == real or protected.startswith(real + "/")):
         raise ClusterError(
             "in_use",
             f"{path} will not be removed: {entry.unless_target_of} points at it.",
-            f"Point {entry.unless_target_of} elsewhere first.",
+            entry.remedy or f"Point {entry.unless_target_of} elsewhere first.",
         )
     if have.kind == "directory" and not have.empty and not entry.recursive:
         if entry.if_empty:

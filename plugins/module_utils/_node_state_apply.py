@@ -217,10 +217,12 @@ class NodeState:
         for absent in self.absent:
             link = absent.unless_target_of
             protected = os.path.realpath(link) if link and os.path.islink(link) else ""
-            change = plan_absent(absent, look(absent.path, points, leaving=leaving), protected)
+            # Mount points, and what a link points at, are named without the links that lie above them.
+            real = os.path.join(os.path.realpath(os.path.dirname(absent.path)), os.path.basename(absent.path))
+            change = plan_absent(absent, look(real, points, leaving=leaving), real, protected)
             plan.append(change)
             if change:
-                leaving.add(absent.path)
+                leaving.add(real)
         for entry in self.params["directories"]:
             have = look(entry["path"])
             if have.kind == "link" and os.path.isdir(entry["path"]):

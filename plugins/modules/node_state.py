@@ -162,11 +162,12 @@ options:
   absent:
     description:
       - Paths that must not exist, in this order. Each item is a path, or a mapping with C(path), C(recursive),
-        C(unless_target_of), C(if_empty) and C(if_unpacked).
+        C(unless_target_of), C(remedy), C(if_empty) and C(if_unpacked).
       - Refused are V(/), anything mounted at or below the path, and a directory that is not empty unless its
         C(recursive) is true.
-      - With C(unless_target_of) the removal is refused while that link points at the path. With C(if_empty) a
-        directory that is not empty is left alone, with C(if_unpacked) one that O(archives) did not make.
+      - With C(unless_target_of) the removal is refused while that link points at the path, and C(remedy) says what
+        to do then. With C(if_empty) a directory that is not empty is left alone, with C(if_unpacked) one that
+        O(archives) did not make.
     type: list
     elements: raw
     default: []
@@ -227,6 +228,7 @@ EXAMPLES = r"""
       - path: /opt/tool/1.0
         recursive: true
         unless_target_of: /opt/tool/current
+        remedy: Set tool_version to another version first.
 """
 
 RETURN = r"""

@@ -199,6 +199,59 @@ def test_a_release_in_use_is_not_removed(node: Node) -> None:
     assert listing(node.root) == []
 
 
+@pytest.fixture
+def linked(node: Node) -> pathlib.Path:
+    """A directory with a release in it, below a link."""
+    (node.root / "data" / "1.0" / "m").mkdir(parents=True)
+    (node.root / "opt").symlink_to("data")
+    return node.root / "opt"
+
+
+def test_a_release_in_use_is_not_removed_below_a_link(node: Node, linked: pathlib.Path) -> None:
+    (linked / "current").symlink_to("1.0")
+    entry = {"path": f"{linked}/1.0", "recursive": True, "unless_target_of": f"{linked}/current"}
+    assert node.run(absent=[entry])["error_kind"] == "in_use"
+    assert (linked / "1.0" / "m").is_dir()
+    (linked / "current").unlink()
+    assert node.run(absent=[entry])["changed"] is True
+    assert listing(node.root) == ["data", "opt"]
+
+
+def test_a_mount_below_is_never_removed_below_a_link(
+    node: Node, linked: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_node_state_apply, "mount_points", lambda _text: [f"{node.root}/data/1.0/m"])
+    result = node.run(absent=[{"path": f"{linked}/1.0", "recursive": True}])
+    assert result["error_kind"] == "in_use"
+    assert (linked / "1.0" / "m").is_dir()
+
+
+def test_a_link_goes_without_what_it_points_at(
+    node: Node, linked: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only the directories above a path are followed: a mount below its target keeps no link."""
+    monkeypatch.setattr(_node_state_apply, "mount_points", lambda _text: [f"{node.root}/data/1.0"])
+    assert node.run(absent=[str(linked)])["changed"] is True
+    assert listing(node.root) == ["data", "data/1.0", "data/1.0/m"]
+
+
+def test_a_directory_below_a_link_goes_with_the_last_thing_in_it(node: Node, linked: pathlib.Path) -> None:
+    result = node.run(absent=[f"{node.root}/data/1.0/m", {"path": f"{linked}/1.0", "if_empty": True}])
+    assert [change["name"] for change in result["changes"]] == [f"{node.root}/data/1.0/m", f"{linked}/1.0"]
+    assert listing(node.root) == ["data", "opt"]
+
+
+def test_a_refusal_says_what_its_caller_knows(node: Node) -> None:
+    (node.root / "1.0").mkdir()
+    (node.root / "current").symlink_to("1.0")
+    entry = {"path": f"{node.root}/1.0", "recursive": True, "unless_target_of": f"{node.root}/current"}
+    assert node.run(absent=[entry])["remedy"] == f"Point {node.root}/current elsewhere first."
+    remedy = "Set some_variable to true."
+    refused = node.run(absent=[{**entry, "remedy": remedy}])
+    assert (refused["remedy"], refused["error_kind"]) == (remedy, "in_use")
+    assert node.run(absent=[{**entry, "remedy": 7}])["error_kind"] == "bad_input"
+
+
 def test_a_directory_goes_with_the_last_thing_in_it(node: Node) -> None:
     (node.root / "mpi").mkdir()
     for name in ("a", "b"):

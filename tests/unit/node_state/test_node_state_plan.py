@@ -176,10 +176,10 @@ def test_plan_of_a_link(have: ns.PathState, result: t.Any) -> None:
 def test_plan_of_a_removal(absent: ns.Absent, have: ns.PathState, protected: str, result: str | None) -> None:
     if result in ("not_empty", "in_use"):
         with pytest.raises(ClusterError) as caught:
-            ns.plan_absent(absent, have, protected)
+            ns.plan_absent(absent, have, absent.path, protected)
         assert caught.value.kind == result
         return
-    change = ns.plan_absent(absent, have, protected)
+    change = ns.plan_absent(absent, have, absent.path, protected)
     assert (change.what if change else None) == result
 
 
