@@ -1,0 +1,149 @@
+# Copyright (c) 2026 The hpcai.gpu_cluster developers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the playbooks run, and where. The playbooks are the real ones; but for the last test the roles only say that they ran."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import typing as t
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[3]
+ROLES = sorted(path.name for path in (ROOT / "roles").iterdir())
+#: The switches that a node may have for itself, and what they keep it out of. All but one are on unless they are false.
+PER_NODE = {
+    "mofed": {"main", "verify", "install"},
+    "nvidia_driver": {"main", "verify", "install"},
+    "container_runtime": {"main", "verify", "install"},
+    "gpu_clocks": {"main", "verify", "remove", "install"},
+    "numa_pinning": {"main", "verify", "remove", "install"},
+    "nvme_raid": {"main", "verify", "remove", "install"},
+}
+OFF = {f"gpu_cluster_{role}": False for role in PER_NODE}
+#: What concerns all nodes together.
+SHARED = {
+    "gpu_cluster_mpi": True,
+    "gpu_cluster_scratch": "glusterfs",
+    "dataset_staging_sources": [{"url": "https://a/b"}],
+}
+EVERYWHERE = {**SHARED, "dataset_staging_destination": "/data", "gpu_cluster_container_runtime": True}
+EVERYWHERE["nvidia_driver_source"] = "preinstalled"
+Nodes = dict[str, dict[str, t.Any]]
+Ran = dict[tuple[str, str], list[str]]
+
+
+class Playbooks:
+    """Runs playbooks on nodes that are this machine."""
+
+    def __init__(self, folder: pathlib.Path) -> None:
+        self.folder = folder
+        for role in ROLES:
+            tasks = folder / "collections/ansible_collections/hpcai/gpu_cluster/roles" / role / "tasks"
+            tasks.mkdir(parents=True)
+            for entry in ("main", "install", "verify", "remove"):
+                (tasks / f"{entry}.yml").write_text(json.dumps([{"name": entry, "ansible.builtin.debug": {"msg": ""}}]))
+
+    def run(self, nodes: Nodes, *names: str, fails: bool = False, real: str = "", **options: t.Any) -> tuple[Ran, str]:
+        """The hosts that every entry point of a role ran on, and what was printed. ``real``: a tag of the real roles."""
+        local = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
+        hosts = {name: {**local, **variables} for name, variables in nodes.items()}
+        inventory, noted = self.folder / "hosts.json", self.folder / "results.json"
+        inventory.write_text(json.dumps({"gpu_nodes": {"hosts": hosts}}))
+        done = subprocess.run(
+            [
+                pathlib.Path(sys.executable).parent / "ansible-playbook",
+                *("-i", inventory),
+                *("-e", json.dumps({"target": "gpu_nodes", **options})),
+                *("--tags", real or "all"),
+                *(ROOT / "playbooks" / f"{name}.yml" for name in names),
+            ],
+            env={
+                **os.environ,
+                "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"),
+                "ANSIBLE_COLLECTIONS_PATH": str(ROOT / ".venv/collections" if real else self.folder / "collections"),
+                "ANSIBLE_CALLBACK_PLUGINS": str(ROOT / "benchmarks/converge/callbacks"),
+                "ANSIBLE_FORCE_COLOR": "0",
+                "CONVERGE_RESULTS": str(noted),
+            },
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+        output = done.stdout + done.stderr
+        assert (done.returncode != 0) == fails, output
+        ran: Ran = {}
+        for _play, role, task, host, kind, _changed in json.loads(noted.read_text())["results"]:
+            if role and kind == "ok":
+                ran.setdefault((role.rpartition(".")[2], task.rpartition(" : ")[2]), []).append(host)
+        return {part: sorted(hosts) for part, hosts in ran.items()}, output
+
+
+@pytest.fixture
+def playbooks(tmp_path: pathlib.Path) -> Playbooks:
+    return Playbooks(tmp_path)
+
+
+@pytest.mark.parametrize("without", ["gpu-1", "gpu-2", "gpu-3"])
+def test_a_node_that_goes_without_something_does_so_alone(playbooks: Playbooks, without: str) -> None:
+    nodes = {name: {**EVERYWHERE, **(OFF if name == without else {})} for name in ("gpu-1", "gpu-2", "gpu-3")}
+    ran, _output = playbooks.run(nodes, "site", "teardown", "image", gpu_cluster_drivers_serial=1)
+    others = [name for name in nodes if name != without]
+    missed = {(role, entry) for role, entries in PER_NODE.items() for entry in entries}
+    assert {part: hosts for part, hosts in ran.items() if part in missed} == dict.fromkeys(missed, others)
+    everywhere = {part: hosts for part, hosts in ran.items() if part not in missed}
+    assert {role for role, _entry in everywhere} == set(ROLES) - set(PER_NODE)
+    assert everywhere == {part: list(nodes) for part in everywhere}
+
+
+def test_hardware_is_verified_where_it_is_wanted(playbooks: Playbooks) -> None:
+    nodes = {"gpu-1": {**EVERYWHERE, "gpu_cluster_verify_hardware": False}, "gpu-2": EVERYWHERE}
+    ran, _output = playbooks.run(nodes, "verify")
+    assert ran["node_profile", "verify"] == ["gpu-2"]
+    assert ran["hpcx_mpi", "verify"] == ["gpu-1", "gpu-2"]
+
+
+def test_nothing_that_nobody_asked_for_is_run_or_baked(playbooks: Playbooks) -> None:
+    nodes = {"gpu-1": {"nvidia_driver_source": "preinstalled", "gpu_cluster_mpi": False}}
+    ran, _output = playbooks.run(nodes, "site", "image")
+    expected = set(ROLES) - {"container_runtime", "cluster_ssh", "hpcx_mpi", "glusterfs", "dataset_staging"}
+    assert {role for role, _entry in ran} == expected
+
+
+def test_an_image_holds_azcopy_where_it_is_said_which(playbooks: Playbooks) -> None:
+    nodes = {"gpu-1": {"dataset_staging_azcopy_sha256": "0" * 64}, "gpu-2": {}}
+    ran, _output = playbooks.run(nodes, "image")
+    assert ran["dataset_staging", "install"] == ["gpu-1"]
+
+
+def test_what_concerns_all_nodes_must_not_differ(playbooks: Playbooks) -> None:
+    nodes = {
+        "gpu-1": {**EVERYWHERE, "gpu_cluster_mpi": "no"},
+        "gpu-2": EVERYWHERE,
+        "gpu-3": {**EVERYWHERE, "gpu_cluster_scratch": "none", "gpu_cluster_mpi": "yes", "dataset_staging_sources": []},
+    }
+    ran, output = playbooks.run(nodes, "site", fails=True)
+    assert ran == {}
+    told = " ".join(output.split())
+    assert "gpu_cluster_mpi is false on gpu-1, true on gpu-2, gpu-3. gpu_cluster_scratch is glusterfs on" in told
+    assert "on gpu-1, gpu-2, none on gpu-3. dataset_staging_sources is set on gpu-1, gpu-2, not set on gpu-3." in told
+    assert "https://a/b" not in told
+
+
+def test_the_mpi_in_use_stays_and_its_switch_is_named(playbooks: Playbooks, tmp_path: pathlib.Path) -> None:
+    """The real role, on a node whose /opt is a link."""
+    release = tmp_path / "data" / "hpcx" / "2.25.1"
+    release.mkdir(parents=True)
+    (release / ".node_state.json").write_text(json.dumps({"sha256": "0" * 64}))
+    (tmp_path / "opt").symlink_to("data")
+    (tmp_path / "opt" / "hpcx" / "current").symlink_to("2.25.1")
+    node = {**OFF, "hpcx_mpi_prefix": f"{tmp_path}/opt/hpcx", "hpcx_mpi_modulefiles": f"{tmp_path}/modulefiles"}
+    _ran, output = playbooks.run({"gpu-1": node}, "teardown", fails=True, real="hpcx_mpi_remove")
+    assert f"{tmp_path}/opt/hpcx/current points at it. Set hpcx_mpi_remove_current to true" in " ".join(output.split())
+    assert release.is_dir()
