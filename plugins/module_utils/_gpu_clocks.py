@@ -103,7 +103,10 @@ class Settings:
 
 @dataclasses.dataclass(frozen=True)
 class Layer:
-    """What was there before the node's policy, or before a job, and who set it since."""
+    """What was there before the node's policy, or before a job, and who set it since.
+
+    A job's layer without holders is owed: all of them have ended, and it could not be given back.
+    """
 
     prior: Settings
     session: str
@@ -345,6 +348,28 @@ def drop_layer(record: Record, layer: str, holder: str | None) -> tuple[Record, 
     return dataclasses.replace(record, layers=layers), _prior(own)
 
 
+def leave(record: Record, holder: str) -> Record:
+    """A job has ended whose GPU does not answer. What was there before stays owed."""
+    own = record.layers.get("job")
+    if own is None or holder not in own.holders:
+        return record
+    left = dataclasses.replace(own, holders=tuple(name for name in own.holders if name != holder))
+    return dataclasses.replace(record, layers={**record.layers, "job": left})
+
+
+def owed(old: dict[str, Layer], new: dict[str, Layer]) -> dict[str, Layer]:
+    """The layers to be remembered while ``new`` is not yet true: a job that has ended holds nothing any more."""
+    if "job" not in old or "job" in new:
+        return old
+    return {**old, "job": dataclasses.replace(old["job"], holders=())}
+
+
+def settle(record: Record, wanted: Settings | None) -> tuple[Record, Settings | None]:
+    """Give back what jobs left behind that have ended."""
+    own = record.layers.get("job")
+    return drop_layer(record, "job", None) if own and not own.holders else (record, wanted)
+
+
 def touch(record: Record, settings: t.Iterable[str]) -> Record:
     """Remember that these settings are not what they were when the open layers began."""
     names = frozenset(settings)
@@ -371,7 +396,10 @@ __all__ = [
     "current",
     "drop_layer",
     "forget_dead_jobs",
+    "leave",
+    "owed",
     "set_layer",
+    "settle",
     "steps",
     "target",
     "touch",

@@ -39,6 +39,7 @@ _SETTLE_S = 2.0
 _POLL_S = 0.25
 # A refused lock may leave application clocks, which may be refused in turn.
 _ROUNDS = 3
+_NAMES_REMEDY = "Name GPUs by index, UUID or bus id; a GPU that is missing has an XID in the kernel log."
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,26 +96,47 @@ def _lost(report: SmiReport) -> list[dict[str, str]]:
     return [item for item in report.unknown if item["what"].startswith("gpu") and item["what"] != "gpus"]
 
 
-def _selected(gpus: list[Gpu], wanted: t.Sequence[str]) -> list[Gpu]:
+def _bus_id(name: str) -> str:
+    """A PCI address as the kernel spells it; empty where the name is none."""
+    try:
+        return normalize_bus_id(name)
+    except ValueError:
+        return ""
+
+
+def _selected(gpus: list[Gpu], wanted: t.Sequence[str]) -> tuple[list[Gpu], list[str]]:
+    """The GPUs that were named, and names that none answers to. Refuses where that is all of them."""
     if not wanted:
-        return gpus
-    chosen, missing = [], []
+        return gpus, []
+    chosen: list[Gpu] = []
+    missing: list[str] = []
     for name in wanted:
-        try:
-            bus_id = normalize_bus_id(name)
-        except ValueError:
-            bus_id = ""
+        bus_id = _bus_id(name)
         found = [gpu for gpu in gpus if name in (str(gpu.index), gpu.uuid) or gpu.bus_id == bus_id]
         chosen += [gpu for gpu in found if gpu not in chosen]
         missing += [] if found else [name]
-    if missing:
+    if not chosen:
         there = ", ".join(f"{gpu.index} ({gpu.bus_id})" for gpu in gpus) or "none"
         raise ClusterError(
             "no_such_gpu",
             f"GPU {', '.join(missing)} does not answer. These do: {there}. No clock was changed.",
-            "Name GPUs by index, UUID or bus id; a GPU that is missing has an XID in the kernel log.",
+            _NAMES_REMEDY,
         )
-    return chosen
+    return chosen, missing
+
+
+def _unanswered(names: t.Sequence[str], report: SmiReport) -> list[dict[str, str]]:
+    """What to say of GPUs that were named and do not answer."""
+    found = []
+    for name in names:
+        item = {"reason": "nvidia-smi does not list it", "remedy": _NAMES_REMEDY}
+        for known in _lost(report):
+            # "gpu 3 (0004:00:00.0)", or as much of it as is known.
+            label, _space, place = known["what"].partition(" (")
+            if label == f"gpu {name}" or (place and place.rstrip(")") == _bus_id(name)):
+                item = known
+        found.append({**item, "what": f"GPU {name} does not answer"})
+    return found
 
 
 def _check_wish(wish: Wish) -> None:
@@ -148,7 +170,7 @@ class Clocks:
             # What one clock cannot do does not keep the other from what it can.
             if any(problem.kind != "unsupported" for problem in goal.problems):
                 return _Decision(record, None, goal.problems, goal.notes)
-            changed, wanted = clocks.set_layer(record, layer, holder, session, now, goal.settings)
+            changed, wanted = clocks.settle(*clocks.set_layer(record, layer, holder, session, now, goal.settings))
             notes = goal.notes
             if wanted is None:
                 notes = (*notes, f"the {record.above(layer)} holds the clocks: this takes effect when it ends")
@@ -164,9 +186,10 @@ class Clocks:
                 record, during = clocks.drop_layer(record, "job", None)
                 record, wanted = clocks.drop_layer(record, "node", None)
                 return _Decision(record, wanted or during)
-            return _Decision(*clocks.drop_layer(record, layer, holder))
+            return _Decision(*clocks.settle(*clocks.drop_layer(record, layer, holder)))
 
-        return self._run(decide, check=check, restoring=True, forget=layer != "job")
+        leaving = holder if layer == "job" else None
+        return self._run(decide, check=check, restoring=True, forget=layer != "job", leaving=leaving)
 
     def verify(self, wish: Wish, layer: str = "node") -> dict[str, t.Any]:
         """Change nothing; fail where something would have to be changed."""
@@ -219,14 +242,31 @@ class Clocks:
         self._commands.append([self._options.nvidia_smi, *arguments])
         return _nvidia_smi.call(self._options.nvidia_smi, arguments, self._options.timeout_s)
 
-    def _run(self, decide: _Decide, *, check: bool, restoring: bool = False, forget: bool = False) -> dict[str, t.Any]:
+    def _run(
+        self,
+        decide: _Decide,
+        *,
+        check: bool,
+        restoring: bool = False,
+        forget: bool = False,
+        leaving: str | None = None,
+    ) -> dict[str, t.Any]:
         if restoring and not self._store.load():
             # Nothing was ever set here: no GPU needs to answer for that, and no lock file needs to stay behind.
             return {"changed": False, "gpus": [], "commands": [], "unknown": [], "diff": {"before": {}, "after": {}}}
         with self._store.locked(check=check, timeout_s=self._options.timeout_s):
-            records = self._store.load()
-            report, gpus, session = self._observe()
-            chosen = _selected(gpus, self._options.gpus)
+            saved = self._store.load()
+            gpus: list[Gpu] = []
+            try:
+                report, gpus, session = self._observe()
+                chosen, missing = _selected(gpus, self._options.gpus)
+            except ClusterError:
+                if leaving is not None and not check:
+                    self._save([], _left(saved, gpus, leaving), set())
+                raise
+            # A job ends once. It must not hold for ever a GPU that does not answer just now.
+            left = leaving is not None and (missing or not self._options.gpus)
+            records = _left(saved, gpus, leaving or "") if left else saved
             plans = [self._plan(gpu, records.get(gpu.uuid, Record()), decide, session) for gpu in chosen]
             gone = set()
             if forget and not self._options.gpus and not _lost(report):
@@ -235,7 +275,8 @@ class Clocks:
             if not check:
                 self._act(plans, records, decide, session, restoring=restoring)
                 self._save(plans, records, gone)
-        return self._result(plans, report, check=check, forgotten=bool(gone))
+        lost = _unanswered(missing, report) if self._options.gpus else _lost(report)
+        return self._result(plans, report, lost, check=check, forgotten=bool(gone) or records != saved)
 
     def _plan(self, gpu: Gpu, old: Record, decide: _Decide, session: str) -> _Plan:
         record = clocks.forget_dead_jobs(old, session)
@@ -264,7 +305,7 @@ class Clocks:
         self._read_back([plan for plan in plans if plan.done], session)
         for plan in plans if restoring else []:
             if plan.problems:
-                plan.layers = plan.old.layers  # to be tried again
+                plan.layers = clocks.owed(plan.old.layers, plan.layers)  # to be tried again
             else:
                 plan.record = dataclasses.replace(plan.record, layers=plan.layers)
 
@@ -319,7 +360,9 @@ class Clocks:
         if kept != self._store.load():
             self._store.save(kept)
 
-    def _result(self, plans: list[_Plan], report: SmiReport, *, check: bool, forgotten: bool) -> dict[str, t.Any]:
+    def _result(
+        self, plans: list[_Plan], report: SmiReport, lost: list[dict[str, str]], *, check: bool, forgotten: bool
+    ) -> dict[str, t.Any]:
         for plan in plans if self._options.allow_unsupported else []:
             plan.notes += [problem.message for problem in plan.problems if problem.kind == "unsupported"]
             plan.problems = [problem for problem in plan.problems if problem.kind != "unsupported"]
@@ -338,17 +381,22 @@ class Clocks:
         if not plans:
             result["reason"] = "This node has no GPU, and none is required (gpu_clocks_required)."
         bad = [(plan.gpu.label, problem) for plan in plans for problem in plan.problems]
-        lost = [] if self._options.gpus or not plans else _lost(report)
-        if bad or lost:
+        if bad or (lost and plans):
             raise _failure(bad, lost, len(plans), result)
         return result
+
+
+def _left(records: dict[str, Record], gpus: list[Gpu], holder: str) -> dict[str, Record]:
+    """The records after a job has ended, of the GPUs that do not answer."""
+    there = {gpu.uuid for gpu in gpus}
+    return {uuid: record if uuid in there else clocks.leave(record, holder) for uuid, record in records.items()}
 
 
 def _announce(plan: _Plan, *, restoring: bool) -> None:
     """Prepare the record for an interruption: locks about to be set are unknown, and what is to be restored is kept."""
     stepped = [step.setting for step in plan.steps]
     sessions = {name: life for name, life in plan.record.sessions.items() if name not in stepped}
-    layers = plan.old.layers if restoring else plan.record.layers
+    layers = clocks.owed(plan.old.layers, plan.layers) if restoring else plan.record.layers
     plan.record = clocks.touch(dataclasses.replace(plan.record, sessions=sessions, layers=layers), stepped)
 
 

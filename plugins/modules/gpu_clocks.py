@@ -39,6 +39,8 @@ options:
       - With V(applied) the policy is put into effect.
       - With V(verified) nothing is changed, and the task fails where something would be.
       - With V(restored) each GPU gets back what was saved for O(layer). Where nothing is saved, nothing is done.
+      - A job that ends (O(layer=job)) holds a GPU no longer, also where the GPU does not answer or does not take its clocks back.
+        What it had before stays saved, and the next run that reaches the GPU gives it back.
     type: str
     choices: [applied, verified, restored]
     default: applied
@@ -88,7 +90,9 @@ options:
     type: str
     default: playbook
   gpus:
-    description: Which GPUs, by index, UUID or bus id. Empty means all.
+    description:
+      - Which GPUs, by index, UUID or bus id. Empty means all.
+      - Those that answer are set, and the task fails at the end with those that do not. If none answers, nothing is done.
     type: list
     elements: str
     default: []

@@ -477,9 +477,23 @@ def test_selected_gpus(node: Node) -> None:
     uuid = node.query("uuid")[5][0]
     node.module(gpus=["0", uuid, "00000003:00:00.0"])
     assert [index for index, gpu in enumerate(node.settings()) if gpu["graphics"]] == [0, 2, 5]
-    result = node.module(gpus=["0", "9"])
+    result = node.module(gpus=["9", "GPU-0"])
     assert (result["failed"], result["error_kind"]) == (True, "no_such_gpu")
-    assert "GPU 9 does not answer" in result["msg"]
+    assert "GPU 9, GPU-0 does not answer" in result["msg"]
+
+
+def test_of_the_selected_gpus_those_that_answer_are_set(node: Node) -> None:
+    node.fault("--lost", "3")
+    result = node.module(gpus=["2", "3", "9", "0000000C:00:00.0"])
+    assert (result["failed"], result["error_kind"], result["changed"]) == (True, "lost", True)
+    assert [index for index, gpu in enumerate(node.settings()) if gpu["graphics"]] == [2, 5]
+    assert "GPU 3 does not answer: the driver answers 'GPU is lost' for it" in result["msg"]
+    assert "GPU 9 does not answer: nvidia-smi does not list it" in result["msg"]
+    assert "2 of 2 answering GPUs" in result["msg"]
+    # A GPU that was not asked for is no reason to fail.
+    assert node.module(gpus=["2"])["failed"] is False
+    result = node.module(state="verified", gpus=["2", "3"])
+    assert (result["failed"], result["error_kind"], result["changed"]) == (True, "lost", False)
 
 
 @pytest.mark.parametrize("options", [{"policy": "values"}, {"graphics_mhz": -5}, {"policy": "locked", "memory_mhz": 0}])

@@ -73,6 +73,115 @@ def test_from_boot_over_jobs_to_the_end(node: Installed) -> None:
     assert node.settings() == before
 
 
+def held(node: Installed) -> dict[str, list[str]]:
+    """Who holds GPUs, as the saved state has it."""
+    saved = json.loads(node.saved.read_text(encoding="utf-8"))["gpus"]
+    return {
+        uuid: [name for layer in record["layers"].values() for name in layer["holders"]]
+        for uuid, record in saved.items()
+    }
+
+
+@pytest.mark.parametrize("fault", ["--lost", "--no-handle", "--missing"])
+def test_a_lost_gpu_keeps_no_other_in_the_clocks_of_a_job_that_ended(node: Installed, fault: str) -> None:
+    """The epilog runs once."""
+    node.run("apply")
+    assert node.run("begin", "--job", "77", "--gpus", "0,1").returncode == 0
+    node.fault(fault, "1")
+    ended = node.run("end", "--job", "77", "--gpus", "0,1")
+    assert ended.returncode == 1
+    assert "GPU 1 does not answer" in ended.stderr
+    assert node.graphics()[0] == 1200
+    assert set(map(tuple, held(node).values())) == {("node",)}
+    # Asked again, it has nothing more to do on what answers.
+    assert node.run("end", "--job", "77", "--gpus", "0").returncode == 0
+    assert node.run("begin", "--job", "78", "--gpus", "0").returncode == 0
+    assert node.graphics()[0] == 1410
+    assert node.run("end", "--job", "78", "--gpus", "0").returncode == 0
+    assert node.graphics()[0] == 1200
+
+
+def test_what_a_job_left_on_a_lost_gpu_is_given_back_when_it_answers_again(node: Installed) -> None:
+    before = node.settings()
+
+    def left_behind() -> None:
+        node.run("begin", "--job", "77", "--gpus", "1")
+        node.fault("--lost", "1")
+        assert node.run("end", "--job", "77", "--gpus", "1").returncode == 1
+        node.fault()
+        assert node.graphics()[1] == 1410
+
+    # By the node's policy,
+    node.run("apply")
+    left_behind()
+    assert node.run("apply", "--check").returncode == 0
+    assert node.graphics()[1] == 1410
+    assert node.run("apply").returncode == 0
+    assert node.graphics() == [1200] * 8
+    # by the next job on it, whoever that is,
+    left_behind()
+    assert node.run("begin", "--job", "78", "--gpus", "1").returncode == 0
+    assert node.run("end", "--job", "78", "--gpus", "1").returncode == 0
+    assert node.graphics() == [1200] * 8
+    # by the epilog once more,
+    left_behind()
+    assert node.run("end", "--job", "77", "--gpus", "1").returncode == 0
+    assert node.graphics() == [1200] * 8
+    # and at the end.
+    left_behind()
+    assert node.run("restore").returncode == 0
+    assert node.settings() == before
+
+
+def test_a_policy_that_comes_after_a_lost_job_gives_back_what_was_before_both(node: Installed) -> None:
+    before = node.settings()
+    node.run("begin", "--job", "77", "--gpus", "1")
+    node.fault("--lost", "1")
+    assert node.run("end", "--job", "77", "--gpus", "1").returncode == 1
+    node.fault()
+    assert node.run("apply").returncode == 0
+    assert node.graphics() == [1200] * 8
+    assert node.run("restore").returncode == 0
+    assert node.settings() == before
+
+
+def test_when_no_gpu_answers_the_job_has_ended_all_the_same(node: Installed) -> None:
+    node.run("apply")
+    node.run("begin", "--job", "77", "--gpus", "0,1")
+    node.run("begin", "--job", "78", "--gpus", "1,2")
+    for fault in (["--exit", "15"], ["--lost", "0", "1"]):
+        node.fault(*fault)
+        assert node.run("end", "--job", "77", "--gpus", "0,1").returncode == 1
+        assert sorted(map(tuple, held(node).values())) == [("78", "node")] * 2 + [("node",)] * 6
+    node.fault()
+    assert node.run("apply").returncode == 0
+    assert node.graphics() == [1200, 1410, 1410] + [1200] * 5
+    assert node.run("end", "--job", "78", "--gpus", "1,2").returncode == 0
+    assert node.graphics() == [1200] * 8
+
+
+def test_clocks_that_were_not_taken_back_are_given_back_later(node: Installed) -> None:
+    node.run("apply")
+    node.run("begin", "--job", "77", "--gpus", "0,1")
+    node.fault("--no-permission")
+    assert node.run("end", "--job", "77", "--gpus", "0,1").returncode == 1
+    assert set(map(tuple, held(node).values())) == {("node",)}
+    assert node.graphics()[:2] == [1410, 1410]
+    node.fault()
+    assert node.run("apply").returncode == 0
+    assert node.graphics() == [1200] * 8
+
+
+def test_only_gpus_that_a_call_is_about_lose_their_holder(node: Installed) -> None:
+    node.run("apply")
+    node.run("begin", "--job", "77", "--gpus", "0-2")
+    node.fault("--lost", "2")
+    assert node.run("end", "--job", "77", "--gpus", "0").returncode == 0
+    assert sorted(map(tuple, held(node).values())) == [("77", "node")] * 2 + [("node",)] * 6
+    node.run("end", "--job", "77", "--gpus", "1,2", "--check")
+    assert sorted(map(tuple, held(node).values())) == [("77", "node")] * 2 + [("node",)] * 6
+
+
 def test_check_changes_nothing(node: Installed) -> None:
     planned = json.loads(node.run("apply", "--check", "--json").stdout)
     assert planned["changed"]
