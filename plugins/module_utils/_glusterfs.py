@@ -22,6 +22,7 @@ ARGUMENT_SPEC: dict[str, t.Any] = {
     },
     "packages": {"type": "list", "elements": "raw", "default": []},
     "nodes": {"type": "list", "elements": "str", "default": []},
+    "hosts": {"type": "list", "elements": "str", "default": []},
     "node": {"type": "str", "required": True},
     "lead": {"type": "bool", "default": False},
     "brick_directory": {"type": "path", "required": True},
@@ -223,15 +224,46 @@ def forgotten(wanted: Wanted, volume: Volume, offline: t.Collection[Brick]) -> l
     return gone
 
 
-def plan_forget(name: str, gone: t.Sequence[Brick]) -> list[Step]:
-    """Give bricks up, and their nodes: a machine that was made anew under the same name is another peer."""
+def plan_forget(name: str, gone: t.Sequence[Brick], me: str) -> list[Step]:
+    """Give bricks up, and their nodes: a machine that was made anew under the same name is another peer.
+
+    The node that is asked cannot leave its own pool, and need not: it knows the volume, so it was not made anew.
+    """
     steps = [
         Step(
             ("volume", "remove-brick", name, *map(str, gone), "force"),
             f"give up the brick of {', '.join(b.node for b in gone)}",
         )
     ]
-    return steps + [Step(("peer", "detach", brick.node, "force"), f"forget {brick.node}") for brick in gone]
+    others = [brick.node for brick in gone if brick.node != me]
+    return steps + [Step(("peer", "detach", node, "force"), f"forget {node}") for node in others]
+
+
+def given_up(wanted: Wanted, volume: Volume) -> list[Brick]:
+    """The bricks that a person has given up, and that may keep nobody from taking the volume away unless they run."""
+    # Of several copies one cannot be given up alone.
+    if volume.replica > 1 or not wanted.allow_data_loss:
+        return []
+    return [brick for brick in volume.bricks if brick.node in wanted.forget]
+
+
+def check_whole_run(volume: Volume, hosts: t.Collection[str], lost: t.Collection[Brick]) -> None:
+    """Refuse to take a volume away from nodes that were not asked. ``lost`` are the bricks that nobody can be asked of."""
+    absent = sorted({brick.node for brick in volume.bricks if brick.node not in hosts and brick not in lost})
+    if not absent:
+        return
+    named = ", ".join(absent)
+    dead = (
+        "If one of them is lost for good, list it in glusterfs_forget_nodes and set glusterfs_allow_data_loss: true."
+        if volume.replica == 1
+        else f"If one of them is lost for good, replace its brick first: `gluster volume replace-brick {volume.name} …`."
+    )
+    raise ClusterError(
+        "partial_run",
+        f"{named} holds a brick of {volume.name} but is not in this run. Nothing was changed.",
+        f"Run without --limit and without serial, with all of its nodes. {dead}",
+        nodes=absent,
+    )
 
 
 def unlisted(wanted: Wanted, bricks: t.Iterable[Brick]) -> list[str]:
@@ -290,7 +322,9 @@ __all__ = [
     "Volume",
     "Wanted",
     "check_wanted",
+    "check_whole_run",
     "forgotten",
+    "given_up",
     "is_ours",
     "mounted_at",
     "nodes_to_probe",

@@ -24,7 +24,9 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._glusterfs impor
     Volume,
     Wanted,
     check_wanted,
+    check_whole_run,
     forgotten,
+    given_up,
     is_ours,
     mounted_at,
     nodes_to_probe,
@@ -50,6 +52,9 @@ _BUSY = ("Another transaction", "Locking failed", "locking failed")
 _BRICK_WAIT_S = 15
 # Where nodes leave their numbers when the volume is proven.
 _PROOF = ".glusterfs_check"
+# A node may not find yet for a moment what another one is making.
+_MAKING_S = 5
+_NOT_YET = (errno.ENOENT, errno.ESTALE)
 
 
 class Runner(t.Protocol):
@@ -133,12 +138,29 @@ class Gluster:
         return parse_volume(root)
 
     def online(self, name: str) -> set[Brick]:
-        """The bricks that run; none of a volume that does not."""
+        """The bricks that run; none of a volume that does not. Not to know is an error: bricks are given up by this."""
         root = self.reply("volume", "status", name)
         while any(busy in refusal(root) for busy in _BUSY):
             self.wait("glusterd was not free to tell the state of the volume")
             root = self.reply("volume", "status", name)
+        why = refusal(root)
+        if why and "is not started" not in why:
+            raise ClusterError(
+                "gluster_failed",
+                f"`gluster volume status {name}` failed: {why}.",
+                "See /var/log/glusterfs/glusterd.log, and run again.",
+            )
         return parse_online(root)
+
+
+def check_run(gluster: Gluster, wanted: Wanted, volume: Volume, hosts: t.Collection[str]) -> list[Brick]:
+    """Refuse to take the volume away unless all its nodes are in this run; returns the bricks that are lost instead."""
+    lost = given_up(wanted, volume)
+    if lost:
+        online = gluster.online(volume.name)
+        lost = [brick for brick in lost if brick not in online]
+    check_whole_run(volume, hosts, lost)
+    return lost
 
 
 class VolumeKeeper:
@@ -214,7 +236,7 @@ class VolumeKeeper:
                 self.done.append(f"restart the brick of {', '.join(back)}")
         gone = forgotten(self.wanted, volume, offline)
         if gone:
-            self._do(plan_forget(volume.name, gone))
+            self._do(plan_forget(volume.name, gone, self.me))
         still = [brick for brick in offline if brick not in gone]
         if still and self.check:
             self.done.append(f"restart the brick of {', '.join(brick.node for brick in still)}")
@@ -222,18 +244,27 @@ class VolumeKeeper:
             raise offline_error(volume.name, still)
         return [brick for brick in volume.bricks if brick not in gone]
 
-    def stop(self) -> list[str]:
-        """Stop the volume; its data stays."""
-        volume = self.gluster.volume(self.wanted.name)
-        if volume and volume.started:
+    def _stop(self, volume: Volume) -> None:
+        if volume.started:
             self._do([Step(("volume", "stop", volume.name, "force"), "stop the volume")])
-        return self.done
 
-    def delete(self) -> list[str]:
-        """Stop and delete the volume, and dissolve the pool if it was the last one."""
-        self.stop()
+    def stop(self, hosts: t.Collection[str]) -> list[str]:
+        """Stop the volume; its data stays. ``hosts`` are the nodes of this run."""
         volume = self.gluster.volume(self.wanted.name)
         if volume:
+            check_run(self.gluster, self.wanted, volume, hosts)
+            self._stop(volume)
+        return self.done
+
+    def delete(self, hosts: t.Collection[str]) -> list[str]:
+        """Stop and delete the volume, and dissolve the pool if it was the last one. ``hosts`` are the nodes of this run."""
+        volume = self.gluster.volume(self.wanted.name)
+        if volume:
+            lost = check_run(self.gluster, self.wanted, volume, hosts)
+            # gluster deletes no volume while a peer is down, and gives no volume's last brick up.
+            if 0 < len(lost) < len(volume.bricks):
+                self._do(plan_forget(volume.name, lost, self.me))
+            self._stop(volume)
             self._do([Step(("volume", "delete", volume.name), "delete the volume")])
         others = set(parse_names(self.gluster.ask("volume", "list"))) - {self.wanted.name}
         peers = [] if others else parse_peers(self.gluster.ask("pool", "list"))
@@ -355,37 +386,85 @@ def wait_connected(path: str, volume: str, patience_s: float) -> None:
         )
 
 
-def write_nonce(path: str, node: str) -> str:
-    """Write a number of our own onto the volume, for another node to find; returns it."""
-    nonce = secrets.token_hex(8)
+@contextlib.contextmanager
+def _proof_directory(path: str) -> t.Iterator[int]:
+    """The open directory of the proof. Everybody may write beside it: what is not ours alone is never written or read."""
     directory = os.path.join(path, _PROOF)
+    refused = ClusterError(
+        "in_the_way",
+        f"{directory} is not a directory that only root can write; a user of the volume may have made it.",
+        f"Look at it, and remove it: `rm -r {directory}`.",
+    )
     try:
-        # Not makedirs: it looks again when another node was quicker, and does not find yet what that one is making.
-        with contextlib.suppress(FileExistsError):
-            os.mkdir(directory, mode=0o700)
-        with open(os.path.join(directory, node), "w", encoding="utf-8") as handle:
+        handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    except OSError as exc:
+        if exc.errno in (errno.ENOTDIR, errno.ELOOP):
+            raise refused from exc
+        raise
+    try:
+        held = os.fstat(handle)
+        if held.st_uid != os.geteuid() or held.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+            raise refused
+        yield handle
+    finally:
+        os.close(handle)
+
+
+def _leave(path: str, node: str, nonce: str) -> None:
+    # Several nodes make it at once.
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(os.path.join(path, _PROOF), mode=0o700)
+    with _proof_directory(path) as directory:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(node, dir_fd=directory)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+        with open(os.open(node, flags, 0o600, dir_fd=directory), "w", encoding="utf-8") as handle:
             handle.write(nonce)
             handle.flush()
             os.fsync(handle.fileno())
-    except OSError as exc:
-        raise ClusterError(
-            "not_writable", f"Nothing can be written to {path}: {exc.strerror}.", "Check its free space and its bricks."
-        ) from exc
-    return nonce
+
+
+def write_nonce(path: str, node: str) -> str:
+    """Write a number of our own onto the volume, for another node to find; returns it."""
+    nonce = secrets.token_hex(8)
+    until = time.monotonic() + _MAKING_S
+    while True:
+        try:
+            _leave(path, node, nonce)
+        except OSError as exc:
+            if exc.errno in _NOT_YET and time.monotonic() < until:
+                time.sleep(_POLL_S)
+                continue
+            raise ClusterError(
+                "not_writable",
+                f"Nothing can be written to {path}: {exc.strerror}.",
+                "Check its free space and its bricks.",
+            ) from exc
+        return nonce
+
+
+def _found(directory: int, node: str) -> str:
+    """What a node left, or an empty string. No link is followed, and nothing is waited for."""
+    try:
+        handle = os.open(node, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=directory)
+    except OSError:
+        return ""
+    try:
+        return os.read(handle, 64).decode(errors="replace") if stat.S_ISREG(os.fstat(handle).st_mode) else ""
+    except OSError:
+        return ""
+    finally:
+        os.close(handle)
 
 
 def collect_nonces(path: str, nonces: t.Mapping[str, str]) -> list[str]:
     """The nodes whose number is not found here; the files are removed, found or not."""
-    directory = os.path.join(path, _PROOF)
-    lost = []
-    for node, nonce in nonces.items():
-        try:
-            with open(os.path.join(directory, node), encoding="utf-8") as handle:
-                if handle.read() != nonce:
-                    lost.append(node)
-        except OSError:
-            lost.append(node)
-    shutil.rmtree(directory, ignore_errors=True)
+    try:
+        with _proof_directory(path) as directory:
+            lost = [node for node, nonce in nonces.items() if not nonce or _found(directory, node) != nonce]
+    except OSError:
+        return list(nonces)
+    shutil.rmtree(os.path.join(path, _PROOF), ignore_errors=True)
     return lost
 
 
@@ -424,6 +503,7 @@ __all__ = [
     "Runner",
     "VolumeKeeper",
     "brick_directories",
+    "check_run",
     "clean",
     "collect_nonces",
     "current_mount",

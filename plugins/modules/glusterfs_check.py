@@ -25,8 +25,7 @@ options:
   step:
     description:
       - V(write) and V(collect) are the two halves of the proof. V(data) fails if anybody's files lie on this node's
-        bricks. V(status)
-        fails never and tells what there is.
+        bricks. V(status) tells what there is, and in RV(problem) why it cannot; it does not fail for that.
     type: str
     choices: [write, collect, data, status]
     required: true
@@ -98,6 +97,10 @@ started:
   description: Whether the volume is started.
   returned: when O(step=collect) or O(step=status)
   type: bool
+problem:
+  description: Why GlusterFS could not be asked on this node; empty where it could.
+  returned: when O(step=status)
+  type: str
 free_bytes:
   description: Free space of the volume.
   returned: when it is mounted
@@ -139,28 +142,45 @@ def check_mount(volume: str, path: str) -> None:
         raise ClusterError("not_mounted", f"The mount of {volume} at {path} is dead on {os.uname().nodename}.", _START)
 
 
-def status(gluster: Gluster, volume: str, path: str) -> dict[str, t.Any]:
-    """What there is, without a verdict."""
+def volume_status(gluster: Gluster, volume: str) -> dict[str, t.Any]:
+    """The volume, without a verdict."""
     info = gluster.volume(volume)
     online = gluster.online(volume) if info and info.started else set()
-    found = current_mount(path)
-    mounted = bool(found and is_ours(found, volume) and not is_stale(path))
-    result: dict[str, t.Any] = {
+    return {
         "bricks": {str(brick): brick in online for brick in info.bricks} if info else {},
         "started": bool(info and info.started),
-        "mounted": mounted,
     }
-    if mounted:
-        space = os.statvfs(path)
-        result |= {"free_bytes": space.f_bavail * space.f_frsize, "total_bytes": space.f_blocks * space.f_frsize}
-    return result
+
+
+def mount_status(volume: str, path: str) -> dict[str, t.Any]:
+    """Its mount, without a verdict."""
+    found = current_mount(path)
+    if not found or not is_ours(found, volume) or is_stale(path):
+        return {"mounted": False}
+    space = os.statvfs(path)
+    free, total = space.f_bavail * space.f_frsize, space.f_blocks * space.f_frsize
+    return {"mounted": True, "free_bytes": free, "total_bytes": total}
+
+
+def status(gluster: Gluster, volume: str, path: str) -> dict[str, t.Any]:
+    """What there is, and why GlusterFS could not be asked."""
+    result = {"bricks": {}, "started": False, "problem": "", **mount_status(volume, path)}
+    if not gluster.answers():
+        return {
+            **result,
+            "problem": "glusterd is not installed, or does not answer. Check `systemctl status glusterd`.",
+        }
+    try:
+        return {**result, **volume_status(gluster, volume)}
+    except ClusterError as exc:
+        return {**result, "problem": str(exc)}
 
 
 def collect(gluster: Gluster, params: dict[str, t.Any], *, check: bool) -> dict[str, t.Any]:
     """The second half of the proof."""
     volume, path = params["volume"], params["mount_point"]
     check_mount(volume, path)
-    found = status(gluster, volume, path)
+    found = {**volume_status(gluster, volume), **mount_status(volume, path)}
     lost = [] if check else collect_nonces(path, params["nonces"])
     offline = [Brick(*name.split(":", 1)) for name, online in found["bricks"].items() if not online]
     if offline:

@@ -33,6 +33,9 @@ options:
         the volume, V(deleted)
         deletes it and dissolves the pool if it was the last one; both act only on the node that leads. V(cleaned)
         removes this node's bricks.
+      - V(unmounted) with O(hosts), V(stopped) and V(deleted) change nothing where a brick lies on a node that is not
+        among O(hosts), unless that node is given up by O(forget_nodes) and O(allow_data_loss). V(deleted) then gives
+        its brick up first.
     type: str
     choices: [prepared, started, unmounted, stopped, deleted, cleaned]
     default: started
@@ -43,6 +46,11 @@ options:
     default: []
   nodes:
     description: All nodes of the volume, by the names with which they reach each other.
+    type: list
+    elements: str
+    default: []
+  hosts:
+    description: The nodes of this run, by the same names. Needed by V(stopped) and V(deleted).
     type: list
     elements: str
     default: []
@@ -82,7 +90,7 @@ options:
     description:
       - Nodes whose bricks are given up if they are offline. Of these, those that are still among O(nodes) get a new,
         empty brick.
-      - A node whose brick is online is never forgotten.
+      - A node whose brick is online is never forgotten. One whose node cannot be reached counts as offline.
     type: list
     elements: str
     default: []
@@ -138,6 +146,10 @@ left:
   returned: when O(state=prepared)
   type: list
   elements: str
+known:
+  description: Whether glusterd on this node knows the volume. One that does not cannot lead.
+  returned: when O(state=prepared) or O(state=unmounted)
+  type: bool
 changes:
   description: What O(state=prepared) changed, or would.
   returned: when O(state=prepared)
@@ -159,6 +171,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._glusterfs_node 
     Gluster,
     VolumeKeeper,
     brick_directories,
+    check_run,
     clean,
     disconnected,
     holds_data,
@@ -253,7 +266,23 @@ def prepare(module: AnsibleModule, gluster: Gluster) -> dict[str, t.Any]:
         left = [f"reach the brick of {node}" for node in disconnected(params["mount_point"], params["volume"])]
     result = {} if left else use(module, gluster)
     done = [f"{change['what']} {change['kind']} {change['name']}" for change in found["changes"]]
-    return {**found, **result, "done": done, "left": left}
+    return {**found, **result, "done": done, "left": left, "known": not left or knows(module, gluster)}
+
+
+def knows(module: AnsibleModule, gluster: Gluster) -> bool:
+    """Whether glusterd here knows the volume. In check mode there may be none to ask."""
+    return (not module.check_mode or gluster.answers()) and gluster.volume(module.params["volume"]) is not None
+
+
+def leave(module: AnsibleModule, gluster: Gluster) -> dict[str, t.Any]:
+    """Unmount the volume here, unless it would be taken away from nodes that are not in this run."""
+    params, check = module.params, module.check_mode
+    # Nodes without a volume or a glusterd have nothing to say; the others of this run know all bricks.
+    volume = gluster.volume(params["volume"]) if params["hosts"] and gluster.answers() else None
+    if volume:
+        check_run(gluster, wanted_volume(params), volume, params["hosts"])
+    done = unmount(module, params["volume"], params["mount_point"], check=check)
+    return {"done": done, "known": volume is not None}
 
 
 def remove_bricks(params: dict[str, t.Any], *, check: bool) -> list[str]:
@@ -279,13 +308,13 @@ def apply_state(module: AnsibleModule) -> dict[str, t.Any]:
         done = bring_up(module, gluster, check=check)
         return {"done": done, **use(module, gluster)}
     if state == "unmounted":
-        return {"done": unmount(module, params["volume"], params["mount_point"], check=check)}
+        return leave(module, gluster)
     if state == "cleaned":
         return {"done": remove_bricks(params, check=check)}
     if not params["lead"] or not module.get_bin_path("gluster"):
         return {"done": []}
     keeper = VolumeKeeper(gluster, wanted_volume(params), params["node"], check=check)
-    return {"done": keeper.stop() if state == "stopped" else keeper.delete()}
+    return {"done": keeper.stop(params["hosts"]) if state == "stopped" else keeper.delete(params["hosts"])}
 
 
 def main() -> None:

@@ -154,6 +154,34 @@ def test_only_what_is_really_gone_is_forgotten(
     assert gl.forgotten(wanted(**parts), have, offline) == result
 
 
+@pytest.mark.parametrize(
+    ("have", "hosts", "parts", "absent"),
+    [
+        (volume(*NODES), NODES, {}, []),
+        (volume(*NODES), NODES[:1], {}, ["gpu-2", "gpu-3"]),
+        (volume(*NODES), NODES[:2], {"forget": ("gpu-3",), "allow_data_loss": True}, []),
+        (volume(*NODES), NODES[:1], {"forget": ("gpu-3",), "allow_data_loss": True}, ["gpu-2"]),
+        (volume(*NODES), NODES[:2], {"forget": ("gpu-3",)}, ["gpu-3"]),
+        (volume(*NODES), NODES[:2], {"allow_data_loss": True}, ["gpu-3"]),
+        # gluster gives one of several copies up only together with others.
+        (volume(*NODES, replica=3), NODES[:2], {"forget": ("gpu-3",), "allow_data_loss": True}, ["gpu-3"]),
+        # A node without a brick has nothing to lose.
+        (volume("gpu-1"), NODES[:1], {}, []),
+    ],
+)
+def test_a_volume_is_taken_away_only_where_all_its_nodes_are_asked(
+    have: gl.Volume, hosts: tuple[str, ...], parts: dict[str, t.Any], absent: list[str]
+) -> None:
+    lost = gl.given_up(wanted(**parts), have)
+    if not absent:
+        gl.check_whole_run(have, hosts, lost)
+        return
+    with pytest.raises(ClusterError) as caught:
+        gl.check_whole_run(have, hosts, lost)
+    assert (caught.value.kind, caught.value.details["nodes"]) == ("partial_run", absent)
+    assert ("glusterfs_forget_nodes" in caught.value.remedy) == (have.replica == 1)
+
+
 def test_the_lost_node_is_named_with_what_it_costs() -> None:
     error = gl.offline_error("scratch", [GONE])
     assert "gpu-3" in error.message

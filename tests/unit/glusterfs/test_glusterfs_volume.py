@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import os
 import pathlib
 import types
 import typing as t
@@ -17,7 +18,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.action.node_state import Acti
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _glusterfs_node as node
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._glusterfs import Wanted
-from ansible_collections.hpcai.gpu_cluster.plugins.modules import glusterfs_volume
+from ansible_collections.hpcai.gpu_cluster.plugins.modules import glusterfs_check, glusterfs_volume
 
 
 class Pool:
@@ -31,6 +32,8 @@ class Pool:
         self.exists = self.started = False
         self.stubborn: set[str] = set()
         self.crashed: set[str] = set()
+        self.blind = ""
+        self.me = "a"
         self.busy = 0
         self.commands: list[str] = []
 
@@ -71,6 +74,8 @@ class Pool:
                 f"<volume><name>scratch</name><statusStr>{state}</statusStr><replicaCount>1</replicaCount>"
                 f"{bricks}{options}</volume>"
             )
+        if self.blind or not self.started:
+            return self._xml("", self.blind or "Volume scratch is not started")
         rows = ""
         for brick in self.bricks:
             host, path = brick.split(":")
@@ -85,6 +90,10 @@ class Pool:
                 return "Probe returned with Transport endpoint is not connected"
             self.peers[words[2]] = True
         elif verb == ["peer", "detach"]:
+            if words[2] == self.me:
+                return f"{words[2]} is localhost"
+            if any(brick.startswith(f"{words[2]}:") for brick in self.bricks if self.exists):
+                return f"Peer {words[2]} hosts one or more bricks."
             self.peers.pop(words[2], None)
         elif words[1] == "create":
             self.exists, self.bricks = True, [w for w in words[3:] if ":" in w]
@@ -103,6 +112,8 @@ class Pool:
         elif words[1] == "delete":
             if self.started:
                 return "needs to be stopped"
+            if not self.alive.issuperset(self.peers):
+                return "Some of the peers are down"
             self.exists = False
         return ""
 
@@ -231,14 +242,73 @@ def test_shrinking_is_left_to_a_person() -> None:
     assert len(pool.bricks) == 2
 
 
-def test_stop_and_delete_happen_once() -> None:
+def test_a_brick_is_not_given_up_because_it_cannot_be_seen_now() -> None:
+    pool = started("a", "b", "c")
+    pool.blind = "Staging failed on b. Error: Request timed out"
+    with pytest.raises(ClusterError, match="Request timed out") as caught:
+        keeper(pool, "a", "b", "c", forget=("c",), allow_data_loss=True).start()
+    assert caught.value.kind == "gluster_failed"
+    assert len(pool.bricks) == 3
+    pool.blind, pool.started = "", False
+    assert node.Gluster(pool, 5).online("scratch") == set()
+
+
+def test_the_node_that_leads_gets_a_new_brick_and_does_not_forget_itself() -> None:
     pool = started("a", "b")
-    assert keeper(pool, "a", "b", check=True).delete()[-1] == "forget b"
+    old = pool.bricks[0]
+    pool.stubborn = pool.crashed = {old}
+    consent: dict[str, t.Any] = {"forget": ("a",), "allow_data_loss": True}
+    done = keeper(pool, "a", "b", **consent).start()
+    assert done == ["give up the brick of a", "add a brick on a", "spread new files over the new bricks"]
+    assert old not in pool.bricks
+    assert keeper(pool, "a", "b", **consent).start() == []
+
+
+def test_stop_and_delete_happen_once() -> None:
+    pool, hosts = started("a", "b"), ["a", "b"]
+    assert keeper(pool, "a", "b", check=True).delete(hosts)[-1] == "forget b"
     assert pool.exists
-    assert keeper(pool, "a", "b").stop() == ["stop the volume"]
-    assert keeper(pool, "a", "b").stop() == []
-    assert keeper(pool, "a", "b").delete() == ["delete the volume", "forget b"]
-    assert keeper(pool, "a", "b").delete() == []
+    assert keeper(pool, "a", "b").stop(hosts) == ["stop the volume"]
+    assert keeper(pool, "a", "b").stop(hosts) == []
+    assert keeper(pool, "a", "b").delete(hosts) == ["delete the volume", "forget b"]
+    assert keeper(pool, "a", "b").delete(hosts) == []
+    assert not pool.exists
+
+
+@pytest.mark.parametrize(
+    ("lost", "parts"),
+    [
+        ((), {}),
+        ((), {"forget": ("b",)}),
+        ((), {"allow_data_loss": True}),
+        # Its brick runs, so it is not lost, whatever was said of it.
+        ((), {"forget": ("b",), "allow_data_loss": True}),
+        (("b",), {"forget": ("b",)}),
+        (("b",), {"allow_data_loss": True}),
+    ],
+)
+@pytest.mark.parametrize("what", ["stop", "delete"])
+def test_a_volume_is_not_taken_away_from_nodes_that_were_not_asked(
+    what: str, lost: tuple[str, ...], parts: dict[str, t.Any]
+) -> None:
+    pool = started("a", "b", "c")
+    pool.alive.difference_update(lost)
+    with pytest.raises(ClusterError, match="b holds a brick") as caught:
+        getattr(keeper(pool, "a", "b", "c", **parts), what)(["a", "c"])
+    assert (caught.value.kind, caught.value.details) == ("partial_run", {"nodes": ["b"]})
+    assert "--limit" in caught.value.remedy
+    assert "glusterfs_forget_nodes" in caught.value.remedy
+    assert (pool.exists, pool.started, pool.commands) == (True, True, [])
+
+
+def test_a_volume_is_taken_away_without_a_node_that_is_lost_for_good() -> None:
+    pool = started("a", "b", "c")
+    pool.alive.remove("b")
+    consent: dict[str, t.Any] = {"forget": ("b",), "allow_data_loss": True}
+    assert keeper(pool, "a", "c", **consent).stop(["a", "c"]) == ["stop the volume"]
+    assert len(pool.bricks) == 3
+    done = keeper(pool, "a", "c", **consent).delete(["a", "c"])
+    assert done == ["give up the brick of b", "forget b", "delete the volume", "forget c"]
     assert not pool.exists
 
 
@@ -281,6 +351,96 @@ def test_every_node_s_number_is_found_and_removed(tmp_path: pathlib.Path) -> Non
     assert list(tmp_path.iterdir()) == []
     node.write_nonce(str(tmp_path), "a")
     assert node.collect_nonces(str(tmp_path), numbers) == ["a", "b"]
+
+
+@pytest.fixture
+def passwd(tmp_path: pathlib.Path) -> pathlib.Path:
+    path = tmp_path / "passwd"
+    path.write_text("root")
+    return path
+
+
+@pytest.fixture
+def volume(tmp_path: pathlib.Path) -> pathlib.Path:
+    path = tmp_path / "volume"
+    path.mkdir()
+    return path
+
+
+def refused(volume: pathlib.Path, numbers: dict[str, str]) -> None:
+    """Neither half of the proof touches what somebody else may have made."""
+    for step in (lambda: node.write_nonce(str(volume), "a"), lambda: node.collect_nonces(str(volume), numbers)):
+        with pytest.raises(ClusterError, match="only root can write") as caught:
+            step()
+        assert caught.value.kind == "in_the_way"
+        assert str(volume) in caught.value.remedy
+
+
+def test_a_directory_that_others_may_write_is_not_used(volume: pathlib.Path, passwd: pathlib.Path) -> None:
+    proof = volume / ".glusterfs_check"
+    proof.mkdir()
+    proof.chmod(0o777)
+    (proof / "a").symlink_to(passwd)
+    refused(volume, {"a": "root"})
+    assert passwd.read_text() == "root"
+    assert (proof / "a").is_symlink()
+
+
+def test_a_directory_of_somebody_else_is_not_used(
+    volume: pathlib.Path, passwd: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    proof = volume / ".glusterfs_check"
+    proof.mkdir(mode=0o700)
+    (proof / "a").symlink_to(passwd)
+    monkeypatch.setattr(os, "geteuid", lambda: proof.stat().st_uid + 1)
+    refused(volume, {"a": "root"})
+    assert passwd.read_text() == "root"
+
+
+@pytest.mark.parametrize("kind", ["link", "pipe", "file"])
+def test_what_is_no_directory_is_not_used(volume: pathlib.Path, tmp_path: pathlib.Path, kind: str) -> None:
+    proof, elsewhere = volume / ".glusterfs_check", tmp_path / "elsewhere"
+    elsewhere.mkdir(mode=0o700)
+    make = {"link": lambda: proof.symlink_to(elsewhere), "pipe": lambda: os.mkfifo(proof), "file": proof.touch}
+    make[kind]()
+    refused(volume, {"a": "1"})
+    assert list(elsewhere.iterdir()) == []
+
+
+def test_no_link_is_followed_and_no_pipe_waited_for(volume: pathlib.Path, passwd: pathlib.Path) -> None:
+    proof = volume / ".glusterfs_check"
+    proof.mkdir(mode=0o700)
+    (proof / "a").symlink_to(passwd)
+    os.mkfifo(proof / "b")
+    os.mkfifo(proof / "c")
+    numbers = {name: node.write_nonce(str(volume), name) for name in ("a", "b")}
+    assert passwd.read_text() == "root"
+    (proof / "d").symlink_to(passwd)
+    assert node.collect_nonces(str(volume), {**numbers, "c": "", "d": "root"}) == ["c", "d"]
+    assert list(volume.iterdir()) == []
+
+
+def test_the_proof_is_only_root_s(volume: pathlib.Path) -> None:
+    node.write_nonce(str(volume), "a")
+    proof = volume / ".glusterfs_check"
+    assert (proof.stat().st_mode & 0o7777, (proof / "a").stat().st_mode & 0o7777) == (0o700, 0o600)
+
+
+def test_a_directory_that_is_found_only_later_is_waited_for(
+    volume: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another node makes it, so it cannot be made here, and yet it is not there for a moment."""
+    mkdir, calls = os.mkdir, 0
+
+    def late(path: str, mode: int) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 1:
+            raise FileExistsError
+        mkdir(path, mode)
+
+    monkeypatch.setattr(os, "mkdir", late)
+    assert node.collect_nonces(str(volume), {"a": node.write_nonce(str(volume), "a")}) == []
 
 
 def test_a_directory_that_another_node_is_just_making_is_no_error(
@@ -332,6 +492,7 @@ class Machine:
         self.mounted = True
         monkeypatch.setattr(glusterfs_volume, "NodeState", lambda request, _module: self._state(request))
         monkeypatch.setattr(glusterfs_volume.AnsibleModule, "run_command", lambda _self, args: self._command(args))
+        monkeypatch.setattr(glusterfs_volume.AnsibleModule, "get_bin_path", lambda _self, name: f"/usr/sbin/{name}")
         monkeypatch.setattr(node.shutil, "which", lambda name: f"/usr/sbin/{name}")
         monkeypatch.setattr(
             node, "current_mount", lambda _path: ("localhost:/scratch", "fuse.glusterfs") if self.mounted else None
@@ -411,3 +572,69 @@ def test_missing_packages_are_left_to_the_action(machine: Machine) -> None:
     assert machine.pool.commands == []
     assert GlusterAction.MODULE == "hpcai.gpu_cluster.glusterfs_volume"
     assert issubclass(GlusterAction, NodeStateAction)
+
+
+def test_only_a_node_that_knows_the_volume_says_so(machine: Machine) -> None:
+    """By this the node is chosen that leads: one that was made anew would make another volume."""
+    machine.mounted = False
+    machine.pool.me = "b"
+    assert machine.run()["known"] is False
+    keeper(machine.pool, "a", "b").start()
+    assert machine.run()["known"] is True
+    assert machine.run(lead=False)["known"] is True
+    assert machine.run(check=True)["known"] is True
+    assert machine.run(state="unmounted", hosts=["a", "b"])["known"] is True
+    machine.mounted = True
+    assert machine.run()["known"] is True
+    machine.pool.exists = False
+    assert machine.run(state="unmounted", hosts=["a", "b"], lead=False)["known"] is False
+
+
+@pytest.mark.parametrize("state", ["unmounted", "stopped", "deleted"])
+def test_nothing_is_taken_away_in_a_part_of_the_nodes(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, state: str
+) -> None:
+    monkeypatch.setattr(node, "_umount", lambda *_args: pytest.fail("it unmounted"))
+    keeper(machine.pool, "a", "b").start()
+    machine.pool.commands.clear()
+    result = machine.run(state=state, hosts=["a"], allow_data_loss=True)
+    assert (result["failed"], result["error_kind"], result["nodes"]) == (True, "partial_run", ["b"])
+    assert machine.pool.commands == []
+    if state != "unmounted":
+        assert machine.run(state=state)["error_kind"] == "partial_run"
+
+
+def test_a_node_is_unmounted_where_all_are_asked_or_lost(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(node, "is_stale", lambda _path: False)
+    keeper(machine.pool, "a", "b").start()
+    unmounted = [f"unmount {machine.mount_point}"]
+    assert machine.run(state="unmounted", hosts=["a", "b"], check=True)["done"] == unmounted
+    assert machine.run(state="unmounted", check=True)["done"] == unmounted
+    machine.pool.alive.remove("b")
+    lost = {"hosts": ["a"], "forget_nodes": ["b"], "allow_data_loss": True}
+    assert machine.run(state="unmounted", check=True, **lost)["done"] == unmounted
+
+
+def test_status_tells_what_is_wrong_and_does_not_fail(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def status() -> dict[str, t.Any]:
+        args = {"step": "status", "volume": "scratch", "mount_point": str(machine.mount_point)}
+        with patch_module_args(args), pytest.raises(SystemExit):
+            glusterfs_check.main()
+        return t.cast("dict[str, t.Any]", json.loads(capsys.readouterr().out))
+
+    # A mount outlives glusterd.
+    monkeypatch.setattr(glusterfs_check, "current_mount", lambda _path: ("fuse.glusterfs", "localhost:/scratch"))
+    keeper(machine.pool, "a", "b").start()
+    assert status()["problem"] == ""
+    assert set(status()["bricks"].values()) == {True}
+    machine.pool.blind = "Staging failed on b. Error: Request timed out"
+    found = status()
+    assert "Request timed out" in found["problem"]
+    assert (found["bricks"], found["started"], found["mounted"]) == ({}, False, True)
+    monkeypatch.setattr(node.Gluster, "answers", lambda _self: False)
+    found = status()
+    assert "glusterd" in found["problem"]
+    assert (found["bricks"], found["started"], found["mounted"]) == ({}, False, True)
+    assert "failed" not in found
