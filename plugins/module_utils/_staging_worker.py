@@ -117,7 +117,7 @@ class Worker:
         self._bytes_per_s = 0.0
         self._first_file_s = 0.0
         self._began = time.monotonic()
-        self._trouble_since = self._began
+        self._trouble: dict[t.Callable[..., t.Any], tuple[float, float]] = {}  # when it began, when it was seen last
         self.progress = RankProgress(rank=rank, host=host)
 
     def run(self) -> RankProgress:
@@ -139,17 +139,24 @@ class Worker:
         """End soon: what is being copied is given back."""
         self._give_up(ClusterError("cancelled", why, "Run again to copy the rest."))
 
-    def _tolerate(self, act: t.Callable[[], t.Any], otherwise: t.Any = None) -> t.Any:
-        """Do something on the shared file system; a failure is forgiven until it has lasted for a while."""
+    def _tolerate(self, act: t.Callable[..., t.Any], *values: t.Any, otherwise: t.Any = None) -> t.Any:
+        """Do something on the shared file system; a failure is forgiven until it has lasted for a while.
+
+        Only the same act's success ends its trouble: where nothing can be written, reading may go well all the time.
+        """
         try:
-            result = act()
+            result = act(*values)
         except OSError as error:
-            if time.monotonic() - self._trouble_since > _TROUBLE_S:
+            now = time.monotonic()
+            since, last = self._trouble.get(act, (now, now))
+            # What is done seldom and failed long ago may have gone well in between.
+            self._trouble[act] = (since if now - last <= _TROUBLE_S else now, now)
+            if now - self._trouble[act][0] > _TROUBLE_S:
                 self._give_up(
                     ClusterError("io", f"The staging state cannot be used: {error}.", "Check the shared file system.")
                 )
             return otherwise
-        self._trouble_since = time.monotonic()
+        self._trouble.pop(act, None)
         return result
 
     # -- choosing -----------------------------------------------------------------------------------------------
@@ -169,7 +176,7 @@ class Worker:
                 pause_s = first_look_s
                 continue
             self._network.release()
-            if not self._in_flight and self._tolerate(self._over, False):
+            if not self._in_flight and self._tolerate(self._over, otherwise=False):
                 return
             if self._in_flight:
                 self._show("working")
@@ -261,6 +268,10 @@ class Worker:
 
         try:
             return self._copy(batch, attempt, on_file=on_file, landed=landed, should_stop=should_stop)
+        except OSError as error:
+            return BatchOutcome(
+                error=ClusterError("io", f"{error}.", "Check the shared file system and the landing disk.")
+            )
         finally:
             landed()
 
@@ -288,17 +299,20 @@ class Worker:
                 self.progress.batches += 1
                 self.progress.failed.extend(outcome.failed)
                 continue
-            self._claims.release(batch, outcome.error.kind)
             if outcome.error.kind in FATAL_KINDS | RANK_KINDS:
                 self._give_up(outcome.error)
             elif not self._stop.is_set():
                 self.progress.error = _describe(outcome.error)
+            # The error is kept before anything is written, which may fail for the same reason.
+            self._tolerate(self._claims.release, batch, outcome.error.kind)
 
     def _show(self, state: t.Literal["working", "waiting", "finished"]) -> None:
         if self.progress.state != "failed":
             self.progress.state = state
 
     def _give_up(self, error: ClusterError) -> None:
+        if self.progress.state == "failed":
+            return  # what came first is the reason
         self.progress.state = "failed"
         self.progress.error = _describe(error)
         self._stop.set()
@@ -309,7 +323,7 @@ class Worker:
         while True:
             self._tolerate(self._sign)
             self._tolerate(self._report)
-            if self._tolerate(self._superseded, False):
+            if self._tolerate(self._superseded, otherwise=False):
                 self._give_up(ClusterError("superseded", "A newer run took over.", "Nothing to do."))
             if self._deadline is not None and time.monotonic() > self._deadline:
                 self._give_up(

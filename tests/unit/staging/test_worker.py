@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pathlib
+import shutil
 import threading
 import time
 import typing as t
@@ -57,7 +59,8 @@ class Fleet:
         return Worker(self.run, rank, f"gpu-{rank}", claims, copy_batch, heartbeat_s=0.05, poll_s=0.02)
 
     def go(self, ranks: t.Iterable[int] | None = None) -> None:
-        threads = [threading.Thread(target=self.workers[rank].run) for rank in ranks or range(len(self.workers))]
+        ranks = ranks or range(len(self.workers))
+        threads = [threading.Thread(target=self.workers[rank].run, daemon=True) for rank in ranks]
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -139,6 +142,69 @@ def test_an_error_that_trying_again_cannot_mend_stops_the_rank(tmp_path, kind: s
     progress = read_progress(fleet.run)[0]
     assert progress.state == "failed"
     assert progress.error == {"kind": kind, "message": "Refused.", "remedy": "Do this."}
+
+
+def test_an_error_that_ends_the_rank_is_told_although_the_claim_cannot_be_given_back(tmp_path) -> None:
+    refused: set[str] = set()
+
+    def copy(_rank: int, batch: BatchInfo) -> BatchOutcome:
+        if batch.id == "r0000b00" and batch.id not in refused:
+            refused.add(batch.id)
+            return BatchOutcome(error=ClusterError("auth_failed", "Refused.", "Do this."))
+        return BatchOutcome()
+
+    fleet = Fleet(tmp_path, 1, copy)
+    pathlib.Path(fleet.run.claims, "r0000b00.0.released").mkdir()  # where the word that it is given back would go
+    fleet.go()
+    assert fleet.workers[0].progress.state == "failed"
+    assert fleet.workers[0].progress.error == {"kind": "auth_failed", "message": "Refused.", "remedy": "Do this."}
+
+
+def test_a_batch_whose_copy_breaks_off_with_an_os_error_is_tried_again(tmp_path) -> None:
+    broken: set[str] = set()
+
+    def copy(_rank: int, batch: BatchInfo) -> BatchOutcome:
+        if batch.id == "r0000b03" and batch.id not in broken:
+            broken.add(batch.id)
+            raise OSError(5, "Input/output error")
+        return BatchOutcome()
+
+    fleet = Fleet(tmp_path, 1, copy)
+    fleet.go()
+    assert fleet.copied_batches() == all_batches(fleet.run)
+    assert fleet.workers[0].progress.retried_batches == 1
+
+
+def test_a_file_system_that_can_be_read_but_not_written_ends_the_rank(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(_staging_worker, "_TROUBLE_S", 0.3)
+    fleet = Fleet(tmp_path, 1, lambda _rank, _batch: time.sleep(0.2) or BatchOutcome())
+    shutil.rmtree(fleet.run.progress)
+    pathlib.Path(fleet.run.progress).write_text("no directory any more")
+    fleet.go()
+    assert fleet.workers[0].progress.error is not None
+    assert fleet.workers[0].progress.error["kind"] == "io"
+    assert len(fleet.copied) < len(fleet.run.batches)
+
+
+def test_a_short_trouble_is_forgiven(tmp_path, monkeypatch) -> None:
+    """Each of these lasts shorter than what is forgiven, and both together longer."""
+    monkeypatch.setattr(_staging_worker, "_TROUBLE_S", 0.6)
+    fleet = Fleet(tmp_path, 1, lambda _rank, _batch: time.sleep(0.25) or BatchOutcome())
+    progress = pathlib.Path(fleet.run.progress)
+
+    def trouble() -> None:
+        for _time in range(2):
+            progress.rename(progress.with_name("away"))
+            time.sleep(0.4)
+            progress.with_name("away").rename(progress)
+            time.sleep(0.3)
+
+    thread = threading.Thread(target=trouble)
+    thread.start()
+    fleet.go()
+    thread.join()
+    assert fleet.workers[0].progress.state == "finished"
+    assert fleet.copied_batches() == all_batches(fleet.run)
 
 
 def test_failed_files_are_kept_with_the_batch(tmp_path) -> None:
