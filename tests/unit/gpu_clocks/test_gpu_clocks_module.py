@@ -394,6 +394,26 @@ def test_a_kill_between_saving_and_setting_loses_nothing(node: Node, monkeypatch
     assert node.settings() == before
 
 
+def test_an_epilog_that_is_killed_leaves_no_holder(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Slurm runs it once, and ends it when it takes too long."""
+    from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _gpu_clocks_run
+
+    def killed(*_arguments: object) -> None:
+        raise KeyboardInterrupt
+
+    node.module(policy="locked", graphics_mhz=1200)
+    before = node.settings()
+    node.module(layer="job", job="1")
+    with monkeypatch.context() as patch:
+        patch.setattr(_gpu_clocks_run.smi, "perform", killed)
+        with pytest.raises(KeyboardInterrupt):
+            _run_directly(node, {"state": "restored", "layer": "job", "job": "1"})
+    assert node.settings() == [A100_MAX] * 8
+    assert node.module(policy="locked", graphics_mhz=1200)["changed"] is True
+    assert node.settings() == before
+    assert node.module(policy="locked", graphics_mhz=1200)["changed"] is False
+
+
 def _run_directly(node: Node, options: dict[str, Any]) -> None:
     from ansible_collections.hpcai.gpu_cluster.plugins.modules import gpu_clocks
 
