@@ -121,7 +121,9 @@ class ActionModule(ActionBase):
         """Run a command through a connection as the engine runs it for modules, become included."""
         there = copy.copy(self)
         there._connection = connection
-        return t.cast("dict[str, t.Any]", there._low_level_execute_command(command))
+        # Without become it needs no terminal.
+        result = there._low_level_execute_command(command, sudoable=connection.become is not None)
+        return t.cast("dict[str, t.Any]", result)
 
 
 def _set_options(plugin: t.Any, kind: str, keywords: dict[str, t.Any], variables: t.Mapping[str, t.Any]) -> None:

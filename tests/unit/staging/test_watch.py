@@ -37,12 +37,14 @@ class Node(ConnectionBase):
         self._options = {"remote_user": "azureuser"}
         self._answer = answer
         self.asked = 0
+        self.with_terminal = True
 
     def _connect(self) -> Node:
         return self
 
     def exec_command(self, cmd: str, in_data: t.Any = None, sudoable: bool = True) -> t.Any:
         self.asked += 1
+        self.with_terminal = sudoable
         if not self._answer:
             raise AnsibleConnectionFailure("no route")
         return self._answer
@@ -97,6 +99,7 @@ def test_a_host_that_is_gone_is_replaced_and_no_file_yet_is_no_error(monkeypatch
     result = action.run(task_vars={"hostvars": {name: {"name": name} for name in nodes}})
     assert result["silent"] == ["a", "b"]
     assert nodes["b"].asked == 1
+    assert not nodes["b"].with_terminal
 
 
 class Become:
