@@ -136,7 +136,7 @@ class Dataset:
         if report is None or report["manifest_digest"] != self.manifest.digest or report["verdict"] != "ok":
             return True
         run_id = current_run_id(self.destination)
-        return run_id is not None and all(known["run"] != run_id for known in report["rounds"])
+        return bool(run_id) and all(known["run"] != run_id for known in report["rounds"])
 
     def write_report(self, result: dict[str, t.Any]) -> dict[str, t.Any]:
         """Write staging.json and pack the receipts into one file. Returns the result with what the report knows."""

@@ -81,7 +81,7 @@ class Watch:
 
     def _ended(self, rank: int) -> bool:
         progress = self._progress.get(rank)
-        return progress is not None and progress.state in ("finished", "failed")
+        return progress is not None and progress.ended
 
     def line(self, now: float) -> str:
         """Files, bytes over the network, rate, time left, and who is in trouble."""

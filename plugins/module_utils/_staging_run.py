@@ -22,11 +22,17 @@ import uuid
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._manifest import Blob, final_name
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_state import StatePaths, read_json, write_json
 
 PROGRESS_DIR = "progress"
 _KEEP_RUNS = 3
+#: A worker shows a sign of life every two seconds, also while it ends; who shows none for so long was killed.
+_DEAD_AFTER_S = 6.0
+#: A worker that is told to stop finishes the files that it is inflating.
+_STOP_S = 60.0
+_LOOK_S = 0.2
 
 
 @dataclass(frozen=True)
@@ -130,6 +136,44 @@ def current_run_id(destination: str) -> str | None:
     return document["run"] if isinstance(document, dict) else None
 
 
+def withdraw_run(destination: str) -> None:
+    """Tell all workers to stop, and wait until they have. Raises ClusterError when some do not."""
+    paths = StatePaths(destination)
+    if os.path.exists(paths.current):
+        try:
+            write_json(paths.current, {"run": ""})
+        except OSError:  # the file system is full, which may be why somebody wants the dataset gone
+            os.unlink(paths.current)
+    began = time.monotonic()
+    seen: dict[tuple[str, int], tuple[int, float]] = {}
+    while True:
+        now = time.monotonic()
+        alive = set()
+        for run_id, rank in _working(destination):
+            beat, since = seen.get((run_id, rank.rank), (-1, now))
+            seen[run_id, rank.rank] = (rank.beat, since if beat == rank.beat else now)
+            if now - seen[run_id, rank.rank][1] < _DEAD_AFTER_S:
+                alive.add(rank.host)
+        if not alive:
+            return
+        if now - began > _STOP_S:
+            raise ClusterError(
+                "busy",
+                f"Workers still copy to {destination}, on {', '.join(sorted(alive))}.",
+                "Wait until they have ended, or look at their processes there, then run again.",
+            )
+        time.sleep(_LOOK_S)
+
+
+def _working(destination: str) -> t.Iterator[tuple[str, RankProgress]]:
+    """The ranks of all kept runs that have not said that they ended: they work, or were killed."""
+    runs = StatePaths(destination).runs
+    for run_id in os.listdir(runs) if os.path.isdir(runs) else []:
+        run = read_run(destination, run_id)
+        if run is not None:
+            yield from ((run_id, rank) for rank in read_progress(run) if not rank.ended)
+
+
 @dataclass
 class RankProgress:
     """What one rank has done so far. ``raw_bytes`` crossed the network, ``bytes`` were written."""
@@ -147,6 +191,10 @@ class RankProgress:
     seconds: float = 0.0
     failed: list[dict[str, str]] = field(default_factory=list)
     error: dict[str, str] | None = None
+
+    @property
+    def ended(self) -> bool:
+        return self.state in ("finished", "failed")
 
     def write(self, run: Run) -> None:
         write_json(os.path.join(run.progress, f"{self.rank}.json"), asdict(self))
@@ -174,5 +222,6 @@ __all__ = [
     "planned_names",
     "read_progress",
     "read_run",
+    "withdraw_run",
     "write_run",
 ]

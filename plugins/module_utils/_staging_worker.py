@@ -11,11 +11,12 @@ ends and while files are inflated.
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 import typing as t
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_claims import BatchState, Claims
@@ -56,6 +57,8 @@ _LEAD_PART = 0.1
 _FIRST_LOOK_S = 0.1
 #: A shared file system that loses a server blocks or fails for a while before it goes on without it.
 _TROUBLE_S = 60.0
+#: It may also hide a file for a moment: only what is missing at so many heartbeats in a row has been removed.
+_MISSING_BEATS = 10
 
 
 @dataclass
@@ -109,6 +112,8 @@ class Worker:
         self._batches = {batch.id: batch for batch in run.batches}
         self._own = [batch.id for batch in run.batches if batch.rank == rank]
         self._stop = threading.Event()
+        self._ended = threading.Event()
+        self._missing_beats = 0
         self._lock = threading.Lock()
         self._network = threading.Semaphore(1)
         self._in_flight: dict[Future[BatchOutcome], str] = {}
@@ -129,6 +134,7 @@ class Worker:
                 self._work(pool)
         finally:
             self._stop.set()
+            self._ended.set()
             beat.join()
             self._claims.release_all("worker ended")
             self._show("finished")
@@ -324,7 +330,9 @@ class Worker:
             self._tolerate(self._sign)
             self._tolerate(self._report)
             if self._tolerate(self._superseded, otherwise=False):
-                self._give_up(ClusterError("superseded", "A newer run took over.", "Nothing to do."))
+                self._give_up(
+                    ClusterError("superseded", "A newer run took over, or the dataset was removed.", "Nothing to do.")
+                )
             if self._deadline is not None and time.monotonic() > self._deadline:
                 self._give_up(
                     ClusterError(
@@ -332,7 +340,9 @@ class Worker:
                     )
                 )
             if self._stop.wait(self._heartbeat_s):
-                return
+                break
+        while not self._ended.wait(self._heartbeat_s):
+            self._tolerate(self._report)
 
     def _sign(self) -> None:
         """Show that we are alive and how far each batch is; drop those that somebody else has finished."""
@@ -344,13 +354,22 @@ class Worker:
         return self._copied_bytes.get(batch, 0) / (self._batches[batch].bytes or 1)
 
     def _superseded(self) -> bool:
-        return current_run_id(self._run.destination) not in (self._run.id, None)
+        current = current_run_id(self._run.destination)
+        if current == self._run.id and os.path.isdir(self._run.directory):
+            self._missing_beats = 0
+            return False
+        if current is not None and current != self._run.id:
+            return True
+        self._missing_beats += 1
+        return self._missing_beats >= _MISSING_BEATS
 
     def _report(self) -> None:
         self.progress.beat += 1
         self.progress.seconds = round(time.monotonic() - self._began, 3)
+        # Whoever waits for the end is not told of it while a file may still get its final name.
+        winds_down = self.progress.state == "failed" and not self._ended.is_set()
         with self._lock:
-            self.progress.write(self._run)
+            (replace(self.progress, state="working") if winds_down else self.progress).write(self._run)
 
 
 def _describe(error: ClusterError) -> dict[str, str]:

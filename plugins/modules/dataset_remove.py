@@ -11,6 +11,7 @@ short_description: Delete the files that were staged to a destination
 description:
   - Deletes exactly the files that have a receipt of M(hpcai.gpu_cluster.dataset_stage), the directories that this leaves empty,
     and the state in C(.staging). Files that somebody else put there stay.
+  - Workers that still copy are told to stop, and waited for, up to a minute.
   - Logs and raw bytes that had landed need no consent.
 version_added: 0.1.0
 author: The hpcai.gpu_cluster developers (@hpcai)
@@ -69,7 +70,9 @@ import shutil
 import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import failing
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_landing import landing_directories
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_run import withdraw_run
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_state import StatePaths, read_receipts
 
 
@@ -115,6 +118,15 @@ def delete_logs(log_path: str, paths: t.Iterable[str]) -> None:
         os.rmdir(log_path)
 
 
+def ask_consent(module: AnsibleModule, destination: str, paths: list[str]) -> None:
+    if paths and not module.params["allow_data_loss"]:
+        module.fail_json(
+            msg=f"{len(paths)} staged files at {destination} would be deleted. "
+            "Set dataset_staging_allow_data_loss: true if that is what you want.",
+            files=len(paths),
+        )
+
+
 def main() -> None:
     module = AnsibleModule(
         argument_spec={
@@ -133,13 +145,12 @@ def main() -> None:
     landed = landing_directories(landing_path, destination) if destination and landing_path else []
     has_logs = bool(log_path) and os.path.isdir(log_path) and (our_logs(log_path) or not os.listdir(log_path))
     paths = staged_files(destination) if has_data else []
-    if paths and not module.params["allow_data_loss"]:
-        module.fail_json(
-            msg=f"{len(paths)} staged files at {destination} would be deleted. "
-            "Set dataset_staging_allow_data_loss: true if that is what you want.",
-            files=len(paths),
-        )
+    ask_consent(module, destination, paths)
     if has_data and not module.check_mode:
+        with failing(module):
+            withdraw_run(destination)
+        paths = staged_files(destination)  # workers have just finished some
+        ask_consent(module, destination, paths)
         delete(destination, paths)
     if not module.check_mode:
         for directory in landed:

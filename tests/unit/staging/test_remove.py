@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import json
 import pathlib
+import threading
+import time
 import typing as t
 
 import pytest
 from ansible.module_utils.testing import patch_module_args
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _staging_run
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._manifest import Blob, Manifest
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_claims import Claims
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_landing import landing_directory
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_plan import plan_run
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_run import RankProgress, Run, write_run
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_state import Receipt, ReceiptLog, StatePaths
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_worker import BatchOutcome, Worker
 from ansible_collections.hpcai.gpu_cluster.plugins.modules import dataset_remove
 
 
@@ -88,3 +96,77 @@ def test_what_a_killed_worker_landed_goes_and_the_rest_of_the_disk_stays(tmp_pat
     assert files(disk) == ["checkpoints/a", f"{theirs.name}/a"]
     assert len(files(tmp_path / "data")) == 4, "another node of those that share it deletes the data"
     assert run(capsys, **options)["changed"] is False
+
+
+def begin(destination: pathlib.Path) -> Run:
+    blobs = [Blob(f"f{number}", 1000, etag="e") for number in range(8)]
+    manifest = Manifest([{"url": "http://x/c", "prefix": ""}], blobs)
+    planned, blobs_of = plan_run(
+        manifest, range(8), destination=str(destination), hosts=["gpu-1"], decompress=False, bytes_per_second=1000.0
+    )
+    pathlib.Path(StatePaths(str(destination)).runs).mkdir(parents=True)
+    write_run(planned, blobs_of)
+    return planned
+
+
+def test_a_worker_that_still_copies_is_stopped_and_leaves_nothing(tmp_path, capsys) -> None:
+    data = tmp_path / "data"
+    planned = begin(data)
+    receipts = ReceiptLog(StatePaths(str(data)).receipts, "gpu-1")
+    began = threading.Event()
+
+    def copy(batch, attempt, *, on_file, landed, should_stop) -> BatchOutcome:
+        def finish(name: str) -> None:
+            (data / "train").mkdir(exist_ok=True)
+            (data / name).write_text("content")
+            receipts.append([Receipt(name, "e", "", 1, 7, 0, 0)])
+
+        number = 0
+        while not should_stop():
+            finish(f"train/{batch.id}-{(number := number + 1)}")
+            began.set()
+            time.sleep(0.02)
+        time.sleep(0.5)
+        finish(f"train/{batch.id}-last")  # was being inflated when the word came
+        return BatchOutcome()
+
+    worker = Worker(planned, 0, "gpu-1", Claims(planned.claims, "w"), copy, heartbeat_s=0.05, poll_s=0.02)
+    thread = threading.Thread(target=worker.run, daemon=True)
+    thread.start()
+    assert began.wait(10)
+    result = run(capsys, destination=str(data), allow_data_loss=True)
+    assert result["changed"]
+    assert list(tmp_path.iterdir()) == []
+    thread.join(timeout=10)
+    assert not thread.is_alive()
+    assert list(tmp_path.iterdir()) == []
+    assert worker.progress.error is not None
+    assert worker.progress.error["kind"] == "superseded"
+
+
+def test_only_workers_that_may_be_alive_are_waited_for(tmp_path, capsys, monkeypatch) -> None:
+    data = tmp_path / "data"
+    planned = begin(data)
+    RankProgress(0, "gpu-1", state="finished").write(planned)
+    start = time.monotonic()
+    run(capsys, check=True, destination=str(data))
+    assert _staging_run.current_run_id(str(data)) == planned.id, "check mode stops nobody"
+    assert run(capsys, destination=str(data))["changed"]
+    assert time.monotonic() - start < 3
+    assert not data.exists()
+
+    monkeypatch.setattr(_staging_run, "_DEAD_AFTER_S", 0.5)
+    RankProgress(0, "gpu-1", beat=7).write(begin(data))  # killed
+    start = time.monotonic()
+    assert run(capsys, destination=str(data))["changed"]
+    assert time.monotonic() - start >= 0.5
+    assert not data.exists()
+
+
+def test_nothing_is_deleted_below_a_worker_that_does_not_stop(tmp_path, destination, capsys, monkeypatch) -> None:
+    monkeypatch.setattr(_staging_run, "_STOP_S", 0.5)
+    RankProgress(0, "gpu-7", beat=7).write(begin(pathlib.Path(destination)))
+    result = run(capsys, destination=destination, allow_data_loss=True)
+    assert (result["failed"], result["error_kind"]) == (True, "busy")
+    assert "gpu-7" in result["msg"]
+    assert (tmp_path / "data/train/a").exists()

@@ -224,6 +224,35 @@ def test_a_newer_run_stops_the_workers(tmp_path) -> None:
     assert fleet.workers[0].progress.error["kind"] == "superseded"
 
 
+def test_a_removed_dataset_stops_the_workers(tmp_path) -> None:
+    fleet = Fleet(tmp_path, 1, lambda _rank, _batch: time.sleep(0.5) or BatchOutcome())
+    threading.Timer(0.2, shutil.rmtree, [tmp_path / ".staging"]).start()
+    began = time.monotonic()
+    fleet.go()
+    assert time.monotonic() - began < 5
+    assert fleet.workers[0].progress.error is not None
+    assert fleet.workers[0].progress.error["kind"] == "superseded"
+
+
+def test_state_that_is_hidden_for_a_moment_stops_nobody(tmp_path) -> None:
+    fleet = Fleet(tmp_path, 1, lambda _rank, _batch: time.sleep(0.2) or BatchOutcome())
+    current = tmp_path / ".staging/current"
+
+    def hide() -> None:
+        for _time in range(3):
+            current.rename(tmp_path / "hidden")
+            time.sleep(0.2)  # four heartbeats
+            (tmp_path / "hidden").rename(current)
+            time.sleep(0.15)
+
+    thread = threading.Thread(target=hide)
+    thread.start()
+    fleet.go()
+    thread.join()
+    assert fleet.workers[0].progress.state == "finished"
+    assert fleet.copied_batches() == all_batches(fleet.run)
+
+
 def test_the_deadline_ends_the_rank(tmp_path) -> None:
     fleet = Fleet(tmp_path, 1, lambda _rank, _batch: time.sleep(0.2) or BatchOutcome())
     fleet.workers[0]._deadline = time.monotonic() + 0.3
