@@ -153,7 +153,7 @@ def _check(params: t.Mapping[str, t.Any], write: bool) -> None:
         raise ClusterError("bad_input", "hosts is empty or names a host twice.", "Name each copying node once.")
     if rank is not None and not 0 <= rank < len(hosts):
         raise ClusterError("bad_input", f"There is no rank {rank} among {len(hosts)} hosts.", "Ranks begin at 0.")
-    mount_point = params["mount_point"]
+    mount_point = os.path.normpath(params["mount_point"]) if params["mount_point"] else ""
     # In check mode the role that mounts it has not done so either: then everything is missing.
     if write and mount_point and not os.path.ismount(mount_point):
         raise ClusterError(
@@ -161,7 +161,7 @@ def _check(params: t.Mapping[str, t.Any], write: bool) -> None:
             f"{mount_point} is not mounted here.",
             "Mount the file system first (for example with playbooks/scratch.yml), or correct the mount point.",
         )
-    destination = params["destination"]
+    destination = os.path.normpath(params["destination"])
     if mount_point and os.path.commonpath([mount_point, destination]) != mount_point:
         raise ClusterError(
             "bad_input",

@@ -201,6 +201,14 @@ def test_the_destination_must_be_mounted(staging) -> None:
     assert (would["missing_files"], list(staging.destination.iterdir())) == (1, [])
 
 
+def test_a_mount_point_may_end_in_a_slash(staging) -> None:
+    staging.fill(1)
+    data = f"{staging.destination}/data"
+    assert prepare(staging.params(mount_point=f"{staging.destination}/"), write=False)["missing_files"] == 1
+    with pytest.raises(ClusterError, match="is not below the mount point"):
+        prepare(staging.params(mount_point=f"{data}/", destination=f"{data}/../elsewhere"), write=False)
+
+
 def test_an_identity_that_only_azcopy_knows_is_refused_before_anything_is_listed(staging) -> None:
     source = {"url": staging.service.url(staging.container), "prefix": "", "sas": ""}
     with pytest.raises(ClusterError, match="dataset_staging_identity: msi"):
