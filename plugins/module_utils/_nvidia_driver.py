@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import typing as t
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
@@ -185,6 +186,16 @@ def unwanted_files(params: t.Mapping[str, t.Any], dist: Distribution, *, peermem
     return gone if dist.manager == "dpkg" and params["hold"] and packaged else [*gone, PIN, UNATTENDED]
 
 
+def _as_kernel_reads(value: str) -> int | str:
+    """What an option's value is to the kernel. It shows integers unsigned and in decimal, and strings in quotes."""
+    text = value[1:-1] if len(value) > 1 and value[0] == value[-1] == '"' else value
+    if not re.fullmatch(r"[+-]?(0[xX][0-9a-fA-F]+|0[0-7]*|[1-9][0-9]*)", text):
+        return text
+    digits = text.lstrip("+-")
+    base = 16 if digits[:2] in ("0x", "0X") else 8 if digits[0] == "0" else 10
+    return int(text, base) % 2**32
+
+
 def reload_reasons(
     loaded: Loaded, version: str, flavor: str, options: t.Mapping[str, str], *, nouveau: bool
 ) -> list[str]:
@@ -200,7 +211,7 @@ def reload_reasons(
         reasons.append(f"the kernel runs the {loaded.flavor} module, and the {flavor} one is wanted")
     for option, value in options.items():
         have = loaded.parameters.get(_PARAMETERS.get(option, option.replace("NVreg_", "", 1)))
-        if have is not None and have != value:
+        if have is not None and _as_kernel_reads(have) != _as_kernel_reads(value):
             reasons.append(f"the kernel module runs with {option}={have}, and {value} is wanted")
     return reasons
 

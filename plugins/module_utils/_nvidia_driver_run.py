@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 import tempfile
@@ -57,6 +58,11 @@ def _unit(name: str) -> dict[str, t.Any]:
     return {"name": name, "state": "started", "enabled": True, "restart_on": []}
 
 
+def _of_system(exc: OSError) -> ClusterError:
+    message = f"{exc.filename or 'A path'}: {exc.strerror}."
+    return ClusterError("os_error", message, "Correct this on the node and run again.")
+
+
 class DriverRun:
     """One run on one node."""
 
@@ -65,6 +71,8 @@ class DriverRun:
         self.hardware = read_hardware(ROOT)
         self.loaded = node.read_loaded(ROOT)
         self.kernel = params["kernel"] or platform.release()
+        # Where the driver is removed, none is wanted.
+        self.version = ""
         self.chroot = node.in_chroot()
         self.configures = "configure" in params["phases"] and not self.chroot
         self.changes: list[dict[str, str]] = []
@@ -72,6 +80,7 @@ class DriverRun:
         self.reboot: list[str] = []
         self.new_fabric = False
         self.drained = False
+        self.away = node.Away()
         self.sets_modes = False
         self.work = ""
 
@@ -194,16 +203,20 @@ class DriverRun:
         if difference and not check:
             self._state({"files": repository_files}, check=False)
             words, actions = self._late_plan(difference)
-        if reload:
-            self._release(reload, check=check)
-        touched = self._state(self._merge({"files": repository_files}, self._settings()), check=check)
-        if difference:
-            self._transaction(difference, words, actions, check=check)
-        self._run_installer(check=check)
-        if self.fabric:
-            self._fabric_unit(check=check)
-        self._hold(check=check)
-        self._initramfs(touched, check=check)
+            if reload:
+                # While the old driver still serves, the network may fail.
+                self.manager.download(words, rules.pin_text(self.version), fix=bool(difference.broken))
+        with self._retreating() if reload and not check else contextlib.nullcontext():
+            if reload:
+                self._release(reload, check=check)
+            touched = self._state(self._merge({"files": repository_files}, self._settings()), check=check)
+            if difference:
+                self._transaction(difference, words, actions, check=check)
+            self._run_installer(check=check)
+            if self.fabric:
+                self._fabric_unit(check=check)
+            self._hold(check=check)
+            self._initramfs(touched, check=check)
         if "configure" in self.params["phases"]:
             self._configure(check=check)
         return self._result()
@@ -306,7 +319,7 @@ class DriverRun:
                     if root.name in difference.missing:
                         self._note("package", root.name, "install", "", f"{root.name} {root.upstream}".rstrip() + "\n")
             return
-        self.manager.commit(words, fix=bool(difference.broken))
+        self.manager.commit(words, rules.pin_text(self.version), fix=bool(difference.broken))
         self.new_fabric = any(is_fabric_manager(action.name) and action.old for action in actions)
         self.packages = self.manager.installed()
         left = compare(
@@ -415,23 +428,52 @@ class DriverRun:
 
     def _configure(self, *, check: bool) -> None:
         live = not self.chroot and bool(self.hardware.gpus) and not self.reboot
-        if live and not self.loaded.version:
+        loads = live and not self.loaded.version
+        if loads:
             self._note("kernel module", "nvidia", "load", "", f"{self.version}\n")
-            if not check:
+        if loads and not check:
+            try:
                 self._load()
+            except ClusterError as exc:
+                raise self._in_the_middle(exc) from exc
+            self._load_extras()
         if not self.reboot:
-            units = ["nvidia-persistenced.service"]
-            units += ["nvidia-fabricmanager.service"] if self.fabric else []
-            units += ["nvidia-dcgm.service"] if self.params["dcgm"] else []
-            # A unit that a package is still to bring is started with it.
-            there = [_unit(name) for name in units if self._has_unit(name)]
-            self._state({"units": there if live or self.chroot else []}, check=check)
+            there = [_unit(name) for name in self._own_units()]
+            try:
+                self._state({"units": there if live or self.chroot else []}, check=check)
+            finally:
+                if loads and not check:
+                    self._start_others()
             if live and self.new_fabric and "nvidia-fabricmanager.service" not in self._started():
                 # Its package replaces the program and lets the old one run.
                 self._note("unit", "nvidia-fabricmanager.service", "restart")
                 self.host.run_command(["systemctl", "restart", "nvidia-fabricmanager.service"])
         if live:
             self._modes(check=check)
+
+    def _own_units(self) -> list[str]:
+        units = ["nvidia-persistenced.service"]
+        units += ["nvidia-fabricmanager.service"] if self.fabric else []
+        units += ["nvidia-dcgm.service"] if self.params["dcgm"] else []
+        # A unit that a package is still to bring is started with it.
+        return [name for name in units if self._has_unit(name)]
+
+    def _extras(self) -> list[str]:
+        """Modules that went with the driver, and are no part of it."""
+        return [name for name in self.away.modules if name not in (*node.BASE_MODULES, "nouveau")]
+
+    def _load_extras(self) -> None:
+        """Load what went with the old driver, and what is wanted; one may be gone by now, or fit the old driver only."""
+        extras = self._extras()
+        wanted = ["nvidia_peermem"] if self.peermem and "nvidia_peermem" not in extras else []
+        for name, reason in node.bring_back(self.host, [*wanted, *extras]).items():
+            self._note("kernel module", name, f"not loaded: {reason}")
+
+    def _start_others(self) -> None:
+        """Start the services that were stopped for the old driver to go, and that are not the role's."""
+        units = [name for name in self.away.units if name not in self._own_units()]
+        for name, reason in node.start(self.host, units).items():
+            self._note("unit", name, f"not started: {reason}")
 
     def _started(self) -> list[str]:
         return [change["name"] for change in self.changes if change["kind"] == "unit" and change["what"] == "start"]
@@ -458,7 +500,7 @@ class DriverRun:
         if self.params["allow_unload"]:
             try:
                 if not check:
-                    node.unload(self.host, ROOT)
+                    self.away = node.unload(self.host, ROOT)
                 self._note("kernel module", "nvidia", "unload", before, "")
                 self.loaded = rules.Loaded()
                 return
@@ -469,8 +511,48 @@ class DriverRun:
                         self._slurm().resume()
                         self.drained = False
                     raise
-        self._note("node", "reboot", "; ".join(reasons), before, f"{self.version}\n")
+        self._note("node", "reboot", "; ".join(reasons), before, f"{self.version}\n" if self.version else "")
         self.reboot = list(reasons)
+
+    def _parts(self) -> tuple[t.Any, ...]:
+        """What is installed, whatever it came from."""
+        return self.manager.installed(), node.read_libraries(ROOT), node.module_on_disk(self.host, self.kernel)
+
+    @contextlib.contextmanager
+    def _retreating(self) -> t.Iterator[None]:
+        """Where the change fails before anything was installed: let what ran before run again, and the node serve on."""
+        before, parts = self.loaded.version, self._parts()
+        try:
+            yield
+        except (ClusterError, OSError) as error:
+            exc = error if isinstance(error, ClusterError) else _of_system(error)
+            untouched = before and parts == self._parts()
+            raise (self._retreated(exc, before) if untouched else self._in_the_middle(exc)) from error
+
+    def _in_the_middle(self, exc: ClusterError) -> ClusterError:
+        """The error, with what the run that finishes the change cannot know of."""
+        ours = [*self._own_units(), *(["nvidia_peermem"] if self.peermem else [])]
+        lost = [name for name in (*self._extras(), *self.away.units) if name not in ours]
+        said = f" Until it boots again, the node is without what had to make way: {', '.join(lost)}." if lost else ""
+        return ClusterError(exc.kind, exc.message, exc.remedy + said, **exc.details)
+
+    def _retreated(self, exc: ClusterError, before: str) -> ClusterError:
+        said = ""
+        if self.away.modules:
+            try:
+                node.load(self.host)
+            except ClusterError as failed:
+                said = f" The driver that ran before is not loaded again: {failed.message}"
+                return ClusterError(exc.kind, exc.message + said, exc.remedy, **exc.details)
+            failures = {**node.bring_back(self.host, self._extras()), **node.start(self.host, self.away.units)}
+            said = " Nothing was installed, and what was unloaded and stopped for it runs again"
+            said += f", except {', '.join(failures)}." if failures else "."
+        # With a driver that somebody else had put on the disk meanwhile the node serves nobody unverified.
+        if self.drained and node.read_loaded(ROOT).version == before:
+            with contextlib.suppress(ClusterError):
+                self._slurm().resume()
+                self.drained = False
+        return ClusterError(exc.kind, exc.message + said, exc.remedy, **exc.details)
 
     def _modes(self, *, check: bool) -> None:
         """ECC and MIG of every GPU that answers and has them; whatever is wrong with the others is told at the end."""

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import glob
 import os
 import re
@@ -21,6 +22,8 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._sysfs import re
 
 # In the order in which they let go of each other.
 _MODULES = ("nvidia_fs", "nvidia_peermem", "gdrdrv", "nvidia_uvm", "nvidia_drm", "nvidia_modeset", "nvidia")
+#: Those that make a driver; the others are extras, some of them from packages of their own.
+BASE_MODULES = ("nvidia", "nvidia_uvm")
 # Services that keep the driver open by themselves; they are stopped for the time that it is away.
 _FABRIC_MANAGER = "nvidia-fabricmanager.service"
 _SERVICES = ("nvidia-dcgm.service", "dcgm.service", _FABRIC_MANAGER, "nvidia-persistenced.service")
@@ -40,6 +43,14 @@ _DRAIN_REASON = "hpcai.gpu_cluster.nvidia_driver"
 _POLL_S = 5.0
 # States of a node that has jobs, or is still cleaning up after one.
 _BUSY = frozenset({"ALLOCATED", "MIXED", "COMPLETING"})
+
+
+@dataclasses.dataclass(frozen=True)
+class Away:
+    """What has to come back when a driver runs again: the modules that went and the services that were stopped."""
+
+    modules: t.Sequence[str] = ()
+    units: t.Sequence[str] = ()
 
 
 def read_loaded(root: Path) -> Loaded:
@@ -108,7 +119,7 @@ def module_on_disk(host: Host, kernel: str) -> tuple[str, str]:
 
 def load(host: Host) -> None:
     """Load the driver."""
-    for name in ("nvidia", "nvidia_uvm"):
+    for name in BASE_MODULES:
         rc, _out, err = host.run_command(["modprobe", name])
         if rc != 0:
             raise ClusterError(
@@ -144,20 +155,27 @@ def set_aside(host: Host, root: Path) -> list[str]:
     return [name for name in loaded if host.run_command(["modprobe", "-r", "-i", name])[0] == 0]
 
 
-def bring_back(host: Host, modules: t.Sequence[str]) -> None:
-    """Load again what was set aside, in the opposite order."""
-    for name in reversed(modules):
-        host.run_command(["modprobe", name])
+def bring_back(host: Host, modules: t.Sequence[str]) -> dict[str, str]:
+    """Load again what was set aside, in the opposite order; returns those that cannot be, and why."""
+    return _each(host, ["modprobe"], modules)
 
 
-def start(host: Host, units: t.Sequence[str]) -> None:
-    """Start again what was stopped, in the opposite order."""
-    for unit in reversed(units):
-        host.run_command(["systemctl", "start", unit])
+def start(host: Host, units: t.Sequence[str]) -> dict[str, str]:
+    """Start again what was stopped, in the opposite order; returns those that do not start, and why."""
+    return _each(host, ["systemctl", "start"], units)
 
 
-def unload(host: Host, root: Path) -> list[str]:
-    """Unload the driver (or nouveau); returns the services that were stopped for it."""
+def _each(host: Host, argv: t.Sequence[str], names: t.Sequence[str]) -> dict[str, str]:
+    failed = {}
+    for name in reversed(names):
+        rc, _out, err = host.run_command([*argv, name])
+        if rc != 0:
+            failed[name] = " ".join(err.split())[:200]
+    return failed
+
+
+def unload(host: Host, root: Path) -> Away:
+    """Unload the driver (or nouveau), and stop the services that hold it."""
     stopped = _stop(host, _SERVICES)
     users = gpu_users(root)
     present = [name for name in (*_MODULES, "nouveau") if (root / "sys/module" / name).is_dir()]
@@ -183,7 +201,7 @@ def unload(host: Host, root: Path) -> list[str]:
             f"The kernel module could not be unloaded: {failure}. What was unloaded and stopped for it runs again.",
             "Stop what uses the GPUs (a display manager, a monitoring agent, jobs), or set nvidia_driver_allow_reboot: true.",
         )
-    return stopped
+    return Away(present, stopped)
 
 
 class Slurm:
@@ -258,6 +276,8 @@ class Slurm:
 
 
 __all__ = [
+    "BASE_MODULES",
+    "Away",
     "Slurm",
     "bring_back",
     "gpu_users",

@@ -12,6 +12,7 @@ import re
 import shutil
 import tempfile
 import typing as t
+from pathlib import Path
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state_apply import Host
@@ -31,7 +32,9 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_packages
     stragglers_of,
     upstream,
 )
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._sysfs import read_text
 
+_PREFERENCES = "/etc/apt/preferences"
 VERSIONLOCK = "/etc/dnf/plugins/versionlock.list"
 _MODULE_FILE = "/etc/dnf/modules.d/nvidia-driver.module"
 _APT_OPTIONS = (
@@ -139,12 +142,12 @@ class Apt:
         """
         request = list(words)
         left: set[str] = set()
-        with tempfile.NamedTemporaryFile("w", prefix="nvidia-driver-", suffix=".pref") as preferences:
-            preferences.write(pin)
-            preferences.flush()
-            os.chmod(preferences.name, 0o644)
+        with self._pinned(pin) as pinned:
             for _round in range(3):
-                actions = self._simulate(request, preferences.name, fix=fix)
+                options = ["-s", *pinned, *(["-f"] if fix else []), *_APT_INSTALL]
+                actions = parse_apt_simulation(
+                    self._apt("install", [*options, "--", *request], "apt refuses this"), self.newer
+                )
                 named = {re.split(r"=|-$", word)[0] for word in request}
                 stragglers = [name for name in stragglers_of(actions, packages, version) if name not in named | left]
                 if not stragglers:
@@ -160,10 +163,16 @@ class Apt:
                         left.add(name)
         return request, actions
 
-    def _simulate(self, words: t.Sequence[str], preferences: str, *, fix: bool) -> list[Action]:
-        # In the place of /etc/apt/preferences; the parts in preferences.d stay in effect.
-        options = ["-s", "-o", f"Dir::Etc::preferences={preferences}", *(["-f"] if fix else []), *_APT_INSTALL]
-        return parse_apt_simulation(self._apt("install", [*options, "--", *words], "apt refuses this"), self.newer)
+    @staticmethod
+    @contextlib.contextmanager
+    def _pinned(pin: str) -> t.Iterator[list[str]]:
+        """The options with which apt sees this pin, before what the site prefers, whether or not it is to stay."""
+        with tempfile.NamedTemporaryFile("w", prefix="nvidia-driver-", suffix=".pref", encoding="utf-8") as preferences:
+            # In the place of this file; the parts in preferences.d stay in effect.
+            preferences.write("\n".join([pin, read_text(Path(_PREFERENCES)), ""]))
+            preferences.flush()
+            os.chmod(preferences.name, 0o644)
+            yield ["-o", f"Dir::Etc::preferences={preferences.name}"]
 
     def mend(self) -> None:
         """Finish what an interrupted dpkg left; what needs apt for it is left to the transaction."""
@@ -172,10 +181,18 @@ class Apt:
             environ_update={"DEBIAN_FRONTEND": "noninteractive"},
         )
 
-    def commit(self, words: t.Sequence[str], *, fix: bool) -> None:
+    def download(self, words: t.Sequence[str], pin: str, *, fix: bool) -> None:
+        """Have the packages of the transaction on the node, so that it needs no network."""
+        self._install(["--download-only"], words, pin, "The packages could not be downloaded", fix=fix)
+
+    def commit(self, words: t.Sequence[str], pin: str = "", *, fix: bool) -> None:
         """The one transaction."""
-        options = ["-y", "-qq", *(["-f"] if fix else []), *_APT_INSTALL]
-        self._apt("install", [*options, "--", *words], "The packages could not be installed")
+        self._install([], words, pin, "The packages could not be installed", fix=fix)
+
+    def _install(self, how: t.Sequence[str], words: t.Sequence[str], pin: str, what: str, *, fix: bool) -> None:
+        with self._pinned(pin) as pinned:
+            options = ["-y", "-qq", *how, *pinned, *(["-f"] if fix else []), *_APT_INSTALL]
+            self._apt("install", [*options, "--", *words], what)
 
     def hold(self, names: t.Sequence[str], packages: t.Mapping[str, Installed]) -> None:
         """Hold these packages, and no other part of the driver."""
@@ -291,7 +308,12 @@ class Dnf:
     def mend(self) -> None:
         """Nothing to mend."""
 
-    def commit(self, words: t.Sequence[str], *, fix: bool) -> None:
+    def download(self, words: t.Sequence[str], pin: str, *, fix: bool) -> None:
+        """Have the packages of the transaction on the node, so that it needs no network."""
+        options = ["-y", "-q", "--allowerasing", "--downloadonly"]
+        self._dnf([*options, "install", *words], "The packages could not be downloaded")
+
+    def commit(self, words: t.Sequence[str], pin: str = "", *, fix: bool) -> None:
         """The one transaction."""
         self._dnf(["-y", "-q", "--allowerasing", "install", *words], "The packages could not be installed")
 

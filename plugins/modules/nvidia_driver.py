@@ -22,6 +22,8 @@ description:
     driver. Fabric Manager is installed where there are NVSwitches, and only there.
   - Interrupted runs of dpkg are finished as a part of the plan.
   - A module that runs is unloaded before its libraries change, so that the two never differ while nothing reboots.
+    Packages are downloaded before that. Modules and services that had to make way come back with the new module, and
+    with the old one where the transaction fails before it changed a package.
   - "Sources of the rules: NVIDIA Driver Installation Guide (kernel modules, version locking), CUDA release notes,
     Fabric Manager User
     Guide, and Azure's azhpc-images, which installs these drivers on the machine types that this collection is for."

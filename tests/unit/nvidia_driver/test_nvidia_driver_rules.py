@@ -107,6 +107,27 @@ def test_reasons_to_replace_the_module_that_runs(loaded: Loaded, nouveau: bool, 
 
 
 @pytest.mark.parametrize(
+    ("shown", "wanted", "reasons"),
+    [
+        ("432", "0660", 0),
+        ("432", "0x1B0", 0),
+        ("4294967295", "-1", 0),
+        ("0", "0", 0),
+        ('"A=1"', "A=1", 0),
+        ('"A=1"', '"A=1"', 0),
+        ('""', "", 0),
+        ("432", "0666", 1),
+        ("8", "08", 1),
+        ('"A=1"', "A=2", 1),
+        ('"', "", 1),
+    ],
+)
+def test_an_option_is_compared_as_the_kernel_reads_it(shown: str, wanted: str, reasons: int) -> None:
+    loaded = Loaded("580.95.05", "open", {"Some": shown})
+    assert len(rules.reload_reasons(loaded, "580.95.05", "open", {"NVreg_Some": wanted}, nouveau=False)) == reasons
+
+
+@pytest.mark.parametrize(
     ("text", "version", "flavor"), [(OPEN, "580.95.05", "open"), (PROPRIETARY, "535.161.08", "proprietary")]
 )
 def test_what_the_kernel_runs(tmp_path: pathlib.Path, text: str, version: str, flavor: str) -> None:
@@ -452,7 +473,9 @@ def test_modules_that_are_no_longer_on_the_disk_go_as_well(tmp_path: pathlib.Pat
 
 def test_modules_go_in_an_order_in_which_they_can(tmp_path: pathlib.Path) -> None:
     kernel = Kernel(tmp_path, "nvidia", "nvidia_uvm", "nvidia_peermem", "ext4")
-    assert node.unload(kernel, tmp_path) == ["nvidia-persistenced.service"]
+    assert node.unload(kernel, tmp_path) == node.Away(
+        ["nvidia_peermem", "nvidia_uvm", "nvidia"], ["nvidia-persistenced.service"]
+    )
     assert kernel.loaded() == {"ext4"}
     assert kernel.done[-1] == "modprobe -r -i nvidia_peermem nvidia_uvm nvidia"
 

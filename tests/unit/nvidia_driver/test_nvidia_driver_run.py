@@ -14,6 +14,7 @@ import typing as t
 
 import pytest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _nvidia_driver as rules
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _nvidia_driver_remove as remove
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _nvidia_driver_run as run
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _nvidia_node as node
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
@@ -24,6 +25,10 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_smi impo
 
 NEW, OLD = "580.95.05", "570.124.06"
 NAMES = ("nvidia-open", "nvidia-kernel-open-dkms", "libcuda1")
+AWAY = node.Away(
+    ("gdrdrv", "nvidia_uvm", "nvidia_modeset", "nvidia"), ("nvidia-dcgm.service", "nvidia-persistenced.service")
+)
+BACK = ["modprobe nvidia_modeset", "modprobe gdrdrv"]
 
 
 @dataclasses.dataclass
@@ -34,7 +39,10 @@ class World:
     loaded: str = ""
     broken: bool = False
     stubborn: bool = False
-    failing: bool = False
+    failing: str = ""
+    refused: tuple[str, ...] = ()
+    away: node.Away = dataclasses.field(default_factory=lambda: node.Away(("nvidia_uvm", "nvidia")))
+    units: tuple[str, ...] = ("nvidia-persistenced.service",)
     users: tuple[str, ...] = ()
     done: list[str] = dataclasses.field(default_factory=list)
     drained: bool = False
@@ -62,11 +70,28 @@ class World:
     def mend(self) -> None:
         self.done.append("mend")
 
-    def commit(self, words: t.Sequence[str], *, fix: bool) -> None:
-        if self.failing:
+    def download(self, words: t.Sequence[str], pin: str, *, fix: bool) -> None:
+        assert f"version {NEW}-" in pin
+        if self.failing == "download":
+            raise ClusterError("package_failed", "404.", "Mirror it.")
+        self.done.append("download")
+
+    def commit(self, words: t.Sequence[str], pin: str, *, fix: bool) -> None:
+        assert f"version {NEW}-" in pin
+        if self.failing == "disk":
+            raise OSError(28, "No space left on device", "/tmp/pin")
+        if self.failing in ("commit", "middle"):
+            self.version = NEW if self.failing == "middle" else self.version
             raise ClusterError("package_failed", "Out of space.", "Make some.")
         self.done.append(f"commit {' '.join(words)}")
         self.version, self.broken = NEW, False
+
+    def removal(self, names: t.Sequence[str]) -> list[Action]:
+        return [Action("remove", name, "", f"{self.version}-1") for name in names]
+
+    def remove(self, names: t.Sequence[str]) -> None:
+        self.done.append(f"remove {' '.join(names)}")
+        self.version = ""
 
     def hold(self, names: t.Sequence[str], _packages: t.Any) -> None:
         self.done.append("hold")
@@ -75,7 +100,7 @@ class World:
 
     def run_command(self, argv: list[str]) -> tuple[int, str, str]:
         self.done.append(" ".join(argv))
-        return 0, "", ""
+        return (1, "", f"{argv[-1]} not\nfound.\n") if argv[-1] in self.refused else (0, "", "")
 
     def set_mode(self, _program: str, words: list[str], _timeout_s: float) -> SmiRun:
         self.done.append(" ".join(words))
@@ -83,15 +108,17 @@ class World:
         return SmiRun(0)
 
     def load(self, _host: t.Any) -> None:
+        if "nvidia" in self.refused:
+            raise ClusterError("module_failed", "No nvidia.", "See dmesg.")
         self.done.append("load")
         self.loaded = self.version
 
-    def unload(self, _host: t.Any, _root: t.Any) -> list[str]:
+    def unload(self, _host: t.Any, _root: t.Any) -> node.Away:
         if self.stubborn:
             raise ClusterError("in_use", "The kernel module could not be unloaded: busy.", "Stop it.")
         self.done.append("unload")
         self.loaded = ""
-        return []
+        return self.away
 
     def drain(self, *, check: bool = False) -> bool:
         self.done += [] if check else ["drain"]
@@ -108,13 +135,22 @@ class World:
 
 @pytest.fixture
 def drive(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> t.Callable[..., dict[str, t.Any]]:
-    def with_world(world: World, *, check: bool = False, chroot: bool = False, **parts: t.Any) -> dict[str, t.Any]:
+    def with_world(
+        world: World,
+        *,
+        check: bool = False,
+        chroot: bool = False,
+        kind: type[run.DriverRun] = run.DriverRun,
+        **parts: t.Any,
+    ) -> dict[str, t.Any]:
         params = {name: option.get("default") for name, option in rules.ARGUMENT_SPEC.items()}
         params.update({"version": NEW, "kernel_headers": False, **parts})
         (tmp_path / "etc").mkdir(exist_ok=True)
         (tmp_path / "etc/os-release").write_text('ID=debian\nVERSION_ID="12"\n')
         monkeypatch.setattr(run, "ROOT", tmp_path)
         monkeypatch.setattr(run, "RUNFILE_UNINSTALL", str(tmp_path / "none"))
+        monkeypatch.setattr(remove, "ROOT", tmp_path)
+        monkeypatch.setattr(remove, "manager_for", lambda _host: world)
         monkeypatch.setattr(run, "read_hardware", lambda _root: Hardware((Gpu("0001:00:00.0", 0x20B0),)))
         monkeypatch.setattr(run, "manager_for", lambda _host: world)
         monkeypatch.setattr(node, "read_loaded", lambda _root: Loaded(world.loaded, "open" if world.loaded else ""))
@@ -128,9 +164,12 @@ def drive(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> t.Callable
             return []
 
         monkeypatch.setattr(run.DriverRun, "_state", state)
+        monkeypatch.setattr(run.DriverRun, "_has_unit", staticmethod(lambda name: name in world.units))
         monkeypatch.setattr(run.DriverRun, "_slurm", lambda _self: world)
         monkeypatch.setattr(run.DriverRun, "_repository_files", lambda _self, check: [])
-        one = run.DriverRun(params, world)
+        one = kind(params, world)
+        if isinstance(one, remove.Remover):
+            return one.absent(check=check)
         result = one.present(check=check)
         return result if result["reboot_required"] else one.give_back(result, check=check)
 
@@ -138,7 +177,8 @@ def drive(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> t.Callable
 
 
 def steps(world: World) -> list[str]:
-    return [step for step in world.done if step != "files"]
+    """What was done, without what only looks, and without files."""
+    return [step for step in world.done if step != "files" and not step.startswith("modinfo")]
 
 
 def test_a_fresh_node(drive: t.Any) -> None:
@@ -167,21 +207,21 @@ def test_without_full_consent_nothing_is_touched(drive: t.Any, consent: dict[str
 def test_the_old_module_is_gone_before_its_libraries_change(drive: t.Any) -> None:
     world = World(OLD, OLD)
     drive(world, allow_upgrade=True, allow_unload=True)
-    assert steps(world) == ["unload", f"commit nvidia-open={NEW}-1", "load"]
+    assert steps(world) == ["download", "unload", f"commit nvidia-open={NEW}-1", "load"]
 
 
 def test_a_module_that_cannot_be_unloaded_leaves_the_old_driver_whole(drive: t.Any) -> None:
     world = World(OLD, OLD, stubborn=True)
     with pytest.raises(ClusterError, match="busy"):
         drive(world, allow_upgrade=True, allow_unload=True)
-    assert steps(world) == []
+    assert steps(world) == ["download"]
     assert world.version == world.loaded == OLD
 
 
 def test_a_reboot_is_asked_for_where_unloading_is_not_allowed_or_not_possible(drive: t.Any) -> None:
     for world, consent in ((World(OLD, OLD), {}), (World(OLD, OLD, stubborn=True), {"allow_unload": True})):
         result = drive(world, allow_upgrade=True, allow_reboot=True, **consent)
-        assert steps(world) == [f"commit nvidia-open={NEW}-1"]
+        assert steps(world) == ["download", f"commit nvidia-open={NEW}-1"]
         assert result["reboot_required"] == [f"the kernel runs driver {OLD}, and {NEW} is wanted"]
         # After the reboot the new module runs, and nothing is left to do.
         world.loaded = NEW
@@ -191,7 +231,7 @@ def test_a_reboot_is_asked_for_where_unloading_is_not_allowed_or_not_possible(dr
 def test_a_node_is_drained_before_and_resumed_after(drive: t.Any) -> None:
     world = World(OLD, OLD, users=("python (42)",))
     drive(world, allow_upgrade=True, allow_unload=True, drain=True)
-    assert steps(world) == ["drain", "unload", f"commit nvidia-open={NEW}-1", "load", "resume"]
+    assert steps(world) == ["download", "drain", "unload", f"commit nvidia-open={NEW}-1", "load", "resume"]
 
 
 def test_a_drained_node_is_resumed_by_the_run_after_the_reboot(drive: t.Any) -> None:
@@ -216,16 +256,104 @@ def test_a_node_of_which_nothing_was_changed_is_given_back(drive: t.Any) -> None
     world = World(OLD, OLD, stubborn=True)
     with pytest.raises(ClusterError, match=r"busy\. Stop"):
         drive(world, allow_upgrade=True, allow_unload=True, drain=True)
-    assert steps(world) == ["drain", "resume"]
+    assert steps(world) == ["download", "drain", "resume"]
 
 
 def test_a_node_that_was_left_in_the_middle_stays_drained(drive: t.Any) -> None:
-    world = World(OLD, OLD, failing=True)
+    world = World(OLD, OLD, failing="middle", away=AWAY)
     with pytest.raises(ClusterError, match=r"Out of space\. The node stays drained in Slurm\.") as caught:
         drive(world, allow_upgrade=True, allow_unload=True, drain=True)
     assert caught.value.kind == "package_failed"
-    assert steps(world) == ["drain", "unload"]
+    assert steps(world) == ["download", "drain", "unload"]
     assert world.drained
+    # The run that finishes it starts what is the role's.
+    assert caught.value.remedy.endswith(
+        "the node is without what had to make way: gdrdrv, nvidia_modeset, nvidia-dcgm.service."
+    )
+
+
+def test_a_new_driver_that_does_not_load_leaves_the_node_in_the_middle(drive: t.Any) -> None:
+    world = World(OLD, OLD, refused=("nvidia",), away=AWAY)
+    with pytest.raises(ClusterError, match=r"No nvidia\. The node stays drained.*make way: gdrdrv") as caught:
+        drive(world, allow_upgrade=True, allow_unload=True, drain=True)
+    assert caught.value.kind == "module_failed"
+
+
+@pytest.mark.parametrize("failing", ["commit", "disk"])
+def test_a_change_that_fails_before_it_begins_brings_the_old_driver_back(drive: t.Any, failing: str) -> None:
+    world = World(OLD, OLD, failing=failing, away=AWAY)
+    with pytest.raises(ClusterError, match=r"[Ss]pace.*Nothing was installed, and what .* runs again\. [MC]") as caught:
+        drive(world, allow_upgrade=True, allow_unload=True, drain=True)
+    assert caught.value.kind == {"commit": "package_failed", "disk": "os_error"}[failing]
+    started = [f"systemctl start {unit}" for unit in ("nvidia-persistenced.service", "nvidia-dcgm.service")]
+    assert steps(world) == ["download", "drain", "unload", "load", *BACK, *started, "resume"]
+    assert (world.version, world.loaded, world.drained) == (OLD, OLD, False)
+
+
+def test_a_change_that_fails_on_the_way_to_a_reboot_leaves_the_node_in_service(drive: t.Any) -> None:
+    world = World(OLD, OLD, failing="commit")
+    with pytest.raises(ClusterError, match=r"Out of space\. Make some\."):
+        drive(world, allow_upgrade=True, allow_reboot=True, drain=True)
+    assert steps(world) == ["download", "drain", "resume"]
+
+
+def test_a_driver_that_somebody_put_on_the_disk_meanwhile_gets_no_jobs(drive: t.Any) -> None:
+    world = World("575.57.08", OLD, failing="commit")
+    with pytest.raises(ClusterError, match=r"runs again\. The node stays drained"):
+        drive(world, allow_upgrade=True, allow_unload=True, drain=True)
+    assert (world.loaded, world.drained) == ("575.57.08", True)
+
+
+def test_an_old_driver_that_does_not_load_again_gets_no_jobs(drive: t.Any) -> None:
+    world = World(OLD, OLD, failing="commit", refused=("nvidia",), away=AWAY)
+    with pytest.raises(ClusterError, match=r"is not loaded again: No nvidia\. The node stays drained"):
+        drive(world, allow_upgrade=True, allow_unload=True, drain=True)
+    assert steps(world) == ["download", "drain", "unload"]
+
+
+def test_packages_that_cannot_be_downloaded_cost_nothing(drive: t.Any) -> None:
+    world = World(OLD, OLD, failing="download")
+    with pytest.raises(ClusterError, match="404"):
+        drive(world, allow_upgrade=True, allow_unload=True, drain=True)
+    assert steps(world) == []
+
+
+def test_what_went_with_the_old_driver_comes_back_with_the_new_one(drive: t.Any) -> None:
+    world = World(OLD, OLD, away=AWAY)
+    result = drive(world, allow_upgrade=True, allow_unload=True)
+    assert steps(world)[-4:] == ["load", *BACK, "systemctl start nvidia-dcgm.service"]
+    assert result["changes"][-1] == {"kind": "kernel module", "name": "nvidia", "what": "load"}
+    # The role starts its own, if their units are the vendor's.
+    world = World(OLD, OLD, away=AWAY, units=())
+    drive(world, allow_upgrade=True, allow_unload=True)
+    assert steps(world)[-2:] == [f"systemctl start nvidia-{name}.service" for name in ("persistenced", "dcgm")]
+
+
+def test_what_does_not_come_back_is_told(drive: t.Any) -> None:
+    world = World(OLD, OLD, away=AWAY, refused=("gdrdrv", "nvidia-dcgm.service"))
+    told = drive(world, allow_upgrade=True, allow_unload=True)["changes"][-2:]
+    assert [f"{one['kind']} {one['name']} {one['what']}" for one in told] == [
+        "kernel module gdrdrv not loaded: gdrdrv not found.",
+        "unit nvidia-dcgm.service not started: nvidia-dcgm.service not found.",
+    ]
+
+
+def test_peermem_is_loaded_with_the_driver_and_not_only_at_the_next_boot(drive: t.Any) -> None:
+    world = World()
+    drive(world, peermem="always")
+    assert steps(world)[-2:] == ["load", "modprobe nvidia_peermem"]
+    world.done.clear()
+    assert not drive(world, peermem="always")["changed"]
+    assert steps(world) == []
+
+
+def test_a_removal_that_waits_for_a_reboot_says_so(drive: t.Any) -> None:
+    world = World(OLD, OLD)
+    result = drive(world, kind=remove.Remover, allow_reboot=True)
+    assert result["reboot_required"] == [f"the kernel runs driver {OLD}"]
+    (reboot,) = (entry for entry in result["diff"] if entry["before_header"] == "node reboot")
+    assert (reboot["before"], reboot["after"]) == (f"{OLD}\n", "")
+    assert steps(world) == [f"remove {' '.join(sorted(NAMES))}"]
 
 
 def test_an_interrupted_run_is_mended_without_another_consent(drive: t.Any) -> None:
@@ -267,4 +395,4 @@ def test_a_wrong_runfile_is_noticed_before_anything_is_changed(
     with pytest.raises(ClusterError) as caught:
         drive(world, check=check, allow_unload=True, drain=True, kernel_headers=True, **runfile)
     assert caught.value.kind == ("checksum" if there else "download_failed")
-    assert [step for step in world.done if not step.startswith("modinfo")] == []
+    assert steps(world) == []

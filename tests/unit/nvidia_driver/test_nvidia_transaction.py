@@ -83,6 +83,35 @@ def test_what_would_stay_at_the_old_version_follows_or_leaves() -> None:
         assert word in asked
 
 
+class Reader(Host):
+    """Reads the preferences that apt is given, as long as they are there."""
+
+    read: list[str]
+
+    def run_command(self, args: list[str], **kwargs: t.Any) -> Answer:
+        given = [word.partition("=")[2] for word in args if word.startswith("Dir::Etc::preferences=")]
+        self.read = [*self.read, *(pathlib.Path(path).read_text() for path in given)]
+        return super().run_command(args, **kwargs)
+
+
+def test_what_apt_does_is_what_it_simulated(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    site = tmp_path / "preferences"
+    monkeypatch.setattr(transaction, "_PREFERENCES", str(site))
+    host = Reader(COMPARE, MADISON, ("apt-get", said("apt-upgrade.txt")))
+    apt, words = transaction.Apt(host), ["nvidia-open=580.95.05-1"]
+    for text in ("", "Package: linux-headers-*\nPin: release a=stable\nPin-Priority: 900"):
+        site.write_text(text)
+        host.read = []
+        apt.commit(words, "the pin", fix=True)
+        apt.download(words, "the pin", fix=True)
+        apt.plan(words, {}, "", "the pin", fix=True)
+        # Of two pins for one package the first counts.
+        assert host.read == [f"the pin\n{text}\n"] * 3
+    commit, download, plan = ([word for word in line.split() if "preferences" not in word] for line in host.asked[:3])
+    assert [word for word in download if word != "--download-only"] == commit
+    assert set(plan) - {"-s"} == set(commit) - {"-y", "-qq"}
+
+
 def test_what_apt_refuses_is_passed_on() -> None:
     host = Host(("apt-get", (100, "", "E: Unable to correct problems, you have held broken packages.\n")))
     with pytest.raises(ClusterError, match="held broken packages"):
@@ -113,6 +142,10 @@ def test_dnf_gets_exact_versions_and_never_the_module() -> None:
         "module enable -y -q nvidia-driver:580-open",
     ]
     assert not any("module install" in line for line in host.asked)
+    dnf.download(words, "", fix=False)
+    dnf.commit(words, "", fix=False)
+    download, commit = (line.split() for line in host.asked[-2:])
+    assert [word for word in download if word != "--downloadonly"] == commit != download
 
 
 def test_a_version_that_dnf_does_not_have() -> None:
