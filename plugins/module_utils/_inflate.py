@@ -327,11 +327,11 @@ def _part_name(dst: str) -> str:
     return os.path.join(os.path.dirname(dst), unique)
 
 
-def _make_directories(path: str) -> None:
+def make_directories(path: str) -> None:
     """Make the directory and its missing parents. As the files in it they are open to all readers, whatever the umask."""
     parent = os.path.dirname(path)
     if parent != path and not os.path.exists(parent):
-        _make_directories(parent)
+        make_directories(parent)
     try:
         os.mkdir(path, 0o755)
     except OSError:  # another thread or rank was quicker
@@ -343,7 +343,7 @@ def _make_directories(path: str) -> None:
 
 @functools.lru_cache(maxsize=4096)
 def _make_directory(path: str) -> str:
-    _make_directories(path)
+    make_directories(path)
     return path
 
 
@@ -351,7 +351,7 @@ def _made_parent(dst: str) -> str:
     with disk_errors(dst):
         parent = _make_directory(os.path.dirname(dst))
         if not os.path.isdir(parent):  # somebody removed it since
-            _make_directories(parent)
+            make_directories(parent)
     return parent
 
 
@@ -603,6 +603,7 @@ __all__ = [
     "find_engine",
     "free_bytes",
     "inflate_file",
+    "make_directories",
     "part_file",
     "place_file",
     "sweep_parts",

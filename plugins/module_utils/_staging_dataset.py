@@ -11,7 +11,7 @@ import typing as t
 from dataclasses import dataclass
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._inflate import sweep_parts
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._inflate import make_directories, sweep_parts
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._manifest import Blob, Manifest, final_name
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_plan import own_share
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_report import (
@@ -70,6 +70,7 @@ class Dataset:
     def save(self) -> None:
         """Write the manifest and what it means here, for workers and for verification."""
         paths = StatePaths(self.destination)
+        make_directories(self.destination)
         os.makedirs(paths.root, exist_ok=True)
         if self._stored_digest() != self.manifest.digest:
             self.manifest.write(paths.manifest)

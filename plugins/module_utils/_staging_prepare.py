@@ -22,7 +22,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._shards import D
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_dataset import Dataset
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_plan import plan_run
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_run import write_run
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_state import Inventory, StatePaths
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_state import Inventory
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._storage import BlobUrl, parse_blob_url
 
 _NAMED = 5
@@ -77,7 +77,6 @@ def prepare(params: t.Mapping[str, t.Any], *, write: bool) -> dict[str, t.Any]:
         batch_s=params["batch_s"],
     )
     if write and to_copy:
-        os.makedirs(StatePaths(destination).runs, exist_ok=True)
         dataset.save()
         write_run(run, blobs_of)
     if write and inventory.adopted:

@@ -201,6 +201,16 @@ def test_the_destination_must_be_mounted(staging) -> None:
     assert (would["missing_files"], list(staging.destination.iterdir())) == (1, [])
 
 
+def test_the_destination_is_open_to_readers_whatever_the_umask(staging) -> None:
+    staging.fill(1)
+    before = os.umask(0o077)
+    try:
+        staging.plan()
+    finally:
+        os.umask(before)
+    assert (staging.destination / "data").stat().st_mode & 0o777 == 0o755
+
+
 def test_a_mount_point_may_end_in_a_slash(staging) -> None:
     staging.fill(1)
     data = f"{staging.destination}/data"
