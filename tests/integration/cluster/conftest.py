@@ -11,6 +11,7 @@ import json
 import os
 import pathlib
 import random
+import shlex
 import signal
 import subprocess
 import time
@@ -22,6 +23,8 @@ from lab.blob.service import BlobService
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 STATE = ROOT / ".cache" / "lab"
 ACCOUNT = "labtrain"
+# Podman with the lab's settings. By its own it may look for the lab's network where another kind of networks is kept.
+os.environ["CONTAINERS_CONF"] = str(STATE / "containers.conf")
 
 
 class Result(t.NamedTuple):
@@ -71,7 +74,8 @@ class Lab:
         return done.stdout
 
     def podman(self, *argv: str) -> None:
-        subprocess.run(["podman", *argv], check=True, capture_output=True, timeout=120)
+        done = subprocess.run(["podman", *argv], check=False, capture_output=True, text=True, timeout=120)
+        assert done.returncode == 0, f"podman {shlex.join(argv)} ended with {done.returncode}: {done.stderr}"
 
     def wait_for_ssh(self, machine: str, timeout_s: float = 60) -> None:
         deadline = time.monotonic() + timeout_s
