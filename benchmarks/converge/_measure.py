@@ -10,7 +10,8 @@ import typing as t
 from pathlib import Path
 
 from _report import Goal, report
-from _runs import HERE, LAB_INVENTORY, ROOT, Bench, Result, Run, stop
+from _runs import HERE, LAB_INVENTORY, ROOT, Bench, Run, stop
+from lab.task_results import TaskResult
 
 SITE = ROOT / "playbooks/site.yml"
 # Goals C1 to C4 of the collection.
@@ -34,7 +35,7 @@ def _converged(bench: Bench) -> Run:
     return bench.converged
 
 
-def _names(results: t.Iterable[Result]) -> str:
+def _names(results: t.Iterable[TaskResult]) -> str:
     return ", ".join(sorted({f"{one.role}: {one.task}" if one.role else one.task for one in results}))
 
 
@@ -42,7 +43,7 @@ def _short(role: str) -> str:
     return role.rpartition(".")[2] or "(no role)"
 
 
-def _phase(result: Result) -> str:
+def _phase(result: TaskResult) -> str:
     """Roles are run once in their own play and proven once more in those of verify.yml."""
     name = _short(result.role)
     return f"{name}, verify.yml" if result.play.startswith(_VERIFY_PLAYS) else name

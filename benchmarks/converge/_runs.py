@@ -20,23 +20,13 @@ import typing as t
 from pathlib import Path
 
 import yaml
+from lab.task_results import TaskResult
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 LAB_INVENTORY = ROOT / "inventories/lab"
 _PR_SET_CHILD_SUBREAPER = 36
 LAB_DOWN = "The lab is down. Bring it up with bin/demo --lab, then run this again."
-
-
-class Result(t.NamedTuple):
-    """One task result; ``role`` is empty for tasks of no role."""
-
-    play: str
-    role: str
-    task: str
-    host: str
-    kind: str
-    changed: bool
 
 
 class Task(t.NamedTuple):
@@ -60,7 +50,7 @@ class Run:
     cpu_s: float
     masters_cpu_s: float
     main_rss_mib: float
-    results: list[Result]
+    results: list[TaskResult]
     tasks: list[Task]
     log: Path
 
@@ -69,7 +59,7 @@ class Run:
         return collections.Counter(result.host for result in self.results)
 
     @property
-    def changed(self) -> list[Result]:
+    def changed(self) -> list[TaskResult]:
         return [result for result in self.results if result.changed]
 
 
@@ -195,7 +185,7 @@ class Bench:
             cpu_s=used.ru_utime + used.ru_stime,
             masters_cpu_s=masters,
             main_rss_mib=used.ru_maxrss / 1024,
-            results=[Result(*entry) for entry in noted["results"]],
+            results=[TaskResult(*entry) for entry in noted["results"]],
             tasks=_tasks(noted["began"]),
             log=log,
         )
@@ -221,4 +211,4 @@ def _end_children() -> float:
     return total
 
 
-__all__ = ["HERE", "LAB_DOWN", "LAB_INVENTORY", "ROOT", "Bench", "Result", "Run", "Task", "lab_nodes", "stop"]
+__all__ = ["HERE", "LAB_DOWN", "LAB_INVENTORY", "ROOT", "Bench", "Run", "Task", "lab_nodes", "stop"]

@@ -19,6 +19,7 @@ import typing as t
 
 import pytest
 from lab.blob.service import BlobService
+from lab.task_results import TaskResult
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 STATE = ROOT / ".cache" / "lab"
@@ -36,17 +37,6 @@ class Result(t.NamedTuple):
     def recap(self, host: str) -> dict[str, int]:
         line = next(line for line in self.output.splitlines() if line.startswith(f"{host} ") and "changed=" in line)
         return {key: int(value) for key, value in (word.split("=") for word in line.split(":")[1].split())}
-
-
-class TaskResult(t.NamedTuple):
-    """One task result of a playbook as the callback of benchmarks/converge writes it down."""
-
-    play: str
-    role: str
-    task: str
-    host: str
-    kind: str
-    changed: bool
 
 
 class Lab:

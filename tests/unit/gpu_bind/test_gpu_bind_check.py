@@ -181,12 +181,16 @@ def test_the_environment_tells_the_gpu(two: Bench, start: Start, env: dict[str, 
     assert (report["processes"][0]["gpus"], report["processes"][0]["gpus_from"]) == (gpus, "environment")
 
 
+def task_with_a_gpu(start: Start) -> subprocess.Popen[str]:
+    """A task of ``srun --gpus-per-task=1``: Slurm 22.05 tells every one the same, whichever GPU it has."""
+    env = {"SLURM_STEP_GPUS": "0", "CUDA_VISIBLE_DEVICES": "0", "SLURMD_TRES_BIND": "gpu:per_task:1"}
+    return start(A, "sleep", "61", env={**os.environ, **env, "SLURM_LOCALID": "1"})
+
+
 def test_gpus_that_slurm_hides_by_a_cgroup_of_each_task_are_not_guessed(
     two: Bench, start: Start, tmp_path: Path
 ) -> None:
-    # As srun --gpus-per-task=1 of Slurm 22.05 tells every task, whichever GPU it has.
-    env = {"SLURM_STEP_GPUS": "0", "CUDA_VISIBLE_DEVICES": "0", "SLURMD_TRES_BIND": "gpu:per_task:1"}
-    process = start(A, "sleep", "61", env={**os.environ, **env, "SLURM_LOCALID": "1"})
+    process = task_with_a_gpu(start)
     report = two.report("--pid", str(process.pid), rc=2)
     assert ("gpu_unknown", "incomplete") in kinds(report)
     # It has opened its own.
@@ -217,8 +221,7 @@ def test_the_number_of_an_open_device_is_the_driver_s_not_the_index(
     two: Bench, start: Start, tmp_path: Path, source: str
 ) -> None:
     """GPU 0, on node 1, is /dev/nvidia1: a task with that open, bound to node 0, is in the wrong place."""
-    env = {"SLURM_STEP_GPUS": "0", "CUDA_VISIBLE_DEVICES": "0", "SLURMD_TRES_BIND": "gpu:per_task:1"}
-    process = start(A, "sleep", "61", env={**os.environ, **env, "SLURM_LOCALID": "1"})
+    process = task_with_a_gpu(start)
     procfs = with_open_device(tmp_path / "procfs", process.pid, 1)
     if "driver" in source:
         driver_says(procfs, "0001:00:00.0", 1)
@@ -236,8 +239,7 @@ def test_the_number_of_an_open_device_is_the_driver_s_not_the_index(
 def test_a_device_whose_number_is_not_known_is_not_guessed_where_others_are_not_the_index(
     two: Bench, start: Start, tmp_path: Path, said: str
 ) -> None:
-    env = {"SLURM_STEP_GPUS": "0", "CUDA_VISIBLE_DEVICES": "0", "SLURMD_TRES_BIND": "gpu:per_task:1"}
-    process = start(A, "sleep", "61", env={**os.environ, **env, "SLURM_LOCALID": "1"})
+    process = task_with_a_gpu(start)
     procfs = with_open_device(tmp_path / "procfs", process.pid, 1)
     driver_says(procfs, "000b:00:00.0", said)
     # Nothing speaks against the index.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import pathlib
 import shutil
 import threading
@@ -186,23 +187,29 @@ def test_a_file_system_that_can_be_read_but_not_written_ends_the_rank(tmp_path, 
     assert len(fleet.copied) < len(fleet.run.batches)
 
 
+@contextlib.contextmanager
+def coming_and_going(path: pathlib.Path, *, times: int, away_s: float, there_s: float) -> t.Iterator[None]:
+    """A file or directory that is not found for a while, and found again, several times."""
+
+    def work() -> None:
+        for _time in range(times):
+            path.rename(path.with_name("away"))
+            time.sleep(away_s)
+            path.with_name("away").rename(path)
+            time.sleep(there_s)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    yield
+    thread.join()
+
+
 def test_a_short_trouble_is_forgiven(tmp_path, monkeypatch) -> None:
     """Each of these lasts shorter than what is forgiven, and both together longer."""
     monkeypatch.setattr(_staging_worker, "_TROUBLE_S", 0.6)
     fleet = Fleet(tmp_path, 1, lambda _rank, _batch: time.sleep(0.25) or BatchOutcome())
-    progress = pathlib.Path(fleet.run.progress)
-
-    def trouble() -> None:
-        for _time in range(2):
-            progress.rename(progress.with_name("away"))
-            time.sleep(0.4)
-            progress.with_name("away").rename(progress)
-            time.sleep(0.3)
-
-    thread = threading.Thread(target=trouble)
-    thread.start()
-    fleet.go()
-    thread.join()
+    with coming_and_going(pathlib.Path(fleet.run.progress), times=2, away_s=0.4, there_s=0.3):
+        fleet.go()
     assert fleet.workers[0].progress.state == "finished"
     assert fleet.copied_batches() == all_batches(fleet.run)
 
@@ -236,19 +243,9 @@ def test_a_removed_dataset_stops_the_workers(tmp_path) -> None:
 
 def test_state_that_is_hidden_for_a_moment_stops_nobody(tmp_path) -> None:
     fleet = Fleet(tmp_path, 1, lambda _rank, _batch: time.sleep(0.2) or BatchOutcome())
-    current = tmp_path / ".staging/current"
-
-    def hide() -> None:
-        for _time in range(3):
-            current.rename(tmp_path / "hidden")
-            time.sleep(0.2)  # four heartbeats
-            (tmp_path / "hidden").rename(current)
-            time.sleep(0.15)
-
-    thread = threading.Thread(target=hide)
-    thread.start()
-    fleet.go()
-    thread.join()
+    # Away for four heartbeats.
+    with coming_and_going(tmp_path / ".staging/current", times=3, away_s=0.2, there_s=0.15):
+        fleet.go()
     assert fleet.workers[0].progress.state == "finished"
     assert fleet.copied_batches() == all_batches(fleet.run)
 
