@@ -571,18 +571,21 @@ def available_cpus() -> int:
     return len(os.sched_getaffinity(0)) or 1
 
 
+def part_files(directory: str) -> t.Iterator[str]:
+    """Paths of the ``.part`` files below a directory."""
+    for folder, _folders, names in os.walk(directory):
+        yield from (os.path.join(folder, name) for name in names if _OUR_PART.fullmatch(name))
+
+
 def sweep_parts(directory: str, *, older_than_s: float = 0.0) -> int:
     """Remove ``.part`` files that nobody has written to for ``older_than_s``; returns how many."""
     removed = 0
     limit = time.time() - older_than_s
-    for folder, _folders, names in os.walk(directory):
-        for name in names:
-            path = os.path.join(folder, name)
-            if _OUR_PART.fullmatch(name):
-                with contextlib.suppress(FileNotFoundError):  # another run sweeps, or has finished the file
-                    if os.lstat(path).st_mtime <= limit:
-                        os.unlink(path)
-                        removed += 1
+    for path in part_files(directory):
+        with contextlib.suppress(FileNotFoundError):  # another run sweeps, or has finished the file
+            if os.lstat(path).st_mtime <= limit:
+                os.unlink(path)
+                removed += 1
     return removed
 
 
@@ -605,6 +608,7 @@ __all__ = [
     "inflate_file",
     "make_directories",
     "part_file",
+    "part_files",
     "place_file",
     "sweep_parts",
 ]

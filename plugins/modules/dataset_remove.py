@@ -71,6 +71,7 @@ import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import failing
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._inflate import part_files
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_landing import landing_directories
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_run import withdraw_run
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_state import StatePaths, read_receipts
@@ -151,7 +152,7 @@ def main() -> None:
             withdraw_run(destination)
         paths = staged_files(destination)  # workers have just finished some
         ask_consent(module, destination, paths)
-        delete(destination, paths)
+        delete(destination, [*paths, *part_files(destination)])
     if not module.check_mode:
         for directory in landed:
             shutil.rmtree(directory, ignore_errors=True)

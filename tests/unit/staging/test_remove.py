@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import pathlib
 import threading
@@ -11,6 +12,7 @@ import typing as t
 import pytest
 from ansible.module_utils.testing import patch_module_args
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _staging_run
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._inflate import part_file
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._manifest import Blob, Manifest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_claims import Claims
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_landing import landing_directory
@@ -64,6 +66,17 @@ def test_files_of_others_stay(tmp_path, destination, capsys) -> None:
     assert files(tmp_path) == ["data/mine"]
     assert not (tmp_path / "data/train").exists()
     assert run(capsys, destination=destination, allow_data_loss=True)["changed"] is False
+
+
+def test_what_a_killed_worker_had_not_finished_goes_too(tmp_path, destination, capsys) -> None:
+    data = pathlib.Path(destination)
+    with contextlib.suppress(InterruptedError), part_file(str(data / "val/c")):
+        (left,) = (data / "val").iterdir()
+        raise InterruptedError
+    left.write_bytes(b"half")  # a kill leaves it there
+    (data / "val/.0123456789ab.theirs.part").write_text("a name that is not one of ours")
+    assert run(capsys, destination=destination, allow_data_loss=True)["files"] == 2
+    assert files(tmp_path) == ["data/mine", "data/val/.0123456789ab.theirs.part"]
 
 
 def test_logs_of_others_stay(tmp_path, capsys) -> None:
