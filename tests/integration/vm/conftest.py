@@ -4,11 +4,14 @@
 """The VM lab as pytest sees it: its nodes, their power and disks, and playbooks run against them.
 
 The lab must be up (``bin/demo --vm``); LAB_VM_DIR chooses another one. A test leaves the nodes running, with all disks in
-their slots, and cleans them before it uses them, so that tests need no order.
+their slots, and cleans them before it uses them, so that tests need no order. An emulated machine keeps one core busy:
+with ``--numprocesses 2 --dist loadgroup`` half of the tests run on each, all but those marked ``both``. What has costly
+fixtures is a group, which stays on one machine.
 """
 
 from __future__ import annotations
 
+import concurrent.futures
 import json
 import os
 import pathlib
@@ -18,7 +21,8 @@ import time
 import typing as t
 
 import pytest
-from lab.vm import machine, runtime, state
+from lab.vm import machine, qemu, runtime, state
+from own_machine import NODE, SHARED
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 
@@ -36,20 +40,30 @@ class Result(t.NamedTuple):
 
 
 class VmLab:
-    """The machines of the lab. Methods that change power or disks are those of tests/lab/vm/machine.py."""
+    """The machines of the lab, as far as they are this process's. Nothing here touches another one."""
 
     def __init__(self) -> None:
         self.paths = state.Paths.here()
-        self.nodes = list(self.lab["nodes"])
+        everything = list(self.lab["nodes"])
+        assert NODE in everything, f"The lab has no {NODE}: no more --numprocesses than machines, {len(everything)}"
+        self.nodes = [NODE] if SHARED else everything
+        # Under emulation a login takes two seconds, a command over a connection that is there 0.2 s.
+        self.connections = pathlib.Path("~/.ansible").expanduser() / f"cp-{self.lab['name']}"
+        self.connections.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     @property
     def lab(self) -> dict[str, t.Any]:
         return state.load(self.paths)
 
-    def run(self, node: str, *argv: str, check: bool = True, timeout_s: float = 300) -> str:
-        """Run a command on a node and return what it printed."""
+    def ssh_argv(self, node: str, command: str, login: bool = False) -> list[str]:
+        """The command that runs another one on a node, with ``login`` over a connection of its own."""
+        path = "none" if login else str(self.connections / "test-%p")
+        return runtime.ssh_argv(self.paths, self.lab, node, command, control_path=path)
+
+    def run(self, node: str, *argv: str, check: bool = True, timeout_s: float = 300, login: bool = False) -> str:
+        """Run a command on a node and return what it printed. Limits of users apply with the next ``login``."""
         done = subprocess.run(
-            runtime.ssh_argv(self.paths, self.lab, node, shlex.join(argv)),
+            self.ssh_argv(node, shlex.join(argv), login),
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -67,17 +81,22 @@ class VmLab:
         """Run a shell script on a node and return what it printed."""
         return self.run(node, "sh", "-euc", script, check=check, timeout_s=timeout_s)
 
+    def everywhere(self, script: str) -> dict[str, str]:
+        """What a shell script prints on each node. All run it at the same time."""
+        with concurrent.futures.ThreadPoolExecutor(len(self.nodes)) as pool:
+            return dict(zip(self.nodes, pool.map(lambda node: self.shell(node, script), self.nodes)))
+
     def unpack(self, node: str, archive: bytes, directory: str) -> None:
         """Unpack a tar archive into a directory of a node."""
         words = shlex.join(["tar", "-x", "--no-same-owner", "-C", directory])
-        subprocess.run(runtime.ssh_argv(self.paths, self.lab, node, words), input=archive, timeout=300, check=True)
+        subprocess.run(self.ssh_argv(node, words), input=archive, timeout=300, check=True)
 
     def playbook(
         self,
         path: str | pathlib.Path | list[dict[str, t.Any]],
         *argv: str,
         limit: str = "",
-        timeout_s: float = 1200,
+        timeout_s: float = 900,
         **extra_vars: t.Any,
     ) -> Result:
         """Run a playbook: its path from the root of the repository, or plays as data. Extra variables go through a file."""
@@ -87,19 +106,11 @@ class VmLab:
         if isinstance(path, list):
             plays.write_text(json.dumps(path))
             path = plays
-        words = [
-            "ansible-playbook",
-            "-i",
-            str(ROOT / "inventories" / "vm"),
-            str(ROOT / path),
-            "-e",
-            f"@{variables}",
-            *argv,
-        ]
+        words = ["ansible-playbook", "-i", str(ROOT / "inventories" / "vm"), str(ROOT / path), "-e", f"@{variables}"]
         started = time.monotonic()
         try:
             done = subprocess.run(
-                [*words, *(["--limit", limit] if limit else [])],
+                [*words, *argv, "--limit", limit or ",".join(["localhost", *self.nodes])],
                 cwd=ROOT,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
@@ -129,7 +140,7 @@ class VmLab:
         tasks_from: str = "main",
         *argv: str,
         limit: str = "",
-        timeout_s: float = 1200,
+        timeout_s: float = 900,
         **variables: t.Any,
     ) -> Result:
         """Run one entry point of a role of this collection."""
@@ -140,19 +151,15 @@ class VmLab:
         play = {"name": f"Test {name}", "hosts": "gpu_nodes", "gather_facts": False, "tasks": [task]}
         return self.playbook([play], *argv, limit=limit, timeout_s=timeout_s, **variables)
 
-    def wait_ssh(self, node: str) -> None:
-        """Return when the node has booted."""
-        runtime.wait(self.paths, self.lab, node)
-
     def power_off(self, node: str, clean: bool = False) -> None:
         """Cut the power (or press the power button)."""
-        with machine.only_one(self.paths):
-            machine.power_off(self.paths, node, clean)
+        runtime.power_off(self.paths, self.lab, node, clean)
 
     def power_on(self, node: str) -> None:
         """Start the node and wait until it has booted."""
-        with machine.only_one(self.paths):
-            machine.power_on(self.paths, node)
+        if runtime.pid(self.paths, self.lab, node) is None:
+            runtime.power_on(self.paths, self.lab, node)
+            runtime.wait(self.paths, self.lab, node)
 
     def power_cycle(self, node: str) -> None:
         """Cut the power, start the node again, wait until it has booted."""
@@ -176,11 +183,11 @@ class VmLab:
         with machine.only_one(self.paths):
             return machine.reorder_disks(self.paths, node)
 
-    def checksum(self, node: str, disk: int) -> str:
-        """SHA-256 of what is on a disk; the guest is told to write out first if it runs."""
+    def checksums(self, node: str, disks: t.Iterable[int] = range(qemu.DISKS)) -> list[str]:
+        """SHA-256 of what is on each disk; the guest is told to write out first if it runs."""
         if runtime.pid(self.paths, self.lab, node):
             self.run(node, "sync")
-        return machine.checksum(self.paths, node, disk)
+        return [machine.checksum(self.paths, node, disk) for disk in disks]
 
     def serial(self, node: str, disk: int) -> str:
         """The serial number of a disk."""

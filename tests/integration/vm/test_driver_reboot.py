@@ -19,16 +19,16 @@ import typing as t
 
 import pytest
 from lab.fingerprint import SCRIPT, difference
+from own_machine import NODE
 
 if t.TYPE_CHECKING:
     from conftest import Result, VmLab
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
-NODE = "vm-1"
 OLD, NEW = "580.95.05", "580.126.16"
 OFED, NEWER_OFED = "24.10-3.2.5.0", "24.10-4.1.4.0"
 # Shorter than what a playbook may take here, so that it is the role that tells of a node that did not come back.
-REBOOT_TIMEOUT_S = 900
+REBOOT_TIMEOUT_S = 600
 SMI = "/opt/lab-driver/nvidia-smi"
 BOOTS = "/var/lib/lab-boots"
 HOLD = "import os, sys, time; os.open(sys.argv[1], os.O_RDWR); open('/run/held', 'w'); time.sleep(900)"
@@ -197,6 +197,7 @@ def driver(vm_lab: VmLab, modules: pathlib.Path) -> t.Iterator[Role]:
     right(removed)
 
 
+@pytest.mark.xdist_group("nvidia_driver")
 def test_the_driver_is_unloaded_with_consent_and_when_nothing_uses_it(vm_lab: VmLab, driver: Role) -> None:
     lab = vm_lab
     assert right(driver(OLD, upgrade=True, unload=True))["changed"] == 1
@@ -252,6 +253,7 @@ def test_the_driver_is_unloaded_with_consent_and_when_nothing_uses_it(vm_lab: Vm
     assert (healed["nvidia"], healed["boot"]) == (OLD, before["boot"])
 
 
+@pytest.mark.xdist_group("nvidia_driver")
 def test_the_role_reboots_once_and_the_new_driver_runs(vm_lab: VmLab, driver: Role) -> None:
     lab = vm_lab
     if see(lab).get("nvidia") != OLD:
@@ -333,6 +335,7 @@ def mofed(vm_lab: VmLab, modules: pathlib.Path, tmp_path_factory: pytest.TempPat
     right(removed)
 
 
+@pytest.mark.xdist_group("rdma_modules")
 def test_rdma_modules_are_replaced_with_consent_and_when_nobody_works_over_them(vm_lab: VmLab, mofed: Role) -> None:
     lab, before = vm_lab, see(vm_lab)
     # The kernel's own module, with a setting that a new load would lose.
@@ -351,6 +354,7 @@ def test_rdma_modules_are_replaced_with_consent_and_when_nobody_works_over_them(
     assert (after["mlx5_core"], after["boot"]) == (OFED, before["boot"])
 
 
+@pytest.mark.xdist_group("rdma_modules")
 def test_rdma_modules_that_do_not_let_go_wait_for_a_reboot_that_the_role_makes(vm_lab: VmLab, mofed: Role) -> None:
     lab = vm_lab
     if see(lab)["mlx5_core"] != OFED:

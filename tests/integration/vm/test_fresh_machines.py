@@ -17,14 +17,13 @@ pytestmark = pytest.mark.fresh
 
 
 def test_check_mode_lists_what_would_change_and_changes_nothing(vm_lab: VmLab) -> None:
-    disks = {(node, disk): vm_lab.checksum(node, disk) for node in vm_lab.nodes for disk in range(8)}
-    before = {node: vm_lab.shell(node, SCRIPT) for node in vm_lab.nodes}
+    disks = {node: vm_lab.checksums(node) for node in vm_lab.nodes}
+    before = vm_lab.everywhere(SCRIPT)
     result = vm_lab.playbook("molecule/vm/converge.yml", "--check", "--diff")
     assert result.rc == 0, result.output[-5000:]
-    for node in vm_lab.nodes:
-        assert not difference(before[node], vm_lab.shell(node, SCRIPT)), node
+    for node, after in vm_lab.everywhere(SCRIPT).items():
+        assert not difference(before[node], after), node
         assert result.recap(node)["changed"] >= 5, result.output[-3000:]
-    for (node, disk), checksum in disks.items():
-        assert vm_lab.checksum(node, disk) == checksum, f"{node}, disk {disk}"
+    assert {node: vm_lab.checksums(node) for node in vm_lab.nodes} == disks
     for expected in ("+++ after", "/mnt/resource_nvme", "/etc/gpu-bind/map"):
         assert expected in result.output

@@ -12,8 +12,9 @@ import json
 import typing as t
 
 import pytest
+from own_machine import NODE
 
-NODE = "vm-1"
+pytestmark = pytest.mark.xdist_group("numa_pinning")
 SIMULATOR = "python3 -B /opt/gpu_simulator/process.py"
 MPIRUN = "mpirun --allow-run-as-root --oversubscribe -np 8"
 # What a rank may use, in the kernel's words and in numactl's; the page of the bytes that it touched.
@@ -84,7 +85,7 @@ def test_open_mpi_s_own_words_mean_what_the_plan_says(node: t.Any) -> None:
             {"ansible.builtin.copy": {"content": "{{ plan | to_json }}", "dest": "{{ target }}", "mode": "0600"}},
         ],
     }
-    target = node.paths.directory / "plan.json"
+    target = node.paths.directory / f"plan-{NODE}.json"
     done = node.playbook([play], target=str(target))
     assert done.rc == 0, done.output
     plan = json.loads(target.read_text())

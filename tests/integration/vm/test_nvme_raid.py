@@ -13,11 +13,11 @@ import json
 import typing as t
 
 import pytest
+from own_machine import NODE
 
 if t.TYPE_CHECKING:
     from .conftest import Result, VmLab
 
-NODE = "vm-1"
 POINT = "/mnt/resource_nvme"
 UNIT = "nvme-raid-scratch.service"
 # Everything that a check must not change: configuration, units, package database, mounts, arrays.
@@ -52,12 +52,6 @@ def refuse(lab: VmLab, kind: str, *told: str, tasks_from: str = "configure", **v
         assert text in flat, done.output
 
 
-def boot(lab: VmLab) -> None:
-    """Start the node, and wait for its units too: one can log in earlier."""
-    lab.power_on(NODE)
-    lab.run(NODE, "systemctl", "is-system-running", "--wait", check=False)
-
-
 def boot_log(lab: VmLab) -> str:
     return lab.run(NODE, "journalctl", "-b", "-u", UNIT, "--no-pager", "-o", "cat")
 
@@ -68,10 +62,6 @@ def mounted(lab: VmLab) -> dict[str, str]:
     *lines, owner = lab.shell(NODE, script).splitlines()
     found = json.loads("".join(lines)).get("filesystems", [{}])[0]
     return {**found, "owner": owner}
-
-
-def checksums(lab: VmLab) -> list[str]:
-    return [lab.checksum(NODE, number) for number in range(8)]
 
 
 def by_id(lab: VmLab, disk: int) -> str:
@@ -92,7 +82,7 @@ def wipe(lab: VmLab) -> None:
         lab.power_off(NODE)
     for number in absent:
         lab.insert_disk(NODE, number)
-    boot(lab)
+    lab.power_on(NODE)
     lab.shell(
         NODE,
         "while [ $(ls -d /sys/block/nvme* | wc -l) != 8 ]; do sleep 1; done;"
@@ -113,11 +103,11 @@ def zero(disk: str) -> str:
 def test_create_reboot_and_replaced_disks(empty: VmLab) -> None:
     """Check mode, create, idempotence, reboot with data, reordered disks, power off with all disks replaced."""
     lab = empty
-    before, disks = lab.shell(NODE, STATE), checksums(lab)
+    before, disks = lab.shell(NODE, STATE), lab.checksums(NODE)
     done = role(lab, "main", "--check", "--diff", nvme_raid_expected_disks=8)
     assert done.rc == 0, done.output
     assert "+create scratch, a raid0 of 8 disks" in done.output
-    assert (lab.shell(NODE, STATE), checksums(lab)) == (before, disks)
+    assert (lab.shell(NODE, STATE), lab.checksums(NODE)) == (before, disks)
 
     wanted = {"nvme_raid_expected_disks": 8, "nvme_raid_group": "users", "nvme_raid_mode": "02775"}
     converge(lab, **wanted)
@@ -139,14 +129,14 @@ def test_create_reboot_and_replaced_disks(empty: VmLab) -> None:
     )
     lab.power_off(NODE, clean=True)
     lab.reorder_disks(NODE)
-    boot(lab)
+    lab.power_on(NODE)
     assert lab.run(NODE, "cat", f"{POINT}/data") == "precious\n"
     assert mounted(lab)["owner"] == "root:users 2775"
     assert lab.run(NODE, "cat", "/run/slurmd-saw") == "xfs\n"
 
     lab.power_off(NODE)
     lab.replace_disks(NODE)
-    boot(lab)
+    lab.power_on(NODE)
     log = boot_log(lab)
     assert "create scratch, a raid0 of 8 disks" in log
     found = mounted(lab)
@@ -177,19 +167,19 @@ def test_a_missing_disk_and_foreign_data_at_boot(empty: VmLab) -> None:
     lab.shell(NODE, f"echo precious > {POINT}/data; sync")
     lab.power_off(NODE)
     lab.remove_disk(NODE, 3)
-    boot(lab)
+    lab.power_on(NODE)
     assert "made of 8 disks, and only 7 of them are there" in boot_log(lab)
     # The node has booted all the same.
     assert lab.run(NODE, "systemctl", "is-active", "multi-user.target") == "active\n"
-    before = [lab.checksum(NODE, number) for number in range(8)]
+    before = lab.checksums(NODE)
     refuse(lab, "disk_missing", "only 7 of them are there", **wanted)
     refuse(lab, "disk_missing", tasks_from="verify", **wanted)
-    assert [lab.checksum(NODE, number) for number in range(8)] == before
+    assert lab.checksums(NODE) == before
 
     # The disk comes back: so does the data.
     lab.power_off(NODE)
     lab.insert_disk(NODE, 3)
-    boot(lab)
+    lab.power_on(NODE)
     assert lab.run(NODE, "cat", f"{POINT}/data") == "precious\n"
 
     # All disks come back empty but one, which is not ours to make empty, at boot or in a play.
@@ -198,14 +188,14 @@ def test_a_missing_disk_and_foreign_data_at_boot(empty: VmLab) -> None:
     disk = lab.device(NODE, 5)
     lab.shell(NODE, f"mkfs.ext4 -q -L theirs {disk}; mkdir -p /mnt/other; mount {disk} /mnt/other; "
                     "echo theirs > /mnt/other/f; umount /mnt/other")  # fmt: skip
-    before = checksums(lab)
+    before = lab.checksums(NODE)
     started = lab.shell(NODE, f"systemctl restart {UNIT} && echo started || echo failed")
     assert started == "failed\n"
     assert f"{by_id(lab, 5)} holds ext4 labeled theirs" in boot_log(lab)
     refuse(lab, "foreign_data", f"{by_id(lab, 5)} holds ext4 labeled theirs", "nvme_raid_format_devices", **wanted)
     # Consent for another disk is none for this one.
     refuse(lab, "foreign_data", nvme_raid_allow_format=True, nvme_raid_format_devices=[by_id(lab, 4)], **wanted)
-    assert checksums(lab) == before
+    assert lab.checksums(NODE) == before
     done = converge(lab, nvme_raid_allow_format=True, nvme_raid_format_devices=[by_id(lab, 5)], **wanted)
     assert done.recap(NODE)["changed"] == 1, done.output
     assert mounted(lab)["label"] == "scratch"
@@ -219,12 +209,14 @@ def test_disks_in_use_and_other_shapes(empty: VmLab) -> None:
         NODE,
         f"pvcreate -qq {used[0]}; vgcreate -qq theirs {used[0]}; lvcreate -qqy -n lv -L 100M theirs; udevadm settle;"
         f"mkswap -q {used[1]} >/dev/null; swapon {used[1]};"
-        f"python3 -c '{PARTITION}' {used[2]}; blockdev --rereadpt {used[2]}; udevadm settle; mkfs.ext4 -q {used[2]}p1;"
+        # udev looks at a disk that was written to, and reads its partitions by itself, unless it missed that.
+        f"python3 -c '{PARTITION}' {used[2]}; udevadm settle;"
+        f"until [ -b {used[2]}p1 ]; do blockdev --rereadpt {used[2]} || sleep 1; udevadm settle; done; mkfs.ext4 -q {used[2]}p1;"
         "mkdir -p /mnt/other; "
         # Read-only: the kernel goes on writing inode tables of a new ext4 that is mounted to be written to.
         f"mount -o ro {used[2]}p1 /mnt/other; head -c 4096 /dev/urandom | dd of={used[3]} bs=4096 status=none conv=fsync",
     )
-    before = [lab.checksum(NODE, number) for number in range(4)]
+    before = lab.checksums(NODE, range(4))
     plan = role(lab, "configure", "-vv", "--check", nvme_raid_level="raid10", nvme_raid_expected_disks=4)
     assert plan.rc == 0, plan.output
     for told in ("in use by dm-0", "in use as swap", "mounted on /mnt/other", "data that is not recognized"):
@@ -236,7 +228,7 @@ def test_disks_in_use_and_other_shapes(empty: VmLab) -> None:
         "nvme_raid_filesystem": "ext4",
     }
     converge(lab, **wanted)
-    assert [lab.checksum(NODE, number) for number in range(4)] == before
+    assert lab.checksums(NODE, range(4)) == before
     # Two data disks times 64 KiB, in blocks of 4 KiB. (mkfs.xfs leaves stripes out on less than 1 GiB.)
     assert "RAID stripe width:        32" in lab.shell(NODE, "dumpe2fs -h /dev/md/scratch 2>/dev/null")
 

@@ -20,8 +20,10 @@ import typing as t
 
 import pytest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _nvidia_driver as rules
+from own_machine import NODE
 
-NODE = "vm-1"
+pytestmark = pytest.mark.xdist_group("slurm")
+
 USER = "nobody"
 STAND_INS = pathlib.Path(__file__).resolve().parents[3] / "molecule/nvidia_driver/files"
 SIMULATOR = "python3 -B /opt/gpu_simulator/process.py"
@@ -106,7 +108,7 @@ class Slurm:
         while not what():
             log = "tail -n 15 /var/log/slurm/slurmctld.log /var/log/slurm/slurmd.log; squeue; sinfo --Node --long"
             assert time.monotonic() < deadline, self.root(log)
-            time.sleep(0.5)
+            time.sleep(1.5)  # a look takes the node a second of work
 
     def wait_idle(self) -> None:
         """Until every job has ended, and its epilog."""
@@ -154,7 +156,7 @@ def slurm(vm_lab: t.Any) -> t.Iterator[Slurm]:
 
 def prepare(lab: t.Any) -> dict[str, t.Any]:
     """Run the roles whose files Slurm is to use, and return what gpu_affinity makes of the node's facts."""
-    target = lab.paths.directory / "plan.json"
+    target = lab.paths.directory / f"plan-{NODE}.json"
     facts = {"hpcai.gpu_cluster.node_facts": {}}
     plan = {"hpcai.gpu_cluster.gpu_affinity": {}, "register": "plan"}
     variables = {

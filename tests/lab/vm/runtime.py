@@ -115,8 +115,11 @@ def wait(paths: Paths, lab: dict[str, t.Any], node: str, timeout_s: float = 0) -
         raise LabError(f"{node}: ssh fails: {done.stderr.strip()}")
 
 
-def ssh_argv(paths: Paths, lab: dict[str, t.Any], node: str, *argv: str) -> list[str]:
-    """The command that runs another one on a node. ssh hands a shell the words with blanks between: quote as for one."""
+def ssh_argv(paths: Paths, lab: dict[str, t.Any], node: str, *argv: str, control_path: str = "none") -> list[str]:
+    """The command that runs another one on a node. ssh hands a shell the words with blanks between: quote as for one.
+
+    Calls with the same ``control_path`` share a connection, which ends with the machine.
+    """
     options = [
         "StrictHostKeyChecking=yes",
         f"UserKnownHostsFile={paths.known_hosts}",
@@ -125,6 +128,8 @@ def ssh_argv(paths: Paths, lab: dict[str, t.Any], node: str, *argv: str) -> list
         "BatchMode=yes",
         "LogLevel=ERROR",
         "ConnectTimeout=120",
+        f"ControlPath={control_path}",
+        *([] if control_path == "none" else ["ControlMaster=auto", "ControlPersist=60s"]),
     ]
     words = [word for option in options for word in ("-o", option)]
     port = str(lab["nodes"][node]["ssh_port"])
