@@ -4,9 +4,8 @@
 """The VM lab as pytest sees it: its nodes, their power and disks, and playbooks run against them.
 
 The lab must be up (``bin/demo --vm``); LAB_VM_DIR chooses another one. A test leaves the nodes running, with all disks in
-their slots, and cleans them before it uses them, so that tests need no order. An emulated machine keeps one core busy:
-with ``--numprocesses 2 --dist loadgroup`` half of the tests run on each, all but those marked ``both``. What has costly
-fixtures is a group, which stays on one machine.
+their slots, and cleans them before it uses them, so that tests need no order. An emulated machine runs on one core:
+with ``--numprocesses 2 --dist loadfile`` half of the tests run on each, all but those marked ``both``.
 """
 
 from __future__ import annotations

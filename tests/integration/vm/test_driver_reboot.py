@@ -197,7 +197,6 @@ def driver(vm_lab: VmLab, modules: pathlib.Path) -> t.Iterator[Role]:
     right(removed)
 
 
-@pytest.mark.xdist_group("nvidia_driver")
 def test_the_driver_is_unloaded_with_consent_and_when_nothing_uses_it(vm_lab: VmLab, driver: Role) -> None:
     lab = vm_lab
     assert right(driver(OLD, upgrade=True, unload=True))["changed"] == 1
@@ -253,7 +252,6 @@ def test_the_driver_is_unloaded_with_consent_and_when_nothing_uses_it(vm_lab: Vm
     assert (healed["nvidia"], healed["boot"]) == (OLD, before["boot"])
 
 
-@pytest.mark.xdist_group("nvidia_driver")
 def test_the_role_reboots_once_and_the_new_driver_runs(vm_lab: VmLab, driver: Role) -> None:
     lab = vm_lab
     if see(lab).get("nvidia") != OLD:
@@ -335,7 +333,6 @@ def mofed(vm_lab: VmLab, modules: pathlib.Path, tmp_path_factory: pytest.TempPat
     right(removed)
 
 
-@pytest.mark.xdist_group("rdma_modules")
 def test_rdma_modules_are_replaced_with_consent_and_when_nobody_works_over_them(vm_lab: VmLab, mofed: Role) -> None:
     lab, before = vm_lab, see(vm_lab)
     # The kernel's own module, with a setting that a new load would lose.
@@ -354,7 +351,6 @@ def test_rdma_modules_are_replaced_with_consent_and_when_nobody_works_over_them(
     assert (after["mlx5_core"], after["boot"]) == (OFED, before["boot"])
 
 
-@pytest.mark.xdist_group("rdma_modules")
 def test_rdma_modules_that_do_not_let_go_wait_for_a_reboot_that_the_role_makes(vm_lab: VmLab, mofed: Role) -> None:
     lab = vm_lab
     if see(lab)["mlx5_core"] != OFED:

@@ -16,7 +16,6 @@ import pytest
 from own_machine import NODE
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
-pytestmark = pytest.mark.xdist_group("mofed")
 FILES = (
     "/etc/systemd/system/mofed-rxe.service",
     "/etc/udev/rules.d/60-rdma-persistent-naming.rules",

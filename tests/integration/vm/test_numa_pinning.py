@@ -14,7 +14,6 @@ import typing as t
 import pytest
 from own_machine import NODE
 
-pytestmark = pytest.mark.xdist_group("numa_pinning")
 SIMULATOR = "python3 -B /opt/gpu_simulator/process.py"
 MPIRUN = "mpirun --allow-run-as-root --oversubscribe -np 8"
 # What a rank may use, in the kernel's words and in numactl's; the page of the bytes that it touched.

@@ -22,8 +22,6 @@ import pytest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _nvidia_driver as rules
 from own_machine import NODE
 
-pytestmark = pytest.mark.xdist_group("slurm")
-
 USER = "nobody"
 STAND_INS = pathlib.Path(__file__).resolve().parents[3] / "molecule/nvidia_driver/files"
 SIMULATOR = "python3 -B /opt/gpu_simulator/process.py"
