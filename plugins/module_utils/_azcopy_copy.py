@@ -32,8 +32,8 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._inflate import 
     available_cpus,
     drain,
     free_bytes,
-    sweep_parts,
 )
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._part_file import sweep_parts
 
 RECORD_PREFIX = ".azcopy_copy-"
 _BLOCK_BYTES = 1 << 20

@@ -5,9 +5,8 @@
 """From downloaded raw files to finished ones: decompress, check, and only then give them their final name.
 
 A file is read once. Its MD5 is taken on the way into the decompressor, which itself checks CRC32 and length of every gzip
-member (``find_engine`` proves that it does). Output goes to a ``.part`` file beside the final name and is renamed when all
-checks have passed, so a final name never holds wrong or half data. ``drain`` does this for many files while AzCopy is still
-downloading the next ones.
+member (``find_engine`` proves that it does). Output gets its final name when all checks have passed (``_part_file``). ``drain``
+does this for many files while AzCopy is still downloading the next ones.
 """
 
 from __future__ import annotations
@@ -18,25 +17,19 @@ import collections
 import concurrent.futures
 import contextlib
 import dataclasses
-import errno
 import functools
 import gzip
 import hashlib
 import importlib
-import itertools
 import os
 import queue
-import re
 import shutil
-import socket
-import stat
 import time
 import typing as t
 import zlib
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
-
-PART_SUFFIX = ".part"
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._part_file import disk_errors, made_parent, part_file
 
 # Input handed to the decompressor at a time, and the most output taken from it at a time: both fit a CPU's cache,
 # and bound the memory of a thread whatever a hostile file expands to.
@@ -252,7 +245,7 @@ def place_file(
     """
     started = time.monotonic()
     with _open_raw(src, raw_size) as source:
-        same = os.fstat(source.fileno()).st_dev == os.stat(_made_parent(dst)).st_dev
+        same = os.fstat(source.fileno()).st_dev == os.stat(made_parent(dst)).st_dev
         if same:
             crc, size, md5 = _checksums(source, None)
             if raw_md5 and md5 != raw_md5:
@@ -310,98 +303,6 @@ def _open_raw(src: str, raw_size: int | None) -> t.Iterator[t.BinaryIO]:
                 "The blob was replaced since it was listed: list the source again.",
             )
         yield t.cast(t.BinaryIO, source)
-
-
-_COUNTER = itertools.count()
-
-
-# What ``_part_name`` makes: other people's hidden .part files are not ours to sweep.
-_OUR_PART = re.compile(r"\.[0-9a-f]{12}\..*-\d+-\d+\.part")
-
-
-def _part_name(dst: str) -> str:
-    """A name beside ``dst`` that no other node, process or thread uses; short, so that long names stay possible."""
-    host = socket.gethostname().split(".")[0][:32]
-    name = hashlib.md5(os.fsencode(os.path.basename(dst)), usedforsecurity=False).hexdigest()[:12]
-    unique = f".{name}.{host}-{os.getpid()}-{next(_COUNTER)}{PART_SUFFIX}"
-    return os.path.join(os.path.dirname(dst), unique)
-
-
-def make_directories(path: str) -> None:
-    """Make the directory and its missing parents. As the files in it they are open to all readers, whatever the umask."""
-    parent = os.path.dirname(path)
-    if parent != path and not os.path.exists(parent):
-        make_directories(parent)
-    try:
-        os.mkdir(path, 0o755)
-    except OSError:  # another thread or rank was quicker
-        if not os.path.isdir(path):
-            raise
-    else:
-        os.chmod(path, stat.S_IMODE(os.stat(path).st_mode) | 0o755)  # noqa: S103 - keeps an inherited set-group-ID
-
-
-@functools.lru_cache(maxsize=4096)
-def _make_directory(path: str) -> str:
-    make_directories(path)
-    return path
-
-
-def _made_parent(dst: str) -> str:
-    with disk_errors(dst):
-        parent = _make_directory(os.path.dirname(dst))
-        if not os.path.isdir(parent):  # somebody removed it since
-            make_directories(parent)
-    return parent
-
-
-@contextlib.contextmanager
-def disk_errors(dst: str) -> t.Iterator[None]:
-    """Turn the operating system's errors about a destination into ours."""
-    try:
-        yield
-    except OSError as exc:
-        if exc.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise ClusterError(
-                "disk_full",
-                f"No space is left for `{dst}`.",
-                "Free space or choose another destination, then run again: only what is missing will be copied.",
-            ) from exc
-        raise ClusterError(
-            "bad_input", f"`{dst}` cannot be written: {exc.strerror}.", "Check owner, mode and type of the destination."
-        ) from exc
-
-
-@contextlib.contextmanager
-def part_file(dst: str, durable: bool = False) -> t.Iterator[tuple[t.Callable[[bytes], None], int]]:
-    """Give a write function and the descriptor of a ``.part`` file, which gets the final name, or goes after an error."""
-    _made_parent(dst)
-    part = _part_name(dst)
-    with disk_errors(dst):
-        handle = os.open(part, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
-
-    def write(data: bytes) -> None:
-        with disk_errors(dst):
-            done = os.write(handle, data)
-            while done < len(data):
-                done += os.write(handle, memoryview(data)[done:])
-
-    try:
-        try:
-            yield write, handle
-            with disk_errors(dst):
-                os.fchmod(handle, 0o644)
-                if durable:
-                    os.fsync(handle)
-        finally:
-            with disk_errors(dst):  # a network filesystem may only now find that it is full
-                os.close(handle)
-        with disk_errors(dst):
-            os.replace(part, dst)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(part)
-        raise
 
 
 def crc32_combine(first: int, second: int, second_bytes: int) -> int:
@@ -571,44 +472,20 @@ def available_cpus() -> int:
     return len(os.sched_getaffinity(0)) or 1
 
 
-def part_files(directory: str) -> t.Iterator[str]:
-    """Paths of the ``.part`` files below a directory."""
-    for folder, _folders, names in os.walk(directory):
-        yield from (os.path.join(folder, name) for name in names if _OUR_PART.fullmatch(name))
-
-
-def sweep_parts(directory: str, *, older_than_s: float = 0.0) -> int:
-    """Remove ``.part`` files that nobody has written to for ``older_than_s``; returns how many."""
-    removed = 0
-    limit = time.time() - older_than_s
-    for path in part_files(directory):
-        with contextlib.suppress(FileNotFoundError):  # another run sweeps, or has finished the file
-            if os.lstat(path).st_mtime <= limit:
-                os.unlink(path)
-                removed += 1
-    return removed
-
-
 def free_bytes(directory: str) -> int:
     """Free space for ordinary users on the filesystem of ``directory``."""
     return shutil.disk_usage(directory).free
 
 
 __all__ = [
-    "PART_SUFFIX",
     "Finished",
     "InflateResult",
     "LandingItem",
     "available_cpus",
     "crc32_combine",
-    "disk_errors",
     "drain",
     "find_engine",
     "free_bytes",
     "inflate_file",
-    "make_directories",
-    "part_file",
-    "part_files",
     "place_file",
-    "sweep_parts",
 ]

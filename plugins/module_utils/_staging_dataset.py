@@ -11,8 +11,8 @@ import typing as t
 from dataclasses import dataclass
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._inflate import make_directories, sweep_parts
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._manifest import Blob, Manifest, final_name
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._part_file import make_directories, sweep_parts
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_plan import own_share
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_report import (
     build_report,

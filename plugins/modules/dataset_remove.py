@@ -71,7 +71,7 @@ import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import failing
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._inflate import part_files
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._part_file import part_files
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_landing import landing_directories
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_run import withdraw_run
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_state import StatePaths, read_receipts

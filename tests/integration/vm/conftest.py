@@ -39,7 +39,10 @@ class Result(t.NamedTuple):
 
 
 class VmLab:
-    """The machines of the lab, as far as they are this process's. Nothing here touches another one."""
+    """The machines of the lab, as far as they are this process's. Nothing here touches another one.
+
+    What changes the lab's description holds the lab's lock. Power needs none, and a boot must not keep the other process.
+    """
 
     def __init__(self) -> None:
         self.paths = state.Paths.here()

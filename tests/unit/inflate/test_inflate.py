@@ -11,13 +11,10 @@ import gzip
 import hashlib
 import os
 import pathlib
-import shutil
 import stat
 import threading
 import time
-import typing as t
 import zlib
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _inflate
@@ -238,54 +235,6 @@ def test_crc32_combine(first: bytes, second: bytes) -> None:
     assert _inflate.crc32_combine(zlib.crc32(first), zlib.crc32(second), len(second)) == zlib.crc32(first + second)
 
 
-@pytest.fixture
-def strict_umask() -> t.Iterator[None]:
-    before = os.umask(0o027)
-    yield
-    os.umask(before)
-
-
-def test_new_directories_are_open_whatever_the_umask(tmp_path: pathlib.Path, strict_umask: None) -> None:
-    mine = tmp_path / "mine"
-    mine.mkdir()
-    mine.chmod(0o2750)
-    with _inflate.part_file(str(mine / "a/b/x")) as (write, _handle):
-        write(b"data")
-    assert [stat.S_IMODE((mine / path).stat().st_mode) for path in (".", "a", "a/b", "a/b/x")] == [
-        0o2750,  # was there before, and its group is inherited
-        0o2755,
-        0o2755,
-        0o644,
-    ]
-
-
-def test_a_directory_that_somebody_removed_is_made_again(tmp_path: pathlib.Path, strict_umask: None) -> None:
-    for _time in range(2):
-        with _inflate.part_file(str(tmp_path / "a/b/x")) as (write, _handle):
-            write(b"data")
-        assert stat.S_IMODE((tmp_path / "a").stat().st_mode) == 0o755
-        shutil.rmtree(tmp_path / "a")
-
-
-def test_many_threads_make_the_same_directories(tmp_path: pathlib.Path) -> None:
-    names = [f"a/b{number % 2}/c/d/e/f{number}" for number in range(64)]
-
-    def make(name: str) -> None:
-        with _inflate.part_file(str(tmp_path / name)) as (write, _handle):
-            write(b"data")
-
-    with ThreadPoolExecutor(16) as pool:
-        list(pool.map(make, names))
-    assert all((tmp_path / name).read_bytes() == b"data" for name in names)
-
-
-@pytest.mark.parametrize("way", ["file", "dangling link"])
-def test_what_is_no_directory_is_refused(tmp_path: pathlib.Path, way: str) -> None:
-    (tmp_path / "a").write_text("") if way == "file" else (tmp_path / "a").symlink_to("nowhere")
-    with pytest.raises(ClusterError, match="cannot be written"), _inflate.part_file(str(tmp_path / "a/b/x")):
-        pass
-
-
 @pytest.mark.parametrize("other_filesystem", [False, True])
 def test_place_file(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, other_filesystem: bool) -> None:
     if other_filesystem:
@@ -383,27 +332,3 @@ def test_drain_looks_at_directories_not_at_files(tmp_path: pathlib.Path, monkeyp
     results = _inflate.drain(landing_items(tmp_path, names), copier_done=lambda: len(looks) >= 3, poll_s=0)
     assert len([finished for finished in results if finished.error]) == 5000
     assert len(looks) <= 5
-
-
-def test_sweep_parts_takes_old_parts_of_ours_only(tmp_path: pathlib.Path) -> None:
-    old, new = _inflate._part_name(str(tmp_path / "old")), _inflate._part_name(str(tmp_path / "new"))
-    others = [str(tmp_path / "keep.part"), str(tmp_path / ".download.part")]
-    for path in (old, new, *others):
-        pathlib.Path(path).write_bytes(b"")
-    for path in (old, *others):
-        os.utime(path, (1, 1))
-    assert _inflate.sweep_parts(str(tmp_path), older_than_s=60) == 1
-    assert sorted(str(path) for path in tmp_path.iterdir()) == sorted([new, *others])
-
-
-def test_sweep_parts_passes_over_what_another_run_swept(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    parts = [_inflate._part_name(str(tmp_path / name)) for name in ("a", "b")]
-    for path in parts:
-        pathlib.Path(path).write_bytes(b"")
-    listed = list(os.walk(tmp_path))
-    os.unlink(parts[0])
-    monkeypatch.setattr(os, "walk", lambda _directory: listed)
-    assert _inflate.sweep_parts(str(tmp_path)) == 1
-    assert list(tmp_path.iterdir()) == []

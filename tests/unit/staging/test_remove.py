@@ -12,8 +12,8 @@ import typing as t
 import pytest
 from ansible.module_utils.testing import patch_module_args
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _staging_run
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._inflate import part_file
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._manifest import Blob, Manifest
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._part_file import part_file
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_claims import Claims
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_landing import landing_directory
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_plan import plan_run
