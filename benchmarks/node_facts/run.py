@@ -25,7 +25,7 @@ REPO = Path(__file__).resolve().parents[2]
 GOAL_S = 0.3
 sys.path[:0] = [str(REPO / "tests"), str(REPO / ".venv/collections")]
 
-from unit.node_facts.fake_node import FIXTURES, ndv4
+from unit.node.fake_node import FIXTURES, ndv4
 
 # Runs in the new interpreter. The module's own imports are part of it; the audit hook counts what it starts.
 CODE = """

@@ -20,9 +20,9 @@ import typing as t
 from pathlib import Path
 
 from _report import AZCOPY  # also makes the collection importable
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_dataset import Dataset
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_prepare import prepare
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_rank import run_rank
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.dataset import Dataset
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.plan import prepare
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.rank import run_rank
 
 _PREFIX = "hpcb"
 _NETWORK = "10.222"

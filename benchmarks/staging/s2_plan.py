@@ -16,7 +16,7 @@ import time
 import typing as t
 
 from _report import Goal, goal_met, report
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._shards import (
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._shards.plan import (
     DEFAULT_BYTES_PER_SECOND,
     DEFAULT_SECONDS_PER_FILE,
     contiguous,

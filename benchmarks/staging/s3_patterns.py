@@ -10,10 +10,10 @@ import argparse
 import sys
 import typing as t
 
+from _prefixes import prefix_buckets
 from _report import Goal, goal_met, report
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._patterns import Template, join
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._prefixes import prefix_buckets
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._shards import contiguous
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._shards.patterns import Template, join
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._shards.plan import contiguous
 from lab.list_server import dataset, spawned
 from lab.list_server.azcopy import available, dry_run
 

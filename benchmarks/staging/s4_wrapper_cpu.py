@@ -17,7 +17,7 @@ import tempfile
 import time
 
 from _report import AZCOPY, Goal, goal_met, report
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy import CopyRequest, run_copy
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy.run import CopyRequest, run_copy
 from lab.blob.fast_server import Body, FastServer
 
 CAP_MBPS = 100

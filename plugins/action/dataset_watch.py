@@ -22,10 +22,10 @@ from ansible.plugins.become import BecomeBase
 from ansible.plugins.connection import ConnectionBase
 from ansible.plugins.loader import become_loader
 from ansible.utils.display import Display
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.run import PROGRESS_DIR, RankProgress
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.state import StatePaths
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_progress import Watch, parse_progress
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_run import PROGRESS_DIR, RankProgress
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_state import StatePaths
+from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._dataset_progress import Watch, parse_progress
 
 _SHOW_EVERY_S = 5.0
 _LOOK_EVERY_S = 1.0

@@ -8,7 +8,7 @@ from __future__ import annotations
 import typing as t
 
 from ansible_collections.hpcai.gpu_cluster.plugins.action.node_state import ActionModule as NodeStateAction
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._glusterfs import ARGUMENT_SPEC
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._glusterfs.plan import ARGUMENT_SPEC
 
 
 class ActionModule(NodeStateAction):

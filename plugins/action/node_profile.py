@@ -12,7 +12,8 @@ import yaml
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_profile import (
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node.compare import compare, describe, worst
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node.profile import (
     CHECKS,
     Choice,
     Profile,
@@ -20,7 +21,6 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_profile im
     deep_merge,
     validate_profile,
 )
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._profile_check import compare, describe, worst
 
 SHIPPED = Path(__file__).resolve().parents[2] / "roles/node_profile/files/profiles"
 _FACT_OPTIONS = ("nvidia_smi", "nvidia_smi_timeout_s", "metadata", "metadata_timeout_s")

@@ -11,7 +11,7 @@ import typing as t
 
 from ansible.errors import AnsibleActionFail, AnsibleError
 from ansible.plugins.action import ActionBase
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state import ARGUMENT_SPEC
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.plan import ARGUMENT_SPEC
 
 
 def hide_sensitive(args: dict[str, t.Any]) -> dict[str, t.Any]:

@@ -9,7 +9,7 @@ import re
 import typing as t
 
 from ansible.plugins.action import ActionBase
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver import ARGUMENT_SPEC
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.plan import ARGUMENT_SPEC
 
 _MODULE = "hpcai.gpu_cluster.nvidia_driver"
 # One for another driver, and one for modes of the GPUs that only this driver could set.

@@ -40,8 +40,8 @@ _value:
 import typing as t
 
 from ansible.errors import AnsibleFilterError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._affinity_formats import mask_cpus
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._sysfs import format_ranges
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_affinity.formats import mask_cpus
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node.sysfs import format_ranges
 
 
 def cpu_list(mask: t.Any) -> str:

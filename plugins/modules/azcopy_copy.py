@@ -266,9 +266,8 @@ import os
 import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy import CopyRequest
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy_argv import check_request
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy_copy import (
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy.argv import check_request
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy.copy import (
     Plan,
     Report,
     Settings,
@@ -278,9 +277,10 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy_copy imp
     remember,
     share_id,
 )
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy.run import CopyRequest
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.secrets import hide_secrets, query_of
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.url import is_url, split_sas
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._storage import is_url, split_sas
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._url_secrets import hide_secrets, query_of
 
 ARGUMENT_SPEC: dict[str, dict[str, t.Any]] = {
     "source": {"type": "str", "required": True},

@@ -221,9 +221,9 @@ imbalance:
 import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.manifest import Manifest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._manifest import Manifest
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._share_out import Index, share_out
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._shards.answer import Index, share_out
 
 ARGUMENT_SPEC: dict[str, t.Any] = {
     "world_size": {"type": "int", "required": True},

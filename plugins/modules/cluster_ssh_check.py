@@ -118,13 +118,13 @@ import typing as t
 from concurrent.futures import ThreadPoolExecutor
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._cluster_ssh import (
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._cluster_ssh.home import SshHome
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._cluster_ssh.plan import (
     Node,
     outdated,
     surplus_keys,
     why,
 )
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._cluster_ssh_home import SshHome
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 
 

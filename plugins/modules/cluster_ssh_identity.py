@@ -127,17 +127,17 @@ import socket
 import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._cluster_ssh import (
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._cluster_ssh.home import (
+    FILE_MODES,
+    SshHome,
+    public_key_of,
+)
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._cluster_ssh.plan import (
     bare_key,
     blocks_digest,
     is_loopback,
     parse_addresses,
     trusted_key,
-)
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._cluster_ssh_home import (
-    FILE_MODES,
-    SshHome,
-    public_key_of,
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 

@@ -86,17 +86,17 @@ import os
 import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._cluster_ssh import (
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._cluster_ssh.home import (
+    FILE_MODES,
+    SshHome,
+    public_key_of,
+)
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._cluster_ssh.plan import (
     Node,
     cluster_key,
     is_revoked,
     set_block,
     wanted_blocks,
-)
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._cluster_ssh_home import (
-    FILE_MODES,
-    SshHome,
-    public_key_of,
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 

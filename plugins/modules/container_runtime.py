@@ -153,8 +153,8 @@ changes:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._container_runtime import ARGUMENT_SPEC
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._container_runtime_run import RuntimeRun
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._container_runtime.apply import RuntimeRun
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._container_runtime.plan import ARGUMENT_SPEC
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import failing
 
 

@@ -70,11 +70,11 @@ import shutil
 import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.landing import landing_directories
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.run import withdraw_run
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.state import StatePaths, read_receipts
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import failing
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._part_file import part_files
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_landing import landing_directories
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_run import withdraw_run
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_state import StatePaths, read_receipts
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gzip.part_file import part_files
 
 
 def staged_files(destination: str) -> list[str]:

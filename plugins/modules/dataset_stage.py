@@ -149,10 +149,10 @@ failed:
 import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.options import IDENTITY, SOURCES, failure
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.secrets import hide_secrets, refuse_queries
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.rank import run_rank
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_options import IDENTITY, SOURCES, failure
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_rank import run_rank
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._url_secrets import hide_secrets, refuse_queries
 
 
 def argument_spec() -> dict[str, t.Any]:

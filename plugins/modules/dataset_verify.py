@@ -110,9 +110,9 @@ manifest_digest:
 import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.dataset import Dataset
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.report import explain
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_dataset import Dataset
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_report import explain
 
 
 def main() -> None:

@@ -116,8 +116,7 @@ import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._glusterfs import Brick, is_ours, offline_error
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._glusterfs_node import (
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._glusterfs.apply import (
     Gluster,
     brick_directories,
     collect_nonces,
@@ -127,6 +126,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._glusterfs_node 
     wait_connected,
     write_nonce,
 )
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._glusterfs.plan import Brick, is_ours, offline_error
 
 # A client that lost a brick for a moment takes about two seconds to find it again.
 _PATIENCE_S = 5.0

@@ -166,8 +166,7 @@ import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._glusterfs import ARGUMENT_SPEC, Wanted
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._glusterfs_node import (
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._glusterfs.apply import (
     Gluster,
     VolumeKeeper,
     brick_directories,
@@ -181,12 +180,13 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._glusterfs_node 
     wait_connected,
     write_nonce,
 )
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state import (
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._glusterfs.plan import ARGUMENT_SPEC, Wanted
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.apply import NodeState
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.plan import (
     NOTHING,
     check_mode,
     directory_request,
 )
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state_apply import NodeState
 
 # How long a node waits for bricks that are being started.
 _REPAIR_S = 30.0

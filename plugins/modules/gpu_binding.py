@@ -114,9 +114,8 @@ import typing as t
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._affinity_options import PLAN_OPTIONS, plan_and_render
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError, failing
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_binding import (
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_affinity.binding import (
     PROBE,
     SOURCES,
     judge_probe,
@@ -125,13 +124,17 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_binding imp
     probes,
     sources,
 )
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_facts import collect
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state import (
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_affinity.options import (
+    PLAN_OPTIONS,
+    plan_and_render,
+)
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node.facts import collect
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.apply import NodeState
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.plan import (
     NOTHING,
     directory_request,
     file_request,
 )
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state_apply import NodeState
 
 ARGUMENT_SPEC: dict[str, t.Any] = {
     "state": {"type": "str", "choices": ["present", "verified"], "default": "present"},

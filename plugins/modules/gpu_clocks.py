@@ -223,8 +223,8 @@ import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_clocks import Wish
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_clocks_run import STATE_PATH, Clocks, Options
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_clocks.apply import STATE_PATH, Clocks, Options
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_clocks.plan import Wish
 
 ARGUMENT_SPEC: dict[str, t.Any] = {
     "state": {"type": "str", "choices": ["applied", "verified", "restored"], "default": "applied"},

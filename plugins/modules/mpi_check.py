@@ -95,13 +95,13 @@ import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._mpi_check import (
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.command import run_job
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._mpi.verify import (
     judge,
     launch_argv,
     launch_failure,
     parse_ranks,
 )
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._mpi_launch import run_job
 
 
 def check(params: dict[str, t.Any]) -> dict[str, t.Any]:

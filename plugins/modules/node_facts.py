@@ -131,7 +131,7 @@ ansible_facts:
 import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_facts import collect
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node.facts import collect
 
 
 def argument_spec() -> dict[str, t.Any]:

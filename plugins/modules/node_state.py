@@ -260,8 +260,8 @@ remedy:
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import failing
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state import ARGUMENT_SPEC
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state_apply import NodeState
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.apply import NodeState
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.plan import ARGUMENT_SPEC
 
 
 def main() -> None:

@@ -284,10 +284,10 @@ import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError, failing
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver import ARGUMENT_SPEC
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver_remove import Remover
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver_run import DriverRun
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver_verify import Verifier
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.apply import DriverRun
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.plan import ARGUMENT_SPEC
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.remove import Remover
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.verify import Verifier
 
 
 def present(module: AnsibleModule) -> dict[str, t.Any]:

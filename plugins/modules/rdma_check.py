@@ -130,22 +130,22 @@ import typing as t
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _perftest as perftest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._profile_check import describe
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma_check import (
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node.compare import describe
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node.sysfs import read_hcas
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma import perftest
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma.apply import (
+    read_modules,
+    read_software,
+    read_system,
+)
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma.plan import Modules, Wanted
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma.verify import (
     judge_bandwidth,
     judge_stack,
     measured_devices,
     settled,
 )
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma_node import (
-    read_modules,
-    read_software,
-    read_system,
-)
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma_stack import Modules, Wanted
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._sysfs import read_hcas
 
 ARGUMENT_SPEC: dict[str, t.Any] = {
     "source": {"type": "str", "choices": ["inbox", "doca", "mlnx_ofed"], "default": "inbox"},

@@ -214,17 +214,16 @@ import dataclasses
 import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _rdma_files as files
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError, failing
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state import Change
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma_node import (
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.plan import Change
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma import files
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma.apply import (
     Stack,
     read_modules,
     read_software,
     read_system,
 )
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma_settings import NodeSettings
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma_stack import (
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma.plan import (
     Modules,
     Step,
     Wanted,
@@ -234,7 +233,8 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma_stack impo
     plan_stack,
     refuse_users,
 )
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma_users import users
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma.read import users
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma.settings import NodeSettings
 
 ARGUMENT_SPEC: dict[str, t.Any] = {
     "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},

@@ -10,7 +10,7 @@ import json
 import typing as t
 from dataclasses import dataclass, field
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_run import RankProgress
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.run import RankProgress
 
 #: Rates are taken over this many seconds: long enough to be calm, short enough to show a change.
 _RATE_WINDOW_S = 15.0

@@ -47,9 +47,9 @@ def test_what_is_saved_is_private(host: t.Any) -> None:
 
 
 def test_the_node_runs_the_module_s_own_files(host: t.Any) -> None:
-    installed = host.check_output(f"ls {LIBRARY}").split()
-    assert "_gpu_clocks_run.py" in installed
-    assert "__pycache__" not in installed
+    installed = host.check_output(f"find {LIBRARY} -type f -printf '%P\\n'").split()
+    assert "_gpu_clocks/apply.py" in installed
+    assert all(name.endswith(".py") for name in installed)
     for name in installed:
         assert host.file(f"{LIBRARY}/{name}").content_string == (SOURCES / name).read_text(encoding="utf-8"), name
 

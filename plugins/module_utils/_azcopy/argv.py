@@ -11,9 +11,7 @@ import math
 import os
 import typing as t
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._imds import METADATA_ADDRESS
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._storage import (
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.url import (
     BlobUrl,
     clean_sas,
     is_url,
@@ -21,6 +19,8 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._storage import 
     parse_blob_url,
     split_sas,
 )
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.metadata import METADATA_ADDRESS
 
 # One argument may have MAX_ARG_STRLEN = 131072 bytes with its final NUL (execve(2)); longer ones fail with E2BIG.
 MAX_ARGUMENT_BYTES = 131_071

@@ -23,17 +23,17 @@ import stat
 import threading
 import typing as t
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy import CopyOutcome, CopyRequest, run_copy
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy_argv import suggest_processes
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy_messages import FATAL_KINDS
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy.argv import suggest_processes
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy.messages import FATAL_KINDS
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy.run import CopyOutcome, CopyRequest, run_copy
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._inflate import (
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gzip.inflate import (
     LandingItem,
     available_cpus,
     drain,
     free_bytes,
 )
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._part_file import sweep_parts
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gzip.part_file import sweep_parts
 
 RECORD_PREFIX = ".azcopy_copy-"
 _BLOCK_BYTES = 1 << 20

@@ -16,8 +16,8 @@ import json
 import re
 import typing as t
 
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.url import redact, sas_expiry
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._storage import redact, sas_expiry
 
 LOG_TAIL_LINES = 40
 MAX_NAMED_FILES = 1000

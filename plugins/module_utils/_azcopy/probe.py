@@ -17,9 +17,9 @@ import subprocess
 import time
 import urllib.request
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob_refusal import untrusted
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.refusal import untrusted
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.url import BlobUrl
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._storage import BlobUrl
 
 # The version whose behavior the supervisor was measured and tested against.
 TESTED_VERSION = "10.32.2"

@@ -29,14 +29,14 @@ import tempfile
 import time
 import typing as t
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy_argv import (
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy.argv import (
     CopyRequest,
     build_argv,
     build_environment,
     check_request,
     split_request,
 )
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy_messages import (
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy.messages import (
     FATAL_KINDS,
     JobState,
     PlannedFile,
@@ -44,10 +44,10 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy_messages
     classify,
     find_cause,
 )
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy_probe import check_reachable, probe
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy.probe import check_reachable, probe
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.identity import check_identity
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.url import redact, with_address
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._managed_identity import check_identity
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._storage import redact, with_address
 
 TEMPORARY_PREFIX = ".azDownload-"
 TERM_GRACE_S = 10.0

@@ -21,7 +21,7 @@ import typing as t
 import urllib.parse
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._imds import METADATA_ADDRESS
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.metadata import METADATA_ADDRESS
 
 _ENDPOINT = f"http://{METADATA_ADDRESS}/metadata/identity/oauth2/token"
 _RESOURCE = "https://storage.azure.com/"

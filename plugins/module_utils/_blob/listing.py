@@ -22,16 +22,16 @@ import urllib.parse
 import urllib.request
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob_page import (
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.manifest import Blob, Manifest, collector_paused
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.page import (
     Page,
     PageError,
     next_marker,
     page_text,
     parse_page,
 )
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob_refusal import refusal, untrusted
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.refusal import refusal, untrusted
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._manifest import Blob, Manifest, collector_paused
 
 # Names that XML cannot hold come percent-encoded from 2021-02-12 on; Azurite 3.35 knows this version as Azure does.
 API_VERSION = "2023-11-03"

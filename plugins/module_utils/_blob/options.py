@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import typing as t
 
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.url import redact
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._storage import redact
 
 SAS: dict[str, t.Any] = {"type": "str", "default": "", "no_log": True}
 SOURCES: dict[str, t.Any] = {

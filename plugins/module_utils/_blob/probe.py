@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import http.client
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob_refusal import refusal
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.refusal import refusal
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.url import BlobUrl
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._storage import BlobUrl
 
 # Older than every service and emulator that is met; the range request below needs nothing newer.
 _API_VERSION = "2021-12-02"

@@ -13,8 +13,8 @@ from __future__ import annotations
 import re
 import typing as t
 
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.url import redact, spellings
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._storage import redact, spellings
 
 # Where the query begins; also in a URL that was percent-encoded as a whole, where a name may hold `%3F`.
 _QUERY = re.compile(r"(?i)[?#]|%3f(?=.*sig(?:=|%3d))")

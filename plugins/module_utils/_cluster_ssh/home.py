@@ -14,7 +14,7 @@ import stat
 import tempfile
 import typing as t
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._cluster_ssh import split_block
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._cluster_ssh.plan import split_block
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 
 #: The files that hold a block of ours, with the mode of one that we have to make.

@@ -12,22 +12,22 @@ import re
 import typing as t
 from pathlib import Path
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _container_runtime as rules
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _vendor_repository as vendor
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._container_runtime import plan as rules
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state import (
-    NOTHING,
-    directory_request,
-    file_request,
-)
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state_apply import (
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host import repository as vendor
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node.sysfs import read_text
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.apply import (
     SYSTEMD,
     NodeState,
     missing_parents,
 )
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_packages import Action, matches
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_transaction import Apt, manager_for
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._sysfs import read_text
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.plan import (
+    NOTHING,
+    directory_request,
+    file_request,
+)
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.packages import Action, matches
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.transaction import Apt, manager_for
 
 
 def _read(path: str) -> str:

@@ -14,27 +14,27 @@ import typing as t
 import urllib.parse
 from dataclasses import dataclass, field, replace
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy import CopyOutcome, run_copies
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy_argv import CopyRequest, suggest_processes
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob_probe import explain_absence
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._inflate import (
-    Finished,
-    LandingItem,
-    available_cpus,
-    drain,
-)
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._manifest import Blob, final_name, is_gzip
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_run import BatchInfo, Run
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_state import (
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy.argv import CopyRequest, suggest_processes
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy.run import CopyOutcome, run_copies
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.manifest import Blob, final_name, is_gzip
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.probe import explain_absence
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.url import clean_sas, parse_blob_url
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.run import BatchInfo, Run
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.state import (
     Receipt,
     ReceiptLog,
     StatePaths,
     inspect_destination,
     read_receipts,
 )
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_worker import BatchOutcome
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._storage import clean_sas, parse_blob_url
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.worker import BatchOutcome
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gzip.inflate import (
+    Finished,
+    LandingItem,
+    available_cpus,
+    drain,
+)
 
 #: What is wrong with a file itself: the next attempt would find the same bytes.
 _FILE_KINDS = frozenset({"changed_at_source", "corrupt", "not_gzip", "truncated"})
@@ -61,7 +61,7 @@ class CopySettings:
 
 
 class BatchCopier:
-    """Copies batches of one run on one node. Used by ``_staging_worker.Worker``."""
+    """Copies batches of one run on one node. Used by ``worker.Worker``."""
 
     def __init__(self, run: Run, settings: CopySettings, writer: str) -> None:
         self._run = run

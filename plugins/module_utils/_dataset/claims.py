@@ -22,7 +22,7 @@ import time
 import typing as t
 from dataclasses import dataclass, field
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_state import read_json, write_json
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.state import read_json, write_json
 
 
 @dataclass

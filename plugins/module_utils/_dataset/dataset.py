@@ -10,23 +10,21 @@ import os
 import typing as t
 from dataclasses import dataclass
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._manifest import Blob, Manifest, final_name
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._part_file import make_directories, sweep_parts
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_plan import own_share
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_report import (
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.manifest import Blob, Manifest, final_name
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.report import (
     build_report,
     causes,
     read_report,
     verdict,
     worth_trying_again,
 )
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_run import (
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.run import (
     current_run_id,
     planned_names,
     read_run,
 )
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_state import (
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.shares import own_share
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.state import (
     Inventory,
     Receipt,
     ReceiptLog,
@@ -38,6 +36,8 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_state i
     read_receipts,
     write_json,
 )
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gzip.part_file import make_directories, sweep_parts
 
 
 @dataclass

@@ -13,17 +13,17 @@ import tempfile
 import typing as t
 import zlib
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._bandwidth import plan_download
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob_list import build_manifest
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.identity import ManagedIdentity
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.listing import build_manifest
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.manifest import Manifest, check_names, final_name
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.url import BlobUrl, parse_blob_url
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.bandwidth import plan_download
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.dataset import Dataset
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.run import write_run
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.shares import plan_run
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.state import Inventory
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._managed_identity import ManagedIdentity
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._manifest import Manifest, check_names, final_name
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._shards import DEFAULT_BYTES_PER_SECOND
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_dataset import Dataset
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_plan import plan_run
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_run import write_run
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_state import Inventory
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._storage import BlobUrl, parse_blob_url
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._shards.plan import DEFAULT_BYTES_PER_SECOND
 
 _NAMED = 5
 

@@ -14,18 +14,18 @@ import signal
 import time
 import typing as t
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy_probe import probe
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_claims import Claims
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_copy import BatchCopier, CopySettings
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_landing import (
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy.probe import probe
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.batch import BatchCopier, CopySettings
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.claims import Claims
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.landing import (
     landing_directory,
     leave_landing,
     sweep_landing,
 )
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_run import RankProgress, Run, read_run
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_state import StatePaths
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_worker import Worker
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.run import RankProgress, Run, read_run
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.state import StatePaths
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.worker import Worker
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 
 _STOP_OLD_WORKER_S = 20.0
 

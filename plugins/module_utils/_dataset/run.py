@@ -6,7 +6,7 @@
 
 ``<run>/run.json``             the plan without the names
 ``<run>/batches/<id>.json``    the blobs of one batch, one array per blob as in the manifest
-``<run>/claims/``              see ``_staging_claims``
+``<run>/claims/``              see ``claims``
 ``<run>/progress/<rank>.json`` what each rank is doing
 """
 
@@ -22,9 +22,9 @@ import uuid
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.manifest import Blob, final_name
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.state import StatePaths, read_json, write_json
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._manifest import Blob, final_name
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_state import StatePaths, read_json, write_json
 
 PROGRESS_DIR = "progress"
 _KEEP_RUNS = 3

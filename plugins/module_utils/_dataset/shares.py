@@ -8,19 +8,19 @@ from __future__ import annotations
 
 import typing as t
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._manifest import Blob, Manifest
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._shards import (
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.manifest import Blob, Manifest
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.run import (
+    BatchInfo,
+    RankShare,
+    Run,
+    new_run_id,
+)
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._shards.plan import (
     DEFAULT_BATCH_SECONDS,
     DEFAULT_BYTES_PER_SECOND,
     file_seconds,
     make_batches,
     plan_shards,
-)
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_run import (
-    BatchInfo,
-    RankShare,
-    Run,
-    new_run_id,
 )
 
 # A share too small for batches of the wanted length is still cut, so that a dead rank's work can be split among others,

@@ -25,7 +25,7 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import astuple, dataclass, field
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._manifest import Blob, final_name, is_gzip
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.manifest import Blob, final_name, is_gzip
 
 STATE_DIR = ".staging"
 _READ_BYTES = 4 << 20

@@ -10,8 +10,8 @@ import os
 import typing as t
 from dataclasses import dataclass, replace
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy_argv import CopyRequest, check_request
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy_copy import (
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy.argv import CopyRequest, check_request
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy.copy import (
     Plan,
     Settings,
     copy,
@@ -19,9 +19,9 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy_copy imp
     private_directory,
     share_id,
 )
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._bandwidth import plan_upload
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._deflate import SUFFIX, deflate_tree
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.bandwidth import plan_upload
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gzip.deflate import SUFFIX, deflate_tree
 
 
 @dataclass(frozen=True)

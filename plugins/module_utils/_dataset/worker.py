@@ -18,14 +18,14 @@ import typing as t
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_claims import BatchState, Claims
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_run import (
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.claims import BatchState, Claims
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.run import (
     BatchInfo,
     RankProgress,
     Run,
     current_run_id,
 )
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 
 #: Nothing that this rank or another one tries again can mend these.
 FATAL_KINDS = frozenset(

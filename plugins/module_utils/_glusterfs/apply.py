@@ -18,7 +18,7 @@ import typing as t
 import xml.etree.ElementTree as ET
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._glusterfs import (
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._glusterfs.plan import (
     Brick,
     Step,
     Volume,

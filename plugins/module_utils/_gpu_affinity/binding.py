@@ -9,13 +9,13 @@ from __future__ import annotations
 import re
 import typing as t
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._affinity_topology import (
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_affinity.topology import (
     from_profile,
     numa_nodes,
     same_cpus,
 )
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._sysfs import format_ranges, parse_ranges
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node.sysfs import format_ranges, parse_ranges
 
 SOURCES = ("auto", "facts", "profile")
 # Prints what the kernel says of a bound process: its CPUs, then its memory policy where the kernel has NUMA.

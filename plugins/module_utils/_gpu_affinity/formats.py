@@ -9,10 +9,10 @@ from __future__ import annotations
 import dataclasses
 import typing as t
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._affinity import Plan, Rank
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._affinity_topology import Gpu, Hca
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nccl_topology import nccl_topology
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._sysfs import format_ranges, normalize_bus_id
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_affinity.nccl import nccl_topology
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_affinity.plan import Plan, Rank
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_affinity.topology import Gpu, Hca
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node.sysfs import format_ranges, normalize_bus_id
 
 HCA_NAMES = ("auto", "device", "pci")
 MAP_HEADER = "# rank gpus cpus memory hca uuids"

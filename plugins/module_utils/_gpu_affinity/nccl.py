@@ -16,7 +16,7 @@ from __future__ import annotations
 import html
 import typing as t
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._affinity_topology import (
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_affinity.topology import (
     ANYWHERE,
     Gpu,
     Hca,

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import typing as t
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._affinity import BINDINGS, Request, make_plan
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._affinity_formats import HCA_NAMES, Style, render
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._affinity_topology import (
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_affinity.formats import HCA_NAMES, Style, render
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_affinity.nccl import PCI_SWITCHES
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_affinity.plan import BINDINGS, Request, make_plan
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_affinity.topology import (
     UNPLACED,
     from_facts,
     from_profile,
 )
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nccl_topology import PCI_SWITCHES
 
 PLAN_OPTIONS: dict[str, t.Any] = {
     "ranks_per_node": {"type": "int", "default": 0},

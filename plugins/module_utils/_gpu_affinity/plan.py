@@ -13,7 +13,8 @@ from __future__ import annotations
 import dataclasses
 import typing as t
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._affinity_topology import (
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_affinity.topology import (
     ANYWHERE,
     Core,
     Gpu,
@@ -21,8 +22,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._affinity_topolo
     NumaNode,
     Topology,
 )
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._sysfs import format_ranges, parse_ranges
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node.sysfs import format_ranges, parse_ranges
 
 BINDINGS = ("auto", "numa", "cores")
 

@@ -15,11 +15,10 @@ import time
 import typing as t
 from pathlib import Path
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _gpu_clocks as clocks
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _gpu_clocks_smi as smi
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _nvidia_smi
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_clocks import (
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_clocks import plan as clocks
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_clocks import smi
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_clocks.plan import (
     LOCKS,
     Gpu,
     Layer,
@@ -29,9 +28,10 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_clocks impo
     Step,
     Wish,
 )
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_clocks_store import Store
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_smi import SmiReport
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._sysfs import normalize_bus_id, read_pci_gpus
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_clocks.store import Store
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node import nvidia_smi as node_smi
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node.nvidia_smi import SmiReport
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node.sysfs import normalize_bus_id, read_pci_gpus
 
 STATE_PATH = "/var/lib/gpu_clocks/state.json"
 # A clock needs a moment to follow its lock.
@@ -238,9 +238,9 @@ class Clocks:
             return False
         return not _lost(report) and not read_pci_gpus(self._options.root)
 
-    def _call(self, arguments: t.Sequence[str]) -> _nvidia_smi.SmiRun:
+    def _call(self, arguments: t.Sequence[str]) -> node_smi.SmiRun:
         self._commands.append([self._options.nvidia_smi, *arguments])
-        return _nvidia_smi.call(self._options.nvidia_smi, arguments, self._options.timeout_s)
+        return node_smi.call(self._options.nvidia_smi, arguments, self._options.timeout_s)
 
     def _run(
         self,
@@ -472,9 +472,9 @@ def _grouped(plans: list[_Plan]) -> list[list[str]]:
     """The calls that a real run would make, if every GPU does as it is told."""
     argv: list[list[str]] = []
 
-    def call(arguments: t.Sequence[str]) -> _nvidia_smi.SmiRun:
+    def call(arguments: t.Sequence[str]) -> node_smi.SmiRun:
         argv.append(list(arguments))
-        return _nvidia_smi.SmiRun(rc=0)
+        return node_smi.SmiRun(rc=0)
 
     smi.perform(call, [(plan.gpu, plan.steps) for plan in plans])
     return argv

@@ -15,10 +15,10 @@ import re
 import typing as t
 from pathlib import Path
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _nvidia_smi
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_clocks import Gpu, Pair, Step
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_smi import SmiReport, SmiRun
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._sysfs import normalize_bus_id, read_text
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_clocks.plan import Gpu, Pair, Step
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node import nvidia_smi
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node.nvidia_smi import SmiReport, SmiRun
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node.sysfs import normalize_bus_id, read_text
 
 # Both spellings of the reasons: drivers before 535.54 know the second only. A refused field is dropped from the query.
 FIELDS: tuple[str, ...] = (
@@ -144,7 +144,7 @@ def read(report: SmiReport) -> list[Gpu]:
 
 
 def observe(program: str, timeout_s: float) -> SmiReport:
-    return _nvidia_smi.parse(_nvidia_smi.Query(program, timeout_s, FIELDS).result())
+    return nvidia_smi.parse(nvidia_smi.Query(program, timeout_s, FIELDS).result())
 
 
 def _sentences(run: SmiRun) -> dict[str, list[str]]:
@@ -194,7 +194,7 @@ def _unresolved(run: SmiRun) -> Outcome:
     if run.timed_out:
         return Outcome("timeout", "nvidia-smi did not answer in time and was killed")
     text = next((line.strip() for line in (run.stdout + run.stderr).splitlines() if line.strip()), "")
-    meaning, _remedy = _nvidia_smi.RETURN_CODES.get(run.rc or 0, ("it failed", ""))
+    meaning, _remedy = nvidia_smi.RETURN_CODES.get(run.rc or 0, ("it failed", ""))
     kind = {4: "no_permission", 15: "lost"}.get(run.rc or 0, "failed")
     return Outcome(kind, f"nvidia-smi exited with {run.rc}: {meaning}" + (f" ({text[:160]})" if text else ""))
 

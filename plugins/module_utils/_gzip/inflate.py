@@ -5,7 +5,7 @@
 """From downloaded raw files to finished ones: decompress, check, and only then give them their final name.
 
 A file is read once. Its MD5 is taken on the way into the decompressor, which itself checks CRC32 and length of every gzip
-member (``find_engine`` proves that it does). Output gets its final name when all checks have passed (``_part_file``). ``drain``
+member (``find_engine`` proves that it does). Output gets its final name when all checks have passed (``part_file``). ``drain``
 does this for many files while AzCopy is still downloading the next ones.
 """
 
@@ -29,7 +29,11 @@ import typing as t
 import zlib
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._part_file import disk_errors, made_parent, part_file
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gzip.part_file import (
+    disk_errors,
+    made_parent,
+    part_file,
+)
 
 # Input handed to the decompressor at a time, and the most output taken from it at a time: both fit a CPU's cache,
 # and bound the memory of a thread whatever a hostile file expands to.

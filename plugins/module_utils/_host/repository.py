@@ -12,10 +12,10 @@ import glob
 import typing as t
 from pathlib import Path
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _openpgp
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._sources import open_source
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._sysfs import read_text
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host import openpgp
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.files import open_source
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node.sysfs import read_text
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,7 +91,7 @@ def key_text(repository: Repository, manager: str, *, check: bool) -> str:
     place = repository.keyring(manager)
     with contextlib.suppress(OSError, ClusterError):
         have = Path(place).read_bytes()
-        _openpgp.check_fingerprint(have, repository.fingerprint, place)
+        openpgp.check_fingerprint(have, repository.fingerprint, place)
         return have.decode("ascii")
     if check and "://" in repository.key:
         return f"(the key {repository.fingerprint} from {repository.key})\n"
@@ -104,8 +104,8 @@ def key_text(repository: Repository, manager: str, *, check: bool) -> str:
             f"The repository's key {repository.key} could not be read: {exc}.",
             "Name an address or a path that this node can read.",
         ) from exc
-    _openpgp.check_fingerprint(data, repository.fingerprint, repository.key)
-    return _openpgp.armor(_openpgp.dearmor(data))
+    openpgp.check_fingerprint(data, repository.fingerprint, repository.key)
+    return openpgp.armor(openpgp.dearmor(data))
 
 
 __all__ = ["Repository", "key_text", "listed_elsewhere", "repository_files"]

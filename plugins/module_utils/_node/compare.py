@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import typing as t
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_profile import CHECKS, Profile, model_name
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._sysfs import parse_ranges
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node.profile import CHECKS, Profile, model_name
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node.sysfs import parse_ranges
 
 Facts = dict[str, t.Any]
 Verdict = dict[str, t.Any]

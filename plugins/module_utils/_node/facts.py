@@ -10,8 +10,10 @@ import re
 import typing as t
 from pathlib import Path
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _imds, _nvidia_smi, _sysfs
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host import metadata as host_metadata
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node import nvidia_smi as smi
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node import sysfs
 
 Facts = dict[str, t.Any]
 
@@ -51,14 +53,14 @@ def place_on_numa(facts: Facts) -> None:
 
 
 def _platform(root: Path, facts: Facts, metadata: str, timeout_s: float, address: tuple[str, int] | None) -> None:
-    dmi = _sysfs.read_dmi(root)
-    cloud = _imds.detect_cloud(dmi)
-    sku = _imds.sku_from_dmi(dmi)
+    dmi = sysfs.read_dmi(root)
+    cloud = host_metadata.detect_cloud(dmi)
+    sku = host_metadata.sku_from_dmi(dmi)
     ask = {"auto": [cloud] if cloud and not sku else [], "always": [cloud] if cloud else ["azure", "aws"], "never": []}
     failures = []
     for candidate in ask[metadata]:
         try:
-            sku = _imds.fetch_sku(candidate, timeout_s, **({"address": address} if address else {}))
+            sku = host_metadata.fetch_sku(candidate, timeout_s, **({"address": address} if address else {}))
             cloud = candidate
             break
         except ClusterError as exc:
@@ -75,19 +77,19 @@ def _platform(root: Path, facts: Facts, metadata: str, timeout_s: float, address
 
 def _minor(root: Path, bus_id: str) -> int | None:
     """The N of a GPU's /dev/nvidiaN, which need not be its index; None where no driver tells it."""
-    text = _sysfs.read_text(root / "proc/driver/nvidia/gpus" / bus_id / "information")
+    text = sysfs.read_text(root / "proc/driver/nvidia/gpus" / bus_id / "information")
     told = re.search(r"^Device Minor:[ \t]*([0-9]+)[ \t]*$", text, re.MULTILINE)
     return int(told.group(1)) if told else None
 
 
-def _gpus(root: Path, facts: Facts, report: _nvidia_smi.SmiReport) -> None:
+def _gpus(root: Path, facts: Facts, report: smi.SmiReport) -> None:
     facts["gpus"] = report.gpus
     facts["nvidia_smi"] = {"state": report.state, "rc": report.rc}
     facts["unknown"] += report.unknown
-    facts["pci_gpus"] = _sysfs.read_pci_gpus(root)
+    facts["pci_gpus"] = sysfs.read_pci_gpus(root)
     on_bus = {gpu["bus_id"]: gpu for gpu in facts["pci_gpus"] or []}
     for gpu in facts["gpus"]:
-        gpu["numa"] = _sysfs.pci_numa(root, gpu["bus_id"])
+        gpu["numa"] = sysfs.pci_numa(root, gpu["bus_id"])
         # A driver in which nvidia-smi hangs may not let go of whoever reads its files either.
         gpu["minor"] = _minor(root, gpu["bus_id"]) if report.state == "answered" else None
     answered = {gpu["bus_id"] for gpu in facts["gpus"]}
@@ -124,13 +126,13 @@ def collect(
     metadata_address: tuple[str, int] | None = None,
 ) -> Facts:
     """The content of ``ansible_facts.gpu_node``. ``root`` and ``metadata_address`` exist for the tests."""
-    query = _nvidia_smi.Query(nvidia_smi, nvidia_smi_timeout_s)
-    facts: Facts = {"numa": _sysfs.read_numa(root), "cpus": _sysfs.read_cpus(root), "unknown": []}
-    facts["memory_mib"], facts["swap_mib"] = _sysfs.read_memory(root)
-    _devices(root, facts, "hcas", _sysfs.read_hcas(root), "RDMA")
-    _devices(root, facts, "nvme", _sysfs.read_nvme(root), "NVMe")
+    query = smi.Query(nvidia_smi, nvidia_smi_timeout_s)
+    facts: Facts = {"numa": sysfs.read_numa(root), "cpus": sysfs.read_cpus(root), "unknown": []}
+    facts["memory_mib"], facts["swap_mib"] = sysfs.read_memory(root)
+    _devices(root, facts, "hcas", sysfs.read_hcas(root), "RDMA")
+    _devices(root, facts, "nvme", sysfs.read_nvme(root), "NVMe")
     _platform(root, facts, metadata, metadata_timeout_s, metadata_address)
-    _gpus(root, facts, _nvidia_smi.parse(query.result()))
+    _gpus(root, facts, smi.parse(query.result()))
     place_on_numa(facts)
     return facts
 

@@ -20,7 +20,7 @@ import subprocess
 import time
 import typing as t
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._sysfs import normalize_bus_id
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node.sysfs import normalize_bus_id
 
 # Spellings that every driver since R450 knows.
 FIELDS: tuple[str, ...] = (

@@ -20,7 +20,8 @@ import time
 import typing as t
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state import (
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.files import open_source
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.plan import (
     ARCHIVE_MARKER,
     Absent,
     Change,
@@ -45,7 +46,6 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state impo
     plan_units_up,
     wanted_content,
 )
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._sources import open_source
 
 _CHUNK = 1 << 20
 # Exists while systemd runs the machine; missing in a chroot.

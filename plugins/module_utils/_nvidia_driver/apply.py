@@ -13,24 +13,25 @@ import tempfile
 import typing as t
 from pathlib import Path
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _nvidia_driver as rules
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _nvidia_node as node
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _vendor_repository as vendor
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state import NOTHING, file_request
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state_apply import (
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host import repository as vendor
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node.sysfs import read_text
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.apply import (
     NodeState,
     fetch_archive,
     missing_parents,
 )
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_gpu import (
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.plan import NOTHING, file_request
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver import plan as rules
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver import read as node
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.hardware import (
     check_cuda,
     choose_module,
     cuda_of_dcgm,
     read_hardware,
 )
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_modes import Modes
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_packages import (
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.modes import Modes
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.packages import (
     Action,
     Difference,
     Root,
@@ -46,8 +47,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_packages
     upstream,
     wanted_roots,
 )
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_transaction import Dnf, manager_for
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._sysfs import read_text
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.transaction import Dnf, manager_for
 
 ROOT = Path("/")
 _OPENIBD = ("etc/init.d/openibd", "usr/lib/systemd/system/openibd.service", "lib/systemd/system/openibd.service")

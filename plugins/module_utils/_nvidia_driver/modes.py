@@ -17,10 +17,10 @@ import dataclasses
 import typing as t
 from pathlib import Path
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _nvidia_node as node
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _nvidia_smi as smi
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_smi import Query, SmiReport, call, parse
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node import nvidia_smi as smi
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node.nvidia_smi import Query, SmiReport, call, parse
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver import read as node
 
 #: What is asked: all that is known of GPUs, and their generation.
 FIELDS = (*smi.FIELDS, "compute_cap")

@@ -11,12 +11,12 @@ import re
 import typing as t
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_packages import (
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.repository import Repository
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.packages import (
     NAME_PATTERNS,
     Distribution,
     upstream,
 )
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._vendor_repository import Repository
 
 MANAGED = "# Managed by the role hpcai.gpu_cluster.nvidia_driver. Changes here are overwritten."
 _PLACES = Repository()

@@ -16,9 +16,9 @@ import typing as t
 from pathlib import Path
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state_apply import Host
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver import Loaded
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._sysfs import read_text
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node.sysfs import read_text
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.apply import Host
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.plan import Loaded
 
 # In the order in which they let go of each other.
 _MODULES = ("nvidia_fs", "nvidia_peermem", "gdrdrv", "nvidia_uvm", "nvidia_drm", "nvidia_modeset", "nvidia")

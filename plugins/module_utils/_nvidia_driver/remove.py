@@ -10,17 +10,17 @@ import os
 import re
 import typing as t
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _nvidia_driver as rules
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _nvidia_node as node
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver_run import (
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node.sysfs import read_text
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver import plan as rules
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver import read as node
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.apply import (
     ROOT,
     RUNFILE_UNINSTALL,
     DriverRun,
 )
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_packages import in_stack
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_transaction import manager_for
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._sysfs import read_text
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.packages import in_stack
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.transaction import manager_for
 
 # What came along with the driver and is of no use without it.
 _COMPANIONS = re.compile(r"^(nvidia-open|cuda-drivers|nvidia-persistenced|nvidia-modprobe|datacenter-gpu-manager-4.*)$")

@@ -15,8 +15,9 @@ import typing as t
 from pathlib import Path
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state_apply import Host
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_packages import (
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node.sysfs import read_text
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.apply import Host
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.packages import (
     DPKG_FORMAT,
     RPM_FORMAT,
     Action,
@@ -32,7 +33,6 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_packages
     stragglers_of,
     upstream,
 )
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._sysfs import read_text
 
 _PREFERENCES = "/etc/apt/preferences"
 VERSIONLOCK = "/etc/dnf/plugins/versionlock.list"

@@ -8,21 +8,21 @@ from __future__ import annotations
 
 import typing as t
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _nvidia_driver as rules
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _nvidia_node as node
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _nvidia_smi as smi
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver_run import ROOT, DriverRun
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_modes import FIELDS, plan
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_packages import (
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node import nvidia_smi as smi
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node.nvidia_smi import Query, SmiReport, parse
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node.sysfs import read_text
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver import plan as rules
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver import read as node
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.apply import ROOT, DriverRun
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.modes import FIELDS, plan
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.packages import (
     in_stack,
     is_fabric_manager,
     parse_os_release,
     to_hold,
 )
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_smi import Query, SmiReport, parse
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_transaction import manager_for
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._sysfs import read_text
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.transaction import manager_for
 
 _RUN_ROLE = "Run the role."
 

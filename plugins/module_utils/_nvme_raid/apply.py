@@ -18,7 +18,7 @@ import typing as t
 from pathlib import Path
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid import (
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.model import (
     Geometry,
     Wanted,
     bad_input,
@@ -29,8 +29,8 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid impor
     parse_xfs_info,
     wanted_from,
 )
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid_plan import Plan, Step, plan
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid_read import Reader, Runner
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.plan import Plan, Step, plan
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.read import Reader, Runner
 
 _LOCK = "/run/lock/nvme_raid.lock"
 _MIB = 1 << 20

@@ -4,7 +4,7 @@
 # Private to the collection: it may change without notice.
 """The command that the unit of the role ``nvme_raid`` runs at boot: the module's own rules, without Ansible.
 
-    python3 -m ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid_boot /etc/nvme_raid/scratch.json
+    python3 -m ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.boot /etc/nvme_raid/scratch.json
 
 Never gives consent: a settings file that does is refused.
 """
@@ -19,14 +19,14 @@ import time
 import typing as t
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid import bad_input
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid_apply import (
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.apply import (
     Keeper,
     Outcome,
     settle,
     wanted_here,
 )
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid_read import unprobed
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.model import bad_input
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.read import unprobed
 
 _CONSENT = ("allow_format", "allow_data_loss")
 

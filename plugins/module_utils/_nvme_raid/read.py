@@ -18,7 +18,8 @@ import typing as t
 from pathlib import Path
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid import (
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node.sysfs import read_int, read_nvme, read_text
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.model import (
     Array,
     Directory,
     Disk,
@@ -33,7 +34,6 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid impor
     parse_wipefs,
     plain_uuid,
 )
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._sysfs import read_int, read_nvme, read_text
 
 # Whole disks by the names that the kernel gives them.
 _DISK = re.compile(r"^(?:nvme\d+n\d+|sd[a-z]+|vd[a-z]+|xvd[a-z]+|loop\d+)$")

@@ -16,12 +16,13 @@ import typing as t
 from pathlib import Path
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state_apply import (
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node.sysfs import read_text
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.apply import (
     Host,
     fetch_archive,
     missing_packages,
 )
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma_stack import (
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma.plan import (
     DISTRIBUTION_PACKAGES,
     DOCA_PACKAGES,
     Modules,
@@ -45,7 +46,6 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma_stack impo
     refuse_conflicts,
     wants_initramfs,
 )
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._sysfs import read_text
 
 # Says that an installation began; gone when it ended well.
 UNFINISHED = Path("/var/lib/mofed/unfinished")

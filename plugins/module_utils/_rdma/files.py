@@ -14,7 +14,7 @@ import re
 import typing as t
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._sysfs import normalize_bus_id
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node.sysfs import normalize_bus_id
 
 HEADER = "# Written by the module hpcai.gpu_cluster.rdma_stack; changes made here are lost.\n"
 # The same name as rdma-core's own rules, which takes their place: a device can be renamed only once.

@@ -13,15 +13,15 @@ import resource
 import typing as t
 from pathlib import Path
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _rdma_files as files
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state import NOTHING, Change, file_request
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state_apply import (
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node.sysfs import read_text
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.apply import (
     Host,
     NodeState,
     missing_parents,
 )
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._sysfs import read_text
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.plan import NOTHING, Change, file_request
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma import files
 
 _RXE_UNIT = os.path.basename(files.RXE)
 _LIMITS = {"memlock": resource.RLIMIT_MEMLOCK, "nofile": resource.RLIMIT_NOFILE, "stack": resource.RLIMIT_STACK}
@@ -49,7 +49,7 @@ def limit_allowed(name: str, value: str) -> bool:
 
 
 class NodeSettings:
-    """Plans and writes the files of :mod:`_rdma_files`, the two files of others that are edited, and kernel settings."""
+    """Plans and writes the files of :mod:`files`, the two files of others that are edited, and kernel settings."""
 
     def __init__(self, host: Host, settings: files.Settings, *, phase: str = "all", root: Path = Path("/")) -> None:
         self.host = host

@@ -9,9 +9,9 @@ from __future__ import annotations
 import time
 import typing as t
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._perftest import Bandwidth
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._profile_check import compare
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma_stack import (
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node.compare import compare
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma.perftest import Bandwidth
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma.plan import (
     Modules,
     Software,
     Wanted,

@@ -12,7 +12,7 @@ from bisect import bisect_right
 from dataclasses import dataclass
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._patterns import (
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._shards.patterns import (
     MAX_ARGUMENT_BYTES,
     Template,
     escape,
@@ -20,7 +20,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._patterns import
     fits_an_argument,
     join,
 )
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._shards import (
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._shards.plan import (
     contiguous,
     imbalance,
     plan_shards,

@@ -196,7 +196,7 @@ class Dataset:
 @pytest.fixture(scope="session")
 def lab() -> Lab:
     if not (STATE / "machines.json").exists():
-        pytest.fail("The lab is down. Run bin/test --all, or bin/demo and then bin/test -- tests/integration/cluster.")
+        pytest.fail("The lab is down. Run bin/test --all, or bin/demo and then bin/test -- tests/scenarios/cluster.")
     return Lab()
 
 

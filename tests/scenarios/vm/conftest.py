@@ -208,7 +208,7 @@ class VmLab:
 def vm_lab() -> VmLab:
     paths = state.Paths.here()
     if not paths.machines.exists():
-        pytest.fail("The VM lab is down. Run bin/demo --vm, and then bin/test -- tests/integration/vm.")
+        pytest.fail("The VM lab is down. Run bin/demo --vm, and then bin/test -- tests/scenarios/vm.")
     lab = VmLab()
     for node in lab.nodes:
         lab.power_on(node)

@@ -19,7 +19,7 @@ import time
 import typing as t
 
 import pytest
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _nvidia_driver as rules
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver import plan as rules
 from own_machine import NODE
 
 USER = "nobody"

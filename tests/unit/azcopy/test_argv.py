@@ -9,7 +9,7 @@ import dataclasses
 import typing as t
 
 import pytest
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy_argv import (
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy.argv import (
     MAX_ARGUMENT_BYTES,
     CopyRequest,
     block_size_mib,

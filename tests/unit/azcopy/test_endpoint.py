@@ -11,7 +11,7 @@ import threading
 import time
 
 import pytest
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy import CopyRequest, run_copy
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy.run import CopyRequest, run_copy
 from lab.blob.fast_server import Body, FastServer
 from lab.blob.faults import noise
 from lab.blob.service import azcopy_path, azurite

@@ -10,7 +10,7 @@ import pathlib
 import typing as t
 
 import pytest
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy_messages import (
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy.messages import (
     JobState,
     check_counts,
     classify,

@@ -15,15 +15,16 @@ import textwrap
 import time
 
 import pytest
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _azcopy, _azcopy_probe
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy import (
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy import probe
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy import run as azcopy_run
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy.run import (
     CopyRequest,
     run_copies,
     run_copy,
     sweep_leftovers,
 )
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.url import parse_blob_url
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._storage import parse_blob_url
 
 SECRET = "s3cretSignature"
 
@@ -67,7 +68,7 @@ def test_stdin_stays_open_and_is_no_terminal(tmp_path: pathlib.Path) -> None:
 def test_a_program_that_ignores_sigterm_is_killed_with_its_children(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
-    monkeypatch.setattr(_azcopy, "TERM_GRACE_S", 0.5)
+    monkeypatch.setattr(azcopy_run, "TERM_GRACE_S", 0.5)
     azcopy = stand_in(
         tmp_path,
         f"""
@@ -157,7 +158,7 @@ def test_a_plan_left_by_a_killed_run_of_ours_betrays_its_leftovers(tmp_path: pat
 def test_azcopy_dies_with_its_supervisor(tmp_path: pathlib.Path) -> None:
     azcopy = stand_in(tmp_path, f"open({str(tmp_path / 'pid')!r}, 'w').write(str(os.getpid()))\ntime.sleep(60)")
     script = (
-        "from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy import *\n"
+        "from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy.run import *\n"
         f"run_copy(CopyRequest({azcopy!r}, 'http://127.0.0.1:9/acc/data', {str(tmp_path / 'out')!r}), preflight=False)"
     )
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
@@ -205,7 +206,7 @@ def test_probe_names_what_is_wrong(
         (tmp_path / "azcopy").write_bytes(content.encode("latin-1"))
         (tmp_path / "azcopy").chmod(mode)
     with pytest.raises(ClusterError, match=words) as caught:
-        _azcopy_probe.probe(str(tmp_path / "azcopy"))
+        probe.probe(str(tmp_path / "azcopy"))
     assert caught.value.kind == kind
 
 
@@ -213,7 +214,7 @@ def test_probe_warns_of_untested_versions_and_runs_once(tmp_path: pathlib.Path) 
     (tmp_path / "azcopy").write_text(f"#!/bin/sh\necho x >> {tmp_path}/runs\necho azcopy version 10.33.1-beta\n")
     (tmp_path / "azcopy").chmod(0o755)
     for _ in range(3):
-        probed = _azcopy_probe.probe(str(tmp_path / "azcopy"))
+        probed = probe.probe(str(tmp_path / "azcopy"))
     assert (probed.version, len(probed.warnings)) == ("10.33.1-beta", 1)
     assert (tmp_path / "runs").read_text() == "x\n"
 
@@ -225,14 +226,14 @@ def test_a_silent_or_dead_endpoint_is_found_in_seconds() -> None:
         port = silent.getsockname()[1]
         started = time.monotonic()
         with pytest.raises(ClusterError, match="timeout") as caught:
-            _azcopy_probe.check_reachable(parse_blob_url(f"http://127.0.0.1:{port}/acc/data"), timeout_s=1)
+            probe.check_reachable(parse_blob_url(f"http://127.0.0.1:{port}/acc/data"), timeout_s=1)
         assert caught.value.kind == "unreachable"
     with pytest.raises(ClusterError, match="refused"):
-        _azcopy_probe.check_reachable(parse_blob_url(f"http://127.0.0.1:{port}/acc/data"), timeout_s=1)
+        probe.check_reachable(parse_blob_url(f"http://127.0.0.1:{port}/acc/data"), timeout_s=1)
     assert time.monotonic() - started < 20
 
 
 def test_behind_a_proxy_nothing_is_guessed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("http_proxy", "http://proxy.invalid:3128")
     monkeypatch.delenv("no_proxy", raising=False)
-    _azcopy_probe.check_reachable(parse_blob_url("http://203.0.113.1:10000/acc/data"), timeout_s=1)
+    probe.check_reachable(parse_blob_url("http://203.0.113.1:10000/acc/data"), timeout_s=1)

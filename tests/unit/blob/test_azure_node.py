@@ -16,9 +16,9 @@ import time
 import typing as t
 
 import pytest
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob_list import list_blobs
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.identity import ManagedIdentity
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.listing import list_blobs
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._managed_identity import ManagedIdentity
 from lab.blob.azure_node import AzureNode, NoNamespaceError
 from lab.blob.service import ROOT, ToolMissingError, azcopy_path
 

@@ -11,8 +11,8 @@ import time
 import typing as t
 
 import pytest
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _blob_list
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob_list import (
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob import listing
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.listing import (
     build_manifest,
     directory_prefix,
     list_blobs,
@@ -27,7 +27,7 @@ PATIENCE: dict[str, t.Any] = {"timeout_s": 5, "retries": 2, "deadline_s": 8}
 
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_blob_list, "_FIRST_PAUSE_S", 0.01)
+    monkeypatch.setattr(listing, "_FIRST_PAUSE_S", 0.01)
 
 
 def names_of(server: ListServer, prefix: str = "", **options: t.Any) -> list[str]:

@@ -10,7 +10,7 @@ import hashlib
 import typing as t
 
 import pytest
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob_list import build_manifest, list_blobs
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.listing import build_manifest, list_blobs
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from lab.blob.service import Azurite, ToolMissingError, azurite
 

@@ -9,7 +9,7 @@ import itertools
 import typing as t
 
 import pytest
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob_page import PageError, page_text, parse_page
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.page import PageError, page_text, parse_page
 from hypothesis import given
 from hypothesis import strategies as st
 

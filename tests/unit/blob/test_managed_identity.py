@@ -12,11 +12,11 @@ import time
 import typing as t
 
 import pytest
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _managed_identity
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy_messages import find_cause
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob_refusal import refusal
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy.messages import find_cause
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob import identity as blob_identity
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.identity import ManagedIdentity, check_identity
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.refusal import refusal
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._managed_identity import ManagedIdentity, check_identity
 from lab.blob.imds import Imds, ImdsServer
 
 CLIENT = "11111111-1111-1111-1111-111111111111"
@@ -79,7 +79,7 @@ def test_a_token_is_renewed_before_it_ends(
     identity = node.identity()
     identity.token()
     now = time.time()
-    monkeypatch.setattr(_managed_identity.time, "time", lambda: now + asked_after_s)
+    monkeypatch.setattr(blob_identity.time, "time", lambda: now + asked_after_s)
     identity.token()
     assert len(node.imds.calls) == calls
 
@@ -89,10 +89,10 @@ def test_a_token_that_cannot_be_renewed_yet_is_used_to_its_end(node: Node, monke
     first = identity.token()
     now = time.time()
     node.imds.failures = [403] * 2
-    monkeypatch.setattr(_managed_identity.time, "time", lambda: now + 3400)
+    monkeypatch.setattr(blob_identity.time, "time", lambda: now + 3400)
     assert identity.token() == identity.token() == first
     assert len(node.imds.calls) == 2  # not asked again at once
-    monkeypatch.setattr(_managed_identity.time, "time", lambda: now + 3700)
+    monkeypatch.setattr(blob_identity.time, "time", lambda: now + 3700)
     with pytest.raises(ClusterError, match="HTTP 403"):
         identity.token()
 
@@ -194,7 +194,7 @@ def test_nobody_there_is_said_at_the_second_try() -> None:
 @pytest.mark.parametrize("name", ["IDENTITY_ENDPOINT", "MSI_ENDPOINT", "AZCOPY_MSI_RESOURCE_STRING"])
 def test_where_azcopy_asks_somebody_else_nothing_is_checked(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     asked: list[str] = []
-    monkeypatch.setattr(_managed_identity, "ManagedIdentity", lambda client: asked.append(client) or Imds)
+    monkeypatch.setattr(blob_identity, "ManagedIdentity", lambda client: asked.append(client) or Imds)
     check_identity("me", {name: "something"})
     assert not asked
 

@@ -9,8 +9,7 @@ import random
 from pathlib import Path
 
 import pytest
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._manifest import (
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.manifest import (
     Blob,
     Manifest,
     check_names,
@@ -18,6 +17,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._manifest import
     final_name,
     missing,
 )
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -11,8 +11,7 @@ import string
 import urllib.parse
 
 import pytest
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._storage import (
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.url import (
     clean_sas,
     join_sas,
     parse_blob_url,
@@ -21,6 +20,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._storage import 
     split_sas,
     with_address,
 )
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from hypothesis import given
 from hypothesis import strategies as st
 

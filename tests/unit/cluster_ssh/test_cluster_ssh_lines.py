@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _cluster_ssh as ssh
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._cluster_ssh import plan as ssh
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from hypothesis import given
 from hypothesis import strategies as st

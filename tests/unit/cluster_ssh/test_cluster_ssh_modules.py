@@ -16,7 +16,7 @@ import typing as t
 
 import pytest
 from ansible.module_utils.testing import patch_module_args
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _cluster_ssh_home
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._cluster_ssh import home as cluster_ssh_home
 from ansible_collections.hpcai.gpu_cluster.plugins.modules import (
     cluster_ssh_check,
     cluster_ssh_identity,
@@ -58,7 +58,7 @@ class Machine:
         home.unlink(missing_ok=True)
         home.symlink_to(self.ssh.parent)
         entry = types.SimpleNamespace(pw_dir=str(home), pw_uid=os.geteuid(), pw_gid=os.getegid(), pw_name="someone")
-        self._patch.setattr(_cluster_ssh_home, "pwd", types.SimpleNamespace(getpwnam=lambda _user: entry))
+        self._patch.setattr(cluster_ssh_home, "pwd", types.SimpleNamespace(getpwnam=lambda _user: entry))
         with patch_module_args({**args, "_ansible_diff": True}), pytest.raises(SystemExit):
             module.main()
         return t.cast("dict[str, t.Any]", json.loads(self._capsys.readouterr().out))
@@ -226,7 +226,7 @@ def copied(machines: list[Machine], renew_key: bool = False) -> list[dict[str, t
 
 def warnings(machine: Machine, nodes: list[dict[str, t.Any]], *, key_on_all: bool = False) -> list[str]:
     """What the check warns of. Not through the module: ansible collects the warnings of all tests of a process."""
-    home = _cluster_ssh_home.SshHome(str(machine.ssh), os.geteuid(), os.getegid(), "gpu_cluster")
+    home = cluster_ssh_home.SshHome(str(machine.ssh), os.geteuid(), os.getegid(), "gpu_cluster")
     wish = {"others": [], "cluster": "gpu_cluster", "key_options": [], "forget_unseen": False, "port": 22}
     warned: list[str] = []
     cluster_ssh_check.lacking(home, {**wish, "nodes": nodes, "key_on_all": key_on_all}, warned.append)

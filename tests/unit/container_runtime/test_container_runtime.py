@@ -9,7 +9,7 @@ import json
 import typing as t
 
 import pytest
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _container_runtime as rules
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._container_runtime import plan as rules
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from hypothesis import given
 from hypothesis import strategies as st

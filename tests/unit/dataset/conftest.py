@@ -9,10 +9,10 @@ import random
 import typing as t
 
 import pytest
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.dataset import Dataset
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.plan import prepare
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.rank import run_rank
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_dataset import Dataset
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_prepare import prepare
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_rank import run_rank
 from lab.blob.service import Azurite, azcopy_path, azurite
 
 _FORK = multiprocessing.get_context("fork")

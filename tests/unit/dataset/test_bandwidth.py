@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._bandwidth import (
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.bandwidth import (
     block_size_mib,
     minimal_cap_mbps,
     plan_download,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 
 import pytest
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_claims import Claims
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.claims import Claims
 
 
 class Clock:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pathlib
 
 import pytest
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_landing import (
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.landing import (
     landing_directories,
     landing_directory,
     sweep_landing,

@@ -11,15 +11,15 @@ import typing as t
 
 import pytest
 from ansible.module_utils.testing import patch_module_args
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _staging_run
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._manifest import Blob, Manifest
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._part_file import part_file
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_claims import Claims
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_landing import landing_directory
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_plan import plan_run
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_run import RankProgress, Run, write_run
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_state import Receipt, ReceiptLog, StatePaths
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_worker import BatchOutcome, Worker
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.manifest import Blob, Manifest
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset import run as dataset_run
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.claims import Claims
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.landing import landing_directory
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.run import RankProgress, Run, write_run
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.shares import plan_run
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.state import Receipt, ReceiptLog, StatePaths
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.worker import BatchOutcome, Worker
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gzip.part_file import part_file
 from ansible_collections.hpcai.gpu_cluster.plugins.modules import dataset_remove
 
 
@@ -163,12 +163,12 @@ def test_only_workers_that_may_be_alive_are_waited_for(tmp_path, capsys, monkeyp
     RankProgress(0, "gpu-1", state="finished").write(planned)
     start = time.monotonic()
     run(capsys, check=True, destination=str(data))
-    assert _staging_run.current_run_id(str(data)) == planned.id, "check mode stops nobody"
+    assert dataset_run.current_run_id(str(data)) == planned.id, "check mode stops nobody"
     assert run(capsys, destination=str(data))["changed"]
     assert time.monotonic() - start < 3
     assert not data.exists()
 
-    monkeypatch.setattr(_staging_run, "_DEAD_AFTER_S", 0.5)
+    monkeypatch.setattr(dataset_run, "_DEAD_AFTER_S", 0.5)
     RankProgress(0, "gpu-1", beat=7).write(begin(data))  # killed
     start = time.monotonic()
     assert run(capsys, destination=str(data))["changed"]
@@ -177,7 +177,7 @@ def test_only_workers_that_may_be_alive_are_waited_for(tmp_path, capsys, monkeyp
 
 
 def test_nothing_is_deleted_below_a_worker_that_does_not_stop(tmp_path, destination, capsys, monkeypatch) -> None:
-    monkeypatch.setattr(_staging_run, "_STOP_S", 0.5)
+    monkeypatch.setattr(dataset_run, "_STOP_S", 0.5)
     RankProgress(0, "gpu-7", beat=7).write(begin(pathlib.Path(destination)))
     result = run(capsys, destination=destination, allow_data_loss=True)
     assert (result["failed"], result["error_kind"]) == (True, "busy")

@@ -7,8 +7,8 @@ import json
 import os
 
 import pytest
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.plan import prepare
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_prepare import prepare
 
 pytestmark = [pytest.mark.blob, pytest.mark.slow]
 

@@ -8,8 +8,8 @@ import pathlib
 import zlib
 
 import pytest
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._manifest import Blob
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_state import inspect_destination, read_receipts
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.manifest import Blob
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.state import inspect_destination, read_receipts
 
 CONTENT = b"content " * 50
 RAW = gzip.compress(CONTENT, mtime=0)

@@ -7,8 +7,8 @@ import random
 import typing as t
 
 import pytest
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.upload import Upload, upload
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_upload import Upload, upload
 from lab.blob.service import azcopy_path
 
 pytestmark = [pytest.mark.blob, pytest.mark.slow]

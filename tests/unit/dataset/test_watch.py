@@ -19,8 +19,8 @@ from ansible.plugins.become import BecomeBase
 from ansible.plugins.connection import ConnectionBase
 from ansible.template import Templar
 from ansible_collections.hpcai.gpu_cluster.plugins.action.dataset_watch import ActionModule
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_run import RankProgress
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_state import StatePaths
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.run import RankProgress
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.state import StatePaths
 
 RUN = "20260101T000000-abcdef"
 DENIED = b"cat: '/data/.staging/runs/x/progress/*.json': Permission denied\n"

@@ -10,18 +10,18 @@ import time
 import typing as t
 
 import pytest
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _staging_worker
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._manifest import Blob, Manifest
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_claims import Claims
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_plan import plan_run
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_run import (
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.manifest import Blob, Manifest
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset import worker as dataset_worker
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.claims import Claims
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.run import (
     BatchInfo,
     Run,
     read_progress,
     write_run,
 )
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._staging_worker import BatchOutcome, Worker
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.shares import plan_run
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.worker import BatchOutcome, Worker
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 
 
 class Fleet:
@@ -177,7 +177,7 @@ def test_a_batch_whose_copy_breaks_off_with_an_os_error_is_tried_again(tmp_path)
 
 
 def test_a_file_system_that_can_be_read_but_not_written_ends_the_rank(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(_staging_worker, "_TROUBLE_S", 0.3)
+    monkeypatch.setattr(dataset_worker, "_TROUBLE_S", 0.3)
     fleet = Fleet(tmp_path, 1, lambda _rank, _batch: time.sleep(0.2) or BatchOutcome())
     shutil.rmtree(fleet.run.progress)
     pathlib.Path(fleet.run.progress).write_text("no directory any more")
@@ -206,7 +206,7 @@ def coming_and_going(path: pathlib.Path, *, times: int, away_s: float, there_s: 
 
 def test_a_short_trouble_is_forgiven(tmp_path, monkeypatch) -> None:
     """Each of these lasts shorter than what is forgiven, and both together longer."""
-    monkeypatch.setattr(_staging_worker, "_TROUBLE_S", 0.6)
+    monkeypatch.setattr(dataset_worker, "_TROUBLE_S", 0.6)
     fleet = Fleet(tmp_path, 1, lambda _rank, _batch: time.sleep(0.25) or BatchOutcome())
     with coming_and_going(pathlib.Path(fleet.run.progress), times=2, away_s=0.4, there_s=0.3):
         fleet.go()
@@ -284,7 +284,7 @@ def test_the_network_is_used_while_the_last_files_are_inflated(tmp_path) -> None
 
 def test_the_last_batch_of_a_slow_rank_is_taken_over(tmp_path, monkeypatch) -> None:
     """An idle rank that would be quicker copies the batch too, and the slow one stops when it is done."""
-    monkeypatch.setattr(_staging_worker, "_START_S", 0.0)
+    monkeypatch.setattr(dataset_worker, "_START_S", 0.0)
     fleet = Fleet(tmp_path, 2, lambda _rank, _batch: BatchOutcome())
     began = time.monotonic()
 

@@ -10,8 +10,8 @@ import typing as t
 import xml.etree.ElementTree as ET
 
 import pytest
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _glusterfs as gl
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._glusterfs import plan as gl
 
 FIXTURES = pathlib.Path(__file__).parent / "fixtures"
 NODES = ("gpu-1", "gpu-2", "gpu-3")

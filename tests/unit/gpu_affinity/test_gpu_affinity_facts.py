@@ -10,11 +10,18 @@ import re
 import typing as t
 
 import pytest
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._affinity_formats import cpu_mask, mask_cpus, pci_name
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._affinity_options import PLAN_OPTIONS, plan_and_render
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._affinity_topology import cores_of
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nccl_topology import kernel_mask, link_speed
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_affinity.formats import (
+    cpu_mask,
+    mask_cpus,
+    pci_name,
+)
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_affinity.nccl import kernel_mask, link_speed
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_affinity.options import (
+    PLAN_OPTIONS,
+    plan_and_render,
+)
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_affinity.topology import cores_of
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -11,8 +11,11 @@ from pathlib import Path
 
 import pytest
 import yaml
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._affinity_options import PLAN_OPTIONS, plan_and_render
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_affinity.options import (
+    PLAN_OPTIONS,
+    plan_and_render,
+)
 
 PROFILES = Path(__file__).parents[3] / "roles/node_profile/files/profiles"
 DEFAULTS = {name: option["default"] for name, option in PLAN_OPTIONS.items()}

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 from ansible.module_utils.testing import patch_module_args
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_binding import judge_probe, nothing_to_pin
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_affinity.binding import judge_probe, nothing_to_pin
 from ansible_collections.hpcai.gpu_cluster.plugins.modules import gpu_binding
 
 REPOSITORY = Path(__file__).parents[3]

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _gpu_clocks_smi
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_clocks import smi
 from ansible_collections.hpcai.gpu_cluster.plugins.modules import gpu_clocks
 from module_run import run_main
 
@@ -35,8 +35,8 @@ class Node:
         monkeypatch.setenv("GPU_SIMULATOR_BOOT_ID", str(self._boot_id))
         monkeypatch.setenv("GPU_SIMULATOR_EUID", "0")
         # The module asks the kernel of this machine; here it is the node's.
-        real = _gpu_clocks_smi.session
-        monkeypatch.setattr(_gpu_clocks_smi, "session", lambda _root, driver: real(root, driver))
+        real = smi.session
+        monkeypatch.setattr(smi, "session", lambda _root, driver: real(root, driver))
 
     def install(self, machine_type: str = "Standard_ND96asr_v4", *arguments: str) -> None:
         self._tool("install.py", "--machine-type", machine_type, "--seed", "node", *arguments)

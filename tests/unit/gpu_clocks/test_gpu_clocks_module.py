@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _nvidia_smi
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node import nvidia_smi
 from unit.gpu_clocks.simulated import Node
 
 A100_MAX = {"graphics": [1410, 1410], "memory": [1215, 1215], "applications": [1215, 1095], "persistence": True}
@@ -378,7 +378,7 @@ def test_a_gpu_that_was_replaced_is_forgotten(node: Node) -> None:
 
 def test_a_kill_between_saving_and_setting_loses_nothing(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     before = node.settings()
-    from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _gpu_clocks_run
+    from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_clocks import apply as gpu_clocks_apply
 
     def killed(*_arguments: object) -> None:
         raise KeyboardInterrupt
@@ -386,7 +386,7 @@ def test_a_kill_between_saving_and_setting_loses_nothing(node: Node, monkeypatch
     node.module(policy="locked", graphics_mhz=1200)
     for options in ({"policy": "max"}, {"state": "restored"}):
         with monkeypatch.context() as patch:
-            patch.setattr(_gpu_clocks_run.smi, "perform", killed)
+            patch.setattr(gpu_clocks_apply.smi, "perform", killed)
             with pytest.raises(KeyboardInterrupt):
                 _run_directly(node, options)
     assert node.module()["changed"] is True
@@ -396,7 +396,7 @@ def test_a_kill_between_saving_and_setting_loses_nothing(node: Node, monkeypatch
 
 def test_an_epilog_that_is_killed_leaves_no_holder(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     """Slurm runs it once, and ends it when it takes too long."""
-    from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _gpu_clocks_run
+    from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_clocks import apply as gpu_clocks_apply
 
     def killed(*_arguments: object) -> None:
         raise KeyboardInterrupt
@@ -405,7 +405,7 @@ def test_an_epilog_that_is_killed_leaves_no_holder(node: Node, monkeypatch: pyte
     before = node.settings()
     node.module(layer="job", job="1")
     with monkeypatch.context() as patch:
-        patch.setattr(_gpu_clocks_run.smi, "perform", killed)
+        patch.setattr(gpu_clocks_apply.smi, "perform", killed)
         with pytest.raises(KeyboardInterrupt):
             _run_directly(node, {"state": "restored", "layer": "job", "job": "1"})
     assert node.settings() == [A100_MAX] * 8
@@ -467,19 +467,19 @@ def test_everything_is_given_back_at_once_also_during_a_job(node: Node) -> None:
 
 def test_a_gpu_that_vanishes_while_it_is_set(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     """GPU 2 refuses its lock; when it is asked again what it can do, it does not answer any more."""
-    from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _gpu_clocks_smi
+    from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_clocks import smi
 
     node.by_hand("-pm", "1")
     node.fault("--no-graphics-lock", "2")
-    observe, asked = _gpu_clocks_smi.observe, []
+    observe, asked = smi.observe, []
 
-    def losing(program: str, timeout_s: float) -> _nvidia_smi.SmiReport:
+    def losing(program: str, timeout_s: float) -> nvidia_smi.SmiReport:
         if asked:
             node.fault("--no-graphics-lock", "2", "--lost", "2")
         asked.append(program)
         return observe(program, timeout_s)
 
-    monkeypatch.setattr(_gpu_clocks_smi, "observe", losing)
+    monkeypatch.setattr(smi, "observe", losing)
     result = node.module()
     assert problems(result) == {2: ["lost", "lost"]} or problems(result) == {2: ["lost"]}
     assert [gpu["graphics"] for gpu in node.settings()].count([1410, 1410]) == 7

@@ -9,10 +9,10 @@ import dataclasses
 from pathlib import Path
 
 import pytest
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _gpu_clocks as clocks
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _gpu_clocks_store as store
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_clocks import (
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_clocks import plan as clocks
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_clocks import store
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_clocks.plan import (
     Gpu,
     Layer,
     Pair,

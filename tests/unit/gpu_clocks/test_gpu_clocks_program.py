@@ -28,9 +28,9 @@ class Installed(Node):
         super().__init__(root, monkeypatch)
         self.install()
         package = root / "lib/ansible_collections/hpcai/gpu_cluster/plugins/module_utils"
-        package.mkdir(parents=True)
         variables = (ROLE / "vars/main.yml").read_text(encoding="utf-8")
-        for name in re.findall(r"__gpu_clocks_sources ~ '/(\w+\.py)'", variables):
+        for name in re.findall(r"__gpu_clocks_sources ~ '/([\w/]+\.py)'", variables):
+            (package / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / "plugins/module_utils" / name, package / name)
         self.config = root / "config.json"
         self.configure({"policy": "locked", "graphics_mhz": 1200}, {"policy": "max"})

@@ -9,10 +9,10 @@ import typing as t
 from pathlib import Path
 
 import pytest
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _gpu_clocks_smi as smi
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _nvidia_smi
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_clocks import Gpu, Step
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_smi import SmiRun
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_clocks import smi
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_clocks.plan import Gpu, Step
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node import nvidia_smi
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node.nvidia_smi import SmiRun
 
 REPLIES = Path(__file__).parent / "fixtures/replies"
 CASES = sorted(path.stem for path in REPLIES.glob("*.out"))
@@ -171,7 +171,7 @@ ROW = {
 def reading(**cells: str) -> Gpu:
     row = {**ROW, **cells}
     run = SmiRun(rc=0, stdout=", ".join(row[field] for field in smi.FIELDS) + "\n", fields=smi.FIELDS)
-    return smi.read(_nvidia_smi.parse(run))[0]
+    return smi.read(nvidia_smi.parse(run))[0]
 
 
 def test_a_gpu_of_today() -> None:

@@ -11,8 +11,8 @@ import pathlib
 import zlib
 
 import pytest
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _deflate
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gzip import deflate
 
 ENGINES = ("stdlib", "isal")
 
@@ -28,14 +28,14 @@ def make_tree(root: pathlib.Path) -> dict[str, bytes]:
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_tree_comes_out_whole_and_is_left_alone_the_second_time(tmp_path: pathlib.Path, engine: str) -> None:
     files = make_tree(tmp_path / "in")
-    first = list(_deflate.deflate_tree(str(tmp_path / "in"), str(tmp_path / "out"), engine=engine))
+    first = list(deflate.deflate_tree(str(tmp_path / "in"), str(tmp_path / "out"), engine=engine))
     assert {result.name: result.raw_bytes for result in first} == {name: len(data) for name, data in files.items()}
     assert all(result.fresh and result.error is None for result in first)
     assert {name: gzip.decompress((tmp_path / "out" / f"{name}.gz").read_bytes()) for name in files} == files
     assert len([path for path in (tmp_path / "out").rglob("*") if path.is_file()]) == len(files)
 
     (tmp_path / "in" / "a.tfrecord").write_bytes(b"new")
-    second = list(_deflate.deflate_tree(str(tmp_path / "in"), str(tmp_path / "out"), engine=engine))
+    second = list(deflate.deflate_tree(str(tmp_path / "in"), str(tmp_path / "out"), engine=engine))
     assert [result.name for result in second if result.fresh] == ["a.tfrecord"]
     assert gzip.decompress((tmp_path / "out" / "a.tfrecord.gz").read_bytes()) == b"new"
 
@@ -47,7 +47,7 @@ def test_the_same_input_gives_the_same_bytes_whenever_and_wherever(tmp_path: pat
         source = tmp_path / f"in{number}"
         source.write_bytes(b"same" * 5000)
         os.utime(source, (number * 1000, number * 1000))
-        _deflate.deflate_file(str(source), str(tmp_path / f"out{number}.gz"), engine=engine)
+        deflate.deflate_file(str(source), str(tmp_path / f"out{number}.gz"), engine=engine)
         outputs.add((tmp_path / f"out{number}.gz").read_bytes())
     assert len(outputs) == 1
 
@@ -55,7 +55,7 @@ def test_the_same_input_gives_the_same_bytes_whenever_and_wherever(tmp_path: pat
 def test_standard_library_compresses_as_well_as_gzip(tmp_path: pathlib.Path) -> None:
     data = b"".join(str(number).encode() for number in range(100_000))
     (tmp_path / "in").write_bytes(data)
-    _size, packed = _deflate.deflate_file(str(tmp_path / "in"), str(tmp_path / "out.gz"), engine="stdlib")
+    _size, packed = deflate.deflate_file(str(tmp_path / "in"), str(tmp_path / "out.gz"), engine="stdlib")
     assert packed == len(gzip.compress(data, 6))
 
 
@@ -70,7 +70,7 @@ def test_a_file_that_changes_meanwhile_gets_no_result(tmp_path: pathlib.Path, mo
 
     monkeypatch.setattr(zlib, "compressobj", write_during_the_start)
     with pytest.raises(ClusterError) as caught:
-        _deflate.deflate_file(str(source), str(tmp_path / "out" / "x.gz"), engine="stdlib")
+        deflate.deflate_file(str(source), str(tmp_path / "out" / "x.gz"), engine="stdlib")
     assert caught.value.kind == "changed_at_source"
     assert list((tmp_path / "out").iterdir()) == []
 
@@ -90,21 +90,21 @@ def test_a_faulty_compressor_is_noticed(tmp_path: pathlib.Path, monkeypatch: pyt
         def flush(self) -> bytes:
             return self._real.flush()
 
-    monkeypatch.setattr(_deflate, "_compressor", lambda engine: Losing())
+    monkeypatch.setattr(deflate, "_compressor", lambda engine: Losing())
     (tmp_path / "in").write_bytes(os.urandom(3_000_000))
     with pytest.raises(ClusterError) as caught:
-        _deflate.deflate_file(str(tmp_path / "in"), str(tmp_path / "out" / "x.gz"))
+        deflate.deflate_file(str(tmp_path / "in"), str(tmp_path / "out" / "x.gz"))
     assert caught.value.kind == "corrupt"
     assert list((tmp_path / "out").iterdir()) == []
 
 
 def test_errors_are_named(tmp_path: pathlib.Path) -> None:
     with pytest.raises(ClusterError, match="cannot be read") as caught:
-        _deflate.deflate_file(str(tmp_path / "none"), str(tmp_path / "x.gz"))
+        deflate.deflate_file(str(tmp_path / "none"), str(tmp_path / "x.gz"))
     assert caught.value.kind == "not_found"
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "done.gz").write_bytes(b"")
     with pytest.raises(ClusterError, match=r"compressed already: done\.gz"):
-        list(_deflate.deflate_tree(str(tmp_path / "in"), str(tmp_path / "out")))
+        list(deflate.deflate_tree(str(tmp_path / "in"), str(tmp_path / "out")))
     with pytest.raises(ClusterError, match="engine `lzma` is unknown"):
-        list(_deflate.deflate_tree(str(tmp_path / "in"), str(tmp_path / "out"), names=[], engine="lzma"))
+        list(deflate.deflate_tree(str(tmp_path / "in"), str(tmp_path / "out"), names=[], engine="lzma"))

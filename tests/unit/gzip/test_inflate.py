@@ -17,9 +17,9 @@ import time
 import zlib
 
 import pytest
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _inflate
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._inflate import Finished, LandingItem
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gzip import inflate
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gzip.inflate import Finished, LandingItem
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -56,7 +56,7 @@ def test_good_files(tmp_path: pathlib.Path, name: str, count: int, padding: int,
     data = DATA[name]
     raw = members(data, count) + bytes(padding)
     (tmp_path / "raw").write_bytes(raw)
-    result = _inflate.inflate_file(
+    result = inflate.inflate_file(
         str(tmp_path / "raw"), str(tmp_path / "out/x"), raw_size=len(raw), raw_md5=md5(raw), engine=engine
     )
     assert (tmp_path / "out/x").read_bytes() == data
@@ -91,7 +91,7 @@ def test_bad_files(tmp_path: pathlib.Path, name: str, engine: str) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "out/x").write_bytes(b"what was there")
     with pytest.raises(ClusterError) as caught:
-        _inflate.inflate_file(
+        inflate.inflate_file(
             str(tmp_path / "raw"), str(tmp_path / "out/x"), raw_size=len(raw), raw_md5=md5(raw), engine=engine
         )
     assert caught.value.kind == kind
@@ -102,7 +102,7 @@ def test_bad_files(tmp_path: pathlib.Path, name: str, engine: str) -> None:
 def verdict(folder: pathlib.Path, engine: str) -> str:
     """Kind of the error, or '' for a good file."""
     try:
-        _inflate.inflate_file(str(folder / "raw"), str(folder / "out/x"), engine=engine)
+        inflate.inflate_file(str(folder / "raw"), str(folder / "out/x"), engine=engine)
     except ClusterError as exc:
         return exc.kind
     return ""
@@ -136,7 +136,7 @@ def test_a_blob_that_was_replaced(tmp_path: pathlib.Path, kind_of: str) -> None:
     raw = RAW if kind_of != "md5 of a damaged file" else RAW[:-20]
     (tmp_path / "raw").write_bytes(raw)
     with pytest.raises(ClusterError) as caught:
-        _inflate.inflate_file(
+        inflate.inflate_file(
             str(tmp_path / "raw"),
             str(tmp_path / "out/x"),
             raw_size=len(raw) + (kind_of == "size"),
@@ -159,7 +159,7 @@ def test_a_full_disk_leaves_nothing(tmp_path: pathlib.Path, monkeypatch: pytest.
     (tmp_path / "raw").write_bytes(gzip.compress(NOISE * 3))
     monkeypatch.setattr(os, "write", fill_up)
     with pytest.raises(ClusterError) as caught:
-        _inflate.inflate_file(str(tmp_path / "raw"), str(tmp_path / "out/x"))
+        inflate.inflate_file(str(tmp_path / "raw"), str(tmp_path / "out/x"))
     assert caught.value.kind == "disk_full"
     assert files_in(tmp_path / "out") == []
 
@@ -168,7 +168,7 @@ def test_short_writes_are_continued(tmp_path: pathlib.Path, monkeypatch: pytest.
     real = os.write
     monkeypatch.setattr(os, "write", lambda handle, data: real(handle, bytes(data[:70_001])))
     (tmp_path / "raw").write_bytes(gzip.compress(NOISE))
-    _inflate.inflate_file(str(tmp_path / "raw"), str(tmp_path / "out/x"))
+    inflate.inflate_file(str(tmp_path / "raw"), str(tmp_path / "out/x"))
     assert (tmp_path / "out/x").read_bytes() == NOISE
 
 
@@ -176,11 +176,11 @@ def test_links_are_not_followed(tmp_path: pathlib.Path) -> None:
     (tmp_path / "secret").write_bytes(RAW)
     (tmp_path / "raw").symlink_to(tmp_path / "secret")
     with pytest.raises(ClusterError):
-        _inflate.inflate_file(str(tmp_path / "raw"), str(tmp_path / "x"))
+        inflate.inflate_file(str(tmp_path / "raw"), str(tmp_path / "x"))
     (tmp_path / "raw").unlink()
     (tmp_path / "raw").write_bytes(RAW)
     (tmp_path / "x").symlink_to(tmp_path / "secret")
-    _inflate.inflate_file(str(tmp_path / "raw"), str(tmp_path / "x"))
+    inflate.inflate_file(str(tmp_path / "raw"), str(tmp_path / "x"))
     assert not (tmp_path / "x").is_symlink()
     assert (tmp_path / "secret").read_bytes() == RAW
 
@@ -193,7 +193,7 @@ def test_memory_stays_bounded_whatever_a_file_expands_to(
     monkeypatch.setattr(os, "write", lambda handle, data: sizes.append(len(data)) or real(handle, data))
     (tmp_path / "raw").write_bytes(gzip.compress(bytes(50 << 20)))
     for engine in ENGINES:
-        _inflate.inflate_file(str(tmp_path / "raw"), str(tmp_path / "x"), engine=engine)
+        inflate.inflate_file(str(tmp_path / "raw"), str(tmp_path / "x"), engine=engine)
     assert max(sizes) <= 1 << 20
 
 
@@ -205,34 +205,34 @@ def test_an_engine_without_trailer_checks_is_not_used() -> None:
         def decompress(self, data: bytes) -> bytes:
             return self._real.decompress(data[10:])
 
-    assert not _inflate._checks_trailers(_inflate.Engine("trusting", Trusting, zlib.error))
+    assert not inflate._checks_trailers(inflate.Engine("trusting", Trusting, zlib.error))
     for name in ENGINES:
-        engine = _inflate.find_engine(name)
+        engine = inflate.find_engine(name)
         assert engine.name == name
-        assert _inflate._checks_trailers(engine)
+        assert inflate._checks_trailers(engine)
 
 
 def test_unknown_and_missing_engines(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ClusterError, match="engine `lz4` is unknown"):
-        _inflate.find_engine("lz4")
+        inflate.find_engine("lz4")
 
     def fail(name: str) -> None:
         raise ImportError(f"No module named {name!r}")
 
-    monkeypatch.setattr(_inflate.importlib, "import_module", fail)
-    _inflate._find_engine.cache_clear()
+    monkeypatch.setattr(inflate.importlib, "import_module", fail)
+    inflate._find_engine.cache_clear()
     try:
-        assert _inflate.find_engine("auto").name == "stdlib"
+        assert inflate.find_engine("auto").name == "stdlib"
         with pytest.raises(ClusterError, match="isal cannot be used"):
-            _inflate.find_engine("isal")
+            inflate.find_engine("isal")
     finally:
-        _inflate._find_engine.cache_clear()
+        inflate._find_engine.cache_clear()
 
 
 @given(st.binary(max_size=200), st.binary(max_size=200))
 @settings(max_examples=200)
 def test_crc32_combine(first: bytes, second: bytes) -> None:
-    assert _inflate.crc32_combine(zlib.crc32(first), zlib.crc32(second), len(second)) == zlib.crc32(first + second)
+    assert inflate.crc32_combine(zlib.crc32(first), zlib.crc32(second), len(second)) == zlib.crc32(first + second)
 
 
 @pytest.mark.parametrize("other_filesystem", [False, True])
@@ -246,10 +246,10 @@ def test_place_file(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, oth
         (tmp_path / "raw").write_bytes(NOISE)
         (tmp_path / "raw").chmod(0o600)
         with pytest.raises(ClusterError) as caught:
-            _inflate.place_file(str(tmp_path / "raw"), str(destination / "x"), raw_md5=md5(b"other"))
+            inflate.place_file(str(tmp_path / "raw"), str(destination / "x"), raw_md5=md5(b"other"))
         assert caught.value.kind == "changed_at_source"
         assert files_in(destination) == []
-        result = _inflate.place_file(
+        result = inflate.place_file(
             str(tmp_path / "raw"), str(destination / "x"), raw_size=len(NOISE), raw_md5=md5(NOISE)
         )
         assert (result.bytes, result.crc32, result.members) == (len(NOISE), zlib.crc32(NOISE), 0)
@@ -290,7 +290,7 @@ def test_drain_finishes_files_while_others_are_still_landing(tmp_path: pathlib.P
 
     thread = threading.Thread(target=deliver)
     thread.start()
-    for finished in _inflate.drain(landing_items(tmp_path, names), copier_done=done.is_set, poll_s=0.01):
+    for finished in inflate.drain(landing_items(tmp_path, names), copier_done=done.is_set, poll_s=0.01):
         assert finished.error is None
         seen.append(finished.name)
         arrived.set()
@@ -308,7 +308,7 @@ def test_drain_reports_what_failed_and_what_never_came(tmp_path: pathlib.Path) -
     (tmp_path / "landing/.azDownload-1-late.gz").write_bytes(gzip.compress(b"half"))
     items = landing_items(tmp_path, ["good.gz", "bad.gz", "late.gz", "sub/never.gz"])
     items[1] = LandingItem("bad.gz", items[1].raw_path, items[1].final_path, decompress=True)
-    results = {finished.name: finished for finished in _inflate.drain(items, copier_done=lambda: True)}
+    results = {finished.name: finished for finished in inflate.drain(items, copier_done=lambda: True)}
     kinds = {name: finished.error.kind if finished.error else None for name, finished in results.items()}
     assert kinds == {"good.gz": None, "bad.gz": "not_gzip", "late.gz": "partial", "sub/never.gz": "partial"}
     assert files_in(tmp_path / "out") == ["good"]
@@ -317,7 +317,7 @@ def test_drain_reports_what_failed_and_what_never_came(tmp_path: pathlib.Path) -
 def test_drain_can_be_stopped(tmp_path: pathlib.Path) -> None:
     started = time.monotonic()
     results: list[Finished] = list(
-        _inflate.drain(landing_items(tmp_path, ["a.gz"]), copier_done=lambda: False, should_stop=lambda: True)
+        inflate.drain(landing_items(tmp_path, ["a.gz"]), copier_done=lambda: False, should_stop=lambda: True)
     )
     assert results == []
     assert time.monotonic() - started < 20
@@ -329,6 +329,6 @@ def test_drain_looks_at_directories_not_at_files(tmp_path: pathlib.Path, monkeyp
     looks = []
     real = os.listdir
     monkeypatch.setattr(os, "listdir", lambda path: looks.append(path) or real(path))
-    results = _inflate.drain(landing_items(tmp_path, names), copier_done=lambda: len(looks) >= 3, poll_s=0)
+    results = inflate.drain(landing_items(tmp_path, names), copier_done=lambda: len(looks) >= 3, poll_s=0)
     assert len([finished for finished in results if finished.error]) == 5000
     assert len(looks) <= 5

@@ -13,8 +13,8 @@ import typing as t
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _part_file
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gzip import part_file
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def test_new_directories_are_open_whatever_the_umask(tmp_path: pathlib.Path, str
     mine = tmp_path / "mine"
     mine.mkdir()
     mine.chmod(0o2750)
-    with _part_file.part_file(str(mine / "a/b/x")) as (write, _handle):
+    with part_file.part_file(str(mine / "a/b/x")) as (write, _handle):
         write(b"data")
     assert [stat.S_IMODE((mine / path).stat().st_mode) for path in (".", "a", "a/b", "a/b/x")] == [
         0o2750,  # was there before, and its group is inherited
@@ -40,7 +40,7 @@ def test_new_directories_are_open_whatever_the_umask(tmp_path: pathlib.Path, str
 
 def test_a_directory_that_somebody_removed_is_made_again(tmp_path: pathlib.Path, strict_umask: None) -> None:
     for _time in range(2):
-        with _part_file.part_file(str(tmp_path / "a/b/x")) as (write, _handle):
+        with part_file.part_file(str(tmp_path / "a/b/x")) as (write, _handle):
             write(b"data")
         assert stat.S_IMODE((tmp_path / "a").stat().st_mode) == 0o755
         shutil.rmtree(tmp_path / "a")
@@ -50,7 +50,7 @@ def test_many_threads_make_the_same_directories(tmp_path: pathlib.Path) -> None:
     names = [f"a/b{number % 2}/c/d/e/f{number}" for number in range(64)]
 
     def make(name: str) -> None:
-        with _part_file.part_file(str(tmp_path / name)) as (write, _handle):
+        with part_file.part_file(str(tmp_path / name)) as (write, _handle):
             write(b"data")
 
     with ThreadPoolExecutor(16) as pool:
@@ -61,29 +61,29 @@ def test_many_threads_make_the_same_directories(tmp_path: pathlib.Path) -> None:
 @pytest.mark.parametrize("way", ["file", "dangling link"])
 def test_what_is_no_directory_is_refused(tmp_path: pathlib.Path, way: str) -> None:
     (tmp_path / "a").write_text("") if way == "file" else (tmp_path / "a").symlink_to("nowhere")
-    with pytest.raises(ClusterError, match="cannot be written"), _part_file.part_file(str(tmp_path / "a/b/x")):
+    with pytest.raises(ClusterError, match="cannot be written"), part_file.part_file(str(tmp_path / "a/b/x")):
         pass
 
 
 def test_sweep_parts_takes_old_parts_of_ours_only(tmp_path: pathlib.Path) -> None:
-    old, new = _part_file._part_name(str(tmp_path / "old")), _part_file._part_name(str(tmp_path / "new"))
+    old, new = part_file._part_name(str(tmp_path / "old")), part_file._part_name(str(tmp_path / "new"))
     others = [str(tmp_path / "keep.part"), str(tmp_path / ".download.part")]
     for path in (old, new, *others):
         pathlib.Path(path).write_bytes(b"")
     for path in (old, *others):
         os.utime(path, (1, 1))
-    assert _part_file.sweep_parts(str(tmp_path), older_than_s=60) == 1
+    assert part_file.sweep_parts(str(tmp_path), older_than_s=60) == 1
     assert sorted(str(path) for path in tmp_path.iterdir()) == sorted([new, *others])
 
 
 def test_sweep_parts_passes_over_what_another_run_swept(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    parts = [_part_file._part_name(str(tmp_path / name)) for name in ("a", "b")]
+    parts = [part_file._part_name(str(tmp_path / name)) for name in ("a", "b")]
     for path in parts:
         pathlib.Path(path).write_bytes(b"")
     listed = list(os.walk(tmp_path))
     os.unlink(parts[0])
     monkeypatch.setattr(os, "walk", lambda _directory: listed)
-    assert _part_file.sweep_parts(str(tmp_path)) == 1
+    assert part_file.sweep_parts(str(tmp_path)) == 1
     assert list(tmp_path.iterdir()) == []

@@ -12,8 +12,8 @@ import typing as t
 from contextlib import contextmanager
 
 import pytest
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _imds
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host import metadata
 
 AZURE_TAG = "7783-7084-3265-9085-8269-3286-77"
 
@@ -31,7 +31,7 @@ AZURE_TAG = "7783-7084-3265-9085-8269-3286-77"
     ],
 )
 def test_the_cloud_is_known_from_firmware_names(vendor: str, product: str, tag: str, cloud: str) -> None:
-    assert _imds.detect_cloud({"sys_vendor": vendor, "product_name": product, "chassis_asset_tag": tag}) == cloud
+    assert metadata.detect_cloud({"sys_vendor": vendor, "product_name": product, "chassis_asset_tag": tag}) == cloud
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def test_the_cloud_is_known_from_firmware_names(vendor: str, product: str, tag: 
     ],
 )
 def test_nitro_names_the_machine_type(vendor: str, product: str, sku: str | None) -> None:
-    assert _imds.sku_from_dmi({"sys_vendor": vendor, "product_name": product}) == sku
+    assert metadata.sku_from_dmi({"sys_vendor": vendor, "product_name": product}) == sku
 
 
 Answer = tuple[int, str]
@@ -91,14 +91,14 @@ def test_azure(monkeypatch: pytest.MonkeyPatch) -> None:
     # A proxy of the environment must not be used for a link-local address.
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
     with metadata_service({AZURE_PATH: (200, '{"compute": {"vmSize": "Standard_ND96asr_v4"}}')}) as (address, requests):
-        assert _imds.fetch_sku("azure", 2, address) == "Standard_ND96asr_v4"
+        assert metadata.fetch_sku("azure", 2, address) == "Standard_ND96asr_v4"
     assert requests[0][2]["Metadata"] == "true"
 
 
 def test_aws_uses_a_session_token() -> None:
     answers = {"/latest/api/token": (200, "AQAE-token"), "/latest/meta-data/instance-type": (200, "p4d.24xlarge\n")}
     with metadata_service(answers) as (address, requests):
-        assert _imds.fetch_sku("aws", 2, address) == "p4d.24xlarge"
+        assert metadata.fetch_sku("aws", 2, address) == "p4d.24xlarge"
     assert [request[0] for request in requests] == ["PUT", "GET"]
     headers = {key.lower(): value for key, value in requests[1][2].items()}
     assert headers["x-aws-ec2-metadata-token"] == "AQAE-token"
@@ -117,14 +117,14 @@ def test_aws_uses_a_session_token() -> None:
 )
 def test_wrong_answers_are_named(answer: Answer, words: str) -> None:
     with metadata_service({AZURE_PATH: answer}) as (address, _requests), pytest.raises(ClusterError, match=words):
-        _imds.fetch_sku("azure", 2, address)
+        metadata.fetch_sku("azure", 2, address)
 
 
 def test_nobody_there() -> None:
     with metadata_service({}) as (address, _requests):
         pass
     with pytest.raises(ClusterError, match="did not answer") as caught:
-        _imds.fetch_sku("azure", 1, address)
+        metadata.fetch_sku("azure", 1, address)
     assert caught.value.kind == "metadata_unavailable"
 
 
@@ -132,5 +132,5 @@ def test_a_slow_service_does_not_hold_the_play() -> None:
     with metadata_service({}, delay_s=5) as (address, _requests):
         started = time.monotonic()
         with pytest.raises(ClusterError, match="did not answer"):
-            _imds.fetch_sku("azure", 0.2, address)
+            metadata.fetch_sku("azure", 0.2, address)
         assert time.monotonic() - started < 4.5

@@ -13,9 +13,9 @@ import typing as t
 
 import pytest
 from ansible.module_utils.testing import patch_module_args
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _mpi_check as mpi
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _mpi_launch
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host import command
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._mpi import verify as mpi
 from ansible_collections.hpcai.gpu_cluster.plugins.modules import mpi_check
 
 FIXTURES = pathlib.Path(__file__).parent / "fixtures"
@@ -155,7 +155,7 @@ def test_a_node_that_ran_nothing_is_named(launch: Launch) -> None:
 
 def test_a_job_that_hangs_is_killed_with_all_it_started(launch: Launch, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HANG", "1")
-    monkeypatch.setattr(_mpi_launch, "_GRACE_S", 0.5)
+    monkeypatch.setattr(command, "_GRACE_S", 0.5)
     assert launch(hosts=["127.0.0.1"], timeout_s=0)["error_kind"] == "timeout"
 
 

@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _nvidia_smi
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node import nvidia_smi
 
 SIMULATOR = Path(__file__).resolve().parents[3] / "tests/lab/gpu_simulator"
 MACHINES = json.loads((SIMULATOR / "machines.json").read_text(encoding="utf-8"))
@@ -34,8 +34,8 @@ def smi(node: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([node / "usr/bin/nvidia-smi", *arguments], capture_output=True, text=True, check=False)
 
 
-def report(node: Path, timeout_s: float = 10) -> _nvidia_smi.SmiReport:
-    return _nvidia_smi.parse(_nvidia_smi.Query(str(node / "usr/bin/nvidia-smi"), timeout_s).result())
+def report(node: Path, timeout_s: float = 10) -> nvidia_smi.SmiReport:
+    return nvidia_smi.parse(nvidia_smi.Query(str(node / "usr/bin/nvidia-smi"), timeout_s).result())
 
 
 def test_machine_types_follow_the_profiles() -> None:

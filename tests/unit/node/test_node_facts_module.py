@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 from ansible.module_utils.testing import patch_module_args
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_facts import collect
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node.facts import collect
 from ansible_collections.hpcai.gpu_cluster.plugins.modules import node_facts
-from unit.node_facts.fake_node import (
+from unit.host.test_metadata import AZURE_PATH, metadata_service
+from unit.node.fake_node import (
     FIXTURES,
     NDV4_GPUS,
     NDV4_MINORS,
@@ -25,7 +26,6 @@ from unit.node_facts.fake_node import (
     silent_vm,
     smi,
 )
-from unit.node_facts.test_node_facts_imds import AZURE_PATH, metadata_service
 
 
 def facts_of(tmp_path: Path, build: t.Callable[[Path], t.Any], case: str = "", **options: t.Any) -> dict[str, t.Any]:

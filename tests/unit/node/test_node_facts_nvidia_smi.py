@@ -10,8 +10,8 @@ import time
 from pathlib import Path
 
 import pytest
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _nvidia_smi
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_smi import FIELDS, SmiReport, SmiRun
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node import nvidia_smi
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node.nvidia_smi import FIELDS, SmiReport, SmiRun
 
 FIXTURES = Path(__file__).parent / "fixtures/nvidia_smi"
 CASES = sorted(path.stem for path in FIXTURES.glob("*.out"))
@@ -26,7 +26,7 @@ def recorded(case: str) -> SmiRun:
 
 
 def parsed(case: str) -> SmiReport:
-    return _nvidia_smi.parse(recorded(case))
+    return nvidia_smi.parse(recorded(case))
 
 
 def said(report: SmiReport) -> str:
@@ -120,7 +120,7 @@ def test_mig_is_told_per_gpu() -> None:
 
 def test_units_do_no_harm() -> None:
     line = recorded("ndv4").stdout.splitlines()[0].replace("40960", "40960 MiB").replace("1410", "1410 MHz")
-    gpu = _nvidia_smi.parse(SmiRun(rc=0, stdout=line)).gpus[0]
+    gpu = nvidia_smi.parse(SmiRun(rc=0, stdout=line)).gpus[0]
     assert (gpu["memory_mib"], gpu["clocks"]["max_sm_mhz"]) == (40960, 1410)
 
 
@@ -135,7 +135,7 @@ def script(tmp_path: Path, body: str) -> str:
 
 
 def ask(program: str, timeout_s: float = 10) -> SmiReport:
-    return _nvidia_smi.parse(_nvidia_smi.Query(program, timeout_s).result())
+    return nvidia_smi.parse(nvidia_smi.Query(program, timeout_s).result())
 
 
 def test_a_program_that_works(tmp_path: Path) -> None:
@@ -226,4 +226,4 @@ def test_an_unknown_field_that_is_needed_ends_the_attempt(tmp_path: Path) -> Non
 def test_a_name_is_searched_in_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program = script(tmp_path, "exit 0")
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
-    assert _nvidia_smi.find("nvidia-smi") == program
+    assert nvidia_smi.find("nvidia-smi") == program

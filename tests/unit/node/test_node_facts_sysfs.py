@@ -8,10 +8,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _sysfs
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node import sysfs
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from unit.node_facts.fake_node import FakeNode, laptop, ndv4, ndv5, silent_vm
+from unit.node.fake_node import FakeNode, laptop, ndv4, ndv5, silent_vm
 
 # A busy machine is no reason to fail.
 patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -29,20 +29,20 @@ patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
     ],
 )
 def test_ranges_are_read(text: str, numbers: list[int]) -> None:
-    assert _sysfs.parse_ranges(text) == numbers
+    assert sysfs.parse_ranges(text) == numbers
 
 
 @pytest.mark.parametrize("text", ["3-1", "a", "1-", "-1", "1--2"])
 def test_broken_ranges_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"range|invalid literal"):
-        _sysfs.parse_ranges(text)
+        sysfs.parse_ranges(text)
 
 
 @patient
 @given(st.sets(st.integers(min_value=0, max_value=2000)))
 def test_ranges_survive_a_round_trip(numbers: set[int]) -> None:
-    text = _sysfs.format_ranges(numbers)
-    assert _sysfs.parse_ranges(text) == sorted(numbers)
+    text = sysfs.format_ranges(numbers)
+    assert sysfs.parse_ranges(text) == sorted(numbers)
     # Shortest form: no two neighboring parts could be one.
     ends = [part.split("-") for part in text.split(",") if part]
     assert all(int(second[0]) > int(first[-1]) + 1 for first, second in zip(ends, ends[1:]))
@@ -60,7 +60,7 @@ def test_ranges_survive_a_round_trip(numbers: set[int]) -> None:
     ],
 )
 def test_bus_ids_become_what_sysfs_says(text: str, expected: str) -> None:
-    assert _sysfs.normalize_bus_id(text) == expected
+    assert sysfs.normalize_bus_id(text) == expected
 
 
 @patient
@@ -69,19 +69,19 @@ def test_every_spelling_of_an_address_is_the_same(
     domain: int, bus: int, device: int, function: int, caps: bool
 ) -> None:
     nvml = f"{domain:08x}:{bus:02x}:{device:02x}.{function}"
-    once = _sysfs.normalize_bus_id(nvml.upper() if caps else nvml)
+    once = sysfs.normalize_bus_id(nvml.upper() if caps else nvml)
     assert once == f"{domain:04x}:{bus:02x}:{device:02x}.{function}"
-    assert _sysfs.normalize_bus_id(once) == once
+    assert sysfs.normalize_bus_id(once) == once
 
 
 @pytest.mark.parametrize("text", ["", "[N/A]", "0000:00:00", "0000:00:00.8", "xyz:00:00.0", "123456789:00:00.0"])
 def test_what_is_no_address_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="PCI address"):
-        _sysfs.normalize_bus_id(text)
+        sysfs.normalize_bus_id(text)
 
 
 def test_numa_nodes_have_cpus_and_memory(tmp_path: Path) -> None:
-    nodes = _sysfs.read_numa(ndv4(tmp_path).root)
+    nodes = sysfs.read_numa(ndv4(tmp_path).root)
     assert [node["id"] for node in nodes] == [0, 1, 2, 3]
     assert [node["cpus"] for node in nodes] == ["0-23", "24-47", "48-71", "72-95"]
     assert nodes[0]["memory_mib"] == 928858388 // 4 // 1024
@@ -91,43 +91,43 @@ def test_numa_nodes_are_in_order_of_number(tmp_path: Path) -> None:
     node = FakeNode(tmp_path)
     for number in (0, 2, 10, 1):
         node.numa(number, str(number), 1024)
-    assert [entry["id"] for entry in _sysfs.read_numa(tmp_path)] == [0, 1, 2, 10]
+    assert [entry["id"] for entry in sysfs.read_numa(tmp_path)] == [0, 1, 2, 10]
 
 
 def test_a_kernel_without_numa_is_one_node(tmp_path: Path) -> None:
-    assert _sysfs.read_numa(laptop(tmp_path).root) == [{"id": 0, "cpus": "0-7", "memory_mib": 15625}]
+    assert sysfs.read_numa(laptop(tmp_path).root) == [{"id": 0, "cpus": "0-7", "memory_mib": 15625}]
 
 
 def test_cores_are_counted_once_per_pair_of_threads(tmp_path: Path) -> None:
     FakeNode(tmp_path).cpus(2, 128, 256)
-    cpus = _sysfs.read_cpus(tmp_path)
+    cpus = sysfs.read_cpus(tmp_path)
     siblings = cpus.pop("siblings")
     assert cpus == {"sockets": 2, "cores": 128, "threads": 256}
     assert [siblings[0], siblings[1], len(siblings)] == ["0,128", "1,129", 128]
 
 
 def test_unknown_topology_is_null(tmp_path: Path) -> None:
-    assert _sysfs.read_cpus(laptop(tmp_path).root) == {"sockets": None, "cores": None, "threads": 8}
+    assert sysfs.read_cpus(laptop(tmp_path).root) == {"sockets": None, "cores": None, "threads": 8}
 
 
 def test_memory_and_swap(tmp_path: Path) -> None:
-    assert _sysfs.read_memory(laptop(tmp_path).root) == (15625, 8192)
-    assert _sysfs.read_memory(tmp_path / "nowhere") == (None, None)
+    assert sysfs.read_memory(laptop(tmp_path).root) == (15625, 8192)
+    assert sysfs.read_memory(tmp_path / "nowhere") == (None, None)
 
 
 def test_only_display_devices_of_nvidia_are_gpus(tmp_path: Path) -> None:
-    gpus = _sysfs.read_pci_gpus(ndv4(tmp_path).root)
+    gpus = sysfs.read_pci_gpus(ndv4(tmp_path).root)
     assert gpus is not None
     assert [gpu["bus_id"] for gpu in gpus][-1] == "000e:00:00.0"
     assert [gpu["numa"] for gpu in gpus] == [1, 1, 0, 0, 3, 3, 2, 2]
 
 
 def test_a_node_without_pci_says_so(tmp_path: Path) -> None:
-    assert _sysfs.read_pci_gpus(tmp_path) is None
+    assert sysfs.read_pci_gpus(tmp_path) is None
 
 
 def test_hca_ports(tmp_path: Path) -> None:
-    ports = _sysfs.read_hcas(ndv5(tmp_path).root)
+    ports = sysfs.read_hcas(ndv5(tmp_path).root)
     assert ports is not None
     assert len(ports) == 8
     assert ports[4] == {
@@ -146,7 +146,7 @@ def test_a_second_port_that_is_down(tmp_path: Path) -> None:
     node = FakeNode(tmp_path)
     node.hca("mlx5_4", "0000:61:00.0", 0)
     node.port("mlx5_4", 2, "2.5 Gb/sec (1X SDR)", "1: DOWN", "Ethernet")
-    ports = _sysfs.read_hcas(tmp_path)
+    ports = sysfs.read_hcas(tmp_path)
     assert ports is not None
     assert [(port["port"], port["rate_gbps"], port["state"]) for port in ports] == [
         (1, 200, "ACTIVE"),
@@ -158,19 +158,19 @@ def test_software_rdma_has_no_pci_device(tmp_path: Path) -> None:
     node = FakeNode(tmp_path)
     node.write("sys/class/infiniband/rxe0/parent", "eth1")
     node.port("rxe0", 1, "2.5 Gb/sec (1X SDR)", "4: ACTIVE", "Ethernet")
-    ports = _sysfs.read_hcas(tmp_path)
+    ports = sysfs.read_hcas(tmp_path)
     assert ports is not None
     assert (ports[0]["netdev"], ports[0]["bus_id"], ports[0]["numa"]) == ("eth1", None, None)
 
 
 def test_no_rdma_driver_is_not_no_device(tmp_path: Path) -> None:
-    assert _sysfs.read_hcas(laptop(tmp_path).root) is None
+    assert sysfs.read_hcas(laptop(tmp_path).root) is None
     (tmp_path / "sys/class/infiniband").mkdir(parents=True)
-    assert _sysfs.read_hcas(tmp_path) == []
+    assert sysfs.read_hcas(tmp_path) == []
 
 
 def test_nvme_disks(tmp_path: Path) -> None:
-    disks = _sysfs.read_nvme(ndv4(tmp_path).root)
+    disks = sysfs.read_nvme(ndv4(tmp_path).root)
     assert disks is not None
     assert [disk["path"] for disk in disks] == [f"/dev/nvme{number}n1" for number in range(8)]
     assert disks[3] == {
@@ -190,7 +190,7 @@ def test_disks_are_in_order_of_number(tmp_path: Path) -> None:
     node = FakeNode(tmp_path)
     for number in (0, 2, 10, 1):
         node.nvme(number, f"0000:{number:02x}:00.0", 0)
-    disks = _sysfs.read_nvme(tmp_path)
+    disks = sysfs.read_nvme(tmp_path)
     assert disks is not None
     assert [disk["path"] for disk in disks] == [f"/dev/nvme{number}n1" for number in (0, 1, 2, 10)]
 
@@ -235,7 +235,7 @@ def test_a_disk_in_use_is_seen(tmp_path: Path, how: str, said: str) -> None:
     disk = node.nvme(0, "0000:03:00.0", 0)
     node.nvme(5, "0000:05:00.0", 0)
     _use(node, how, disk)
-    disks = _sysfs.read_nvme(tmp_path)
+    disks = sysfs.read_nvme(tmp_path)
     assert disks is not None
     assert disks[0]["in_use"] is True
     assert said in disks[0]["used_by"]
@@ -245,12 +245,12 @@ def test_a_disk_in_use_is_seen(tmp_path: Path, how: str, said: str) -> None:
 @pytest.mark.parametrize("model", ["Amazon Elastic Block Store", "MSFT NVMe Accelerator v1.0"])
 def test_network_disks_are_no_local_nvme(tmp_path: Path, model: str) -> None:
     FakeNode(tmp_path).nvme(0, "0000:03:00.0", 0, model=model)
-    assert _sysfs.read_nvme(tmp_path) == []
+    assert sysfs.read_nvme(tmp_path) == []
 
 
 def test_nvme_over_fabrics_is_no_local_nvme(tmp_path: Path) -> None:
     FakeNode(tmp_path).nvme(0, "0000:03:00.0", 0, transport="tcp")
-    assert _sysfs.read_nvme(tmp_path) == []
+    assert sysfs.read_nvme(tmp_path) == []
 
 
 def test_native_multipath_hides_the_controller(tmp_path: Path) -> None:
@@ -262,7 +262,7 @@ def test_native_multipath_hides_the_controller(tmp_path: Path) -> None:
     node.link(f"{subsystem}/nvme0", "sys/class/nvme/nvme0")
     (tmp_path / "sys/block/nvme0n1/device").unlink()
     node.link("sys/block/nvme0n1/device", subsystem)
-    disks = _sysfs.read_nvme(tmp_path)
+    disks = sysfs.read_nvme(tmp_path)
     assert disks is not None
     assert (disks[0]["model"], disks[0]["serial"], disks[0]["numa"], disks[0]["bus_id"]) == (
         "SAMSUNG MZQL23T8HCLS",
@@ -273,14 +273,14 @@ def test_native_multipath_hides_the_controller(tmp_path: Path) -> None:
 
 
 def test_no_nvme_driver_is_not_no_disk(tmp_path: Path) -> None:
-    assert _sysfs.read_nvme(laptop(tmp_path).root) is None
+    assert sysfs.read_nvme(laptop(tmp_path).root) is None
     (tmp_path / "sys/class/nvme").mkdir(parents=True)
-    assert _sysfs.read_nvme(tmp_path) == []
+    assert sysfs.read_nvme(tmp_path) == []
 
 
 def test_minus_one_is_no_numa_node(tmp_path: Path) -> None:
     root = silent_vm(tmp_path, 2).root
-    assert _sysfs.pci_numa(root, "0000:01:00.0") is None
-    disks = _sysfs.read_nvme(root)
+    assert sysfs.pci_numa(root, "0000:01:00.0") is None
+    disks = sysfs.read_nvme(root)
     assert disks is not None
     assert disks[0]["numa"] is None

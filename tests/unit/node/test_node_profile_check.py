@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 import yaml
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_facts import collect
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_profile import CHECKS, Profile, deep_merge
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._profile_check import compare, describe, worst
-from unit.node_facts.fake_node import FakeNode, ndv4, ndv5, silent_vm, smi
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node.compare import compare, describe, worst
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node.facts import collect
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node.profile import CHECKS, Profile, deep_merge
+from unit.node.fake_node import FakeNode, ndv4, ndv5, silent_vm, smi
 
 PROFILES = Path(__file__).resolve().parents[3] / "roles/node_profile/files/profiles"
 

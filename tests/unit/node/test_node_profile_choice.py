@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_profile import (
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node.profile import (
     Profile,
     choose_profile,
     deep_merge,

@@ -16,7 +16,8 @@ import typing as t
 
 import pytest
 from ansible.module_utils.testing import patch_module_args
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _node_state, _node_state_apply
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state import apply as node_state_apply
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state import plan as node_state_plan
 from ansible_collections.hpcai.gpu_cluster.plugins.modules import node_state
 
 OWNER = pwd.getpwuid(os.geteuid()).pw_name
@@ -87,13 +88,13 @@ def node(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str], monkeypatch
     (programs / "systemctl").chmod(0o755)
     monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
     monkeypatch.setenv("UNITS", str(units))
-    monkeypatch.setattr(_node_state_apply, "SYSTEMD", str(tmp_path))
+    monkeypatch.setattr(node_state_apply, "SYSTEMD", str(tmp_path))
     return Node(root, capsys, units)
 
 
 def test_a_unit_that_systemd_does_not_know_at_once(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     """Seen once on a busy node: `systemctl show` said not-found right after the file was written and the daemon reloaded."""
-    monkeypatch.setattr(_node_state, "UNIT_DIRECTORIES", (f"{node.root}/",))
+    monkeypatch.setattr(node_state_plan, "UNIT_DIRECTORIES", (f"{node.root}/",))
     node.unit("new.service")
     (node.units / "new.service.late").write_text("before\nafter\nafter\n")
     wanted = {
@@ -183,7 +184,7 @@ def test_what_is_refused_changes_nothing(node: Node, wanted: dict[str, t.Any], k
 
 def test_a_mount_below_is_never_removed(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     (node.root / "a" / "m").mkdir(parents=True)
-    monkeypatch.setattr(_node_state_apply, "mount_points", lambda _text: [f"{node.root}/a/m"])
+    monkeypatch.setattr(node_state_apply, "mount_points", lambda _text: [f"{node.root}/a/m"])
     result = node.run(absent=[{"path": f"{node.root}/a", "recursive": True}])
     assert result["error_kind"] == "in_use"
     assert listing(node.root) == ["a", "a/m"]
@@ -220,7 +221,7 @@ def test_a_release_in_use_is_not_removed_below_a_link(node: Node, linked: pathli
 def test_a_mount_below_is_never_removed_below_a_link(
     node: Node, linked: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_node_state_apply, "mount_points", lambda _text: [f"{node.root}/data/1.0/m"])
+    monkeypatch.setattr(node_state_apply, "mount_points", lambda _text: [f"{node.root}/data/1.0/m"])
     result = node.run(absent=[{"path": f"{linked}/1.0", "recursive": True}])
     assert result["error_kind"] == "in_use"
     assert (linked / "1.0" / "m").is_dir()
@@ -230,7 +231,7 @@ def test_a_link_goes_without_what_it_points_at(
     node: Node, linked: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Only the directories above a path are followed: a mount below its target keeps no link."""
-    monkeypatch.setattr(_node_state_apply, "mount_points", lambda _text: [f"{node.root}/data/1.0"])
+    monkeypatch.setattr(node_state_apply, "mount_points", lambda _text: [f"{node.root}/data/1.0"])
     assert node.run(absent=[str(linked)])["changed"] is True
     assert listing(node.root) == ["data", "data/1.0", "data/1.0/m"]
 
@@ -287,9 +288,9 @@ def test_units_start_restart_and_go(node: Node) -> None:
 
 
 def test_a_changed_unit_file_is_read_again_before_the_start(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _node_state
+    from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state import plan as node_state_plan
 
-    monkeypatch.setattr(_node_state, "UNIT_DIRECTORIES", (f"{node.root}/",))
+    monkeypatch.setattr(node_state_plan, "UNIT_DIRECTORIES", (f"{node.root}/",))
     node.unit("x.service")
     node.run(
         files=[{"path": f"{node.root}/x.service", "content": "[Unit]\n"}],
@@ -307,7 +308,7 @@ def test_a_unit_that_fails_shows_its_last_words(node: Node) -> None:
 
 
 def test_without_systemd_units_are_only_enabled(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_node_state_apply, "SYSTEMD", f"{node.root}/none")
+    monkeypatch.setattr(node_state_apply, "SYSTEMD", f"{node.root}/none")
     node.unit("x.service")
     result = node.run(units=[{"name": "x.service", "state": "started", "enabled": True}])
     assert node.called() == ["enable x.service"]
@@ -421,5 +422,5 @@ def test_only_what_was_unpacked_here_is_removed_with_if_unpacked(node: Node, tmp
 def test_the_parents_of_files_are_those_that_nobody_made_or_lists(tmp_path: pathlib.Path) -> None:
     (tmp_path / "made").mkdir()
     paths = [f"{tmp_path}/{name}" for name in ("made/f", "new/a", "new/b", "listed/f")]
-    parents = _node_state_apply.missing_parents(paths, [f"{tmp_path}/listed"])
+    parents = node_state_apply.missing_parents(paths, [f"{tmp_path}/listed"])
     assert [(entry["path"], entry["mode"]) for entry in parents] == [(f"{tmp_path}/new", "0755")]

@@ -15,9 +15,10 @@ from pathlib import Path
 
 import pytest
 from ansible.module_utils import basic
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _nvidia_driver_run as run
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _nvidia_driver_verify as verify
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _nvidia_modes, _nvidia_node
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver import apply as run
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver import modes as driver_modes
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver import read as driver_read
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver import verify
 from ansible_collections.hpcai.gpu_cluster.plugins.modules import nvidia_driver
 from module_run import run_main
 
@@ -43,7 +44,7 @@ class Node:
         monkeypatch.setenv("GPU_SIMULATOR_EUID", "0")
         for module in (run, verify):
             monkeypatch.setattr(module, "ROOT", root)
-        monkeypatch.setattr(_nvidia_node, "in_chroot", lambda: False)
+        monkeypatch.setattr(driver_read, "in_chroot", lambda: False)
         monkeypatch.setattr(basic.AnsibleModule, "run_command", self._command)
 
     def _command(self, argv: list[str], **_options: t.Any) -> tuple[int, str, str]:
@@ -317,7 +318,7 @@ def test_without_permission_the_reason_is_told(node: Node) -> None:
 
 
 def test_a_setting_that_hangs_is_ended(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_nvidia_modes, "SETTING_TIMEOUT_S", 0.5)
+    monkeypatch.setattr(driver_modes, "SETTING_TIMEOUT_S", 0.5)
     node.fault("--stuck", "0")
     result = node.module(mig="enabled", allow_reboot=True)
     assert result["failed"]

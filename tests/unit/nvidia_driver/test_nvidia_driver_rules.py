@@ -10,13 +10,13 @@ import shutil
 import typing as t
 
 import pytest
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _nvidia_driver as rules
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _nvidia_node as node
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _openpgp
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _vendor_repository as vendor
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver import Loaded
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_packages import Distribution
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host import openpgp
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host import repository as vendor
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver import plan as rules
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver import read as node
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.packages import Distribution
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.plan import Loaded
 from lab.package_repository import nvidia, repository
 
 DEBIAN = Distribution("debian", "12", "dpkg", "Debian 12")
@@ -287,20 +287,20 @@ def signed(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 def test_a_key_has_the_fingerprint_that_gpg_says(signed: pathlib.Path) -> None:
     data = (signed / repository.KEYRING).read_bytes()
     said = repository.fingerprint(signed)
-    assert _openpgp.fingerprints(data) == [said]
+    assert openpgp.fingerprints(data) == [said]
     # Binary and armored again it is the same key.
-    assert _openpgp.fingerprints(_openpgp.dearmor(data)) == [said]
-    assert _openpgp.fingerprints(_openpgp.armor(_openpgp.dearmor(data)).encode()) == [said]
-    _openpgp.check_fingerprint(data, " ".join([said[:20].lower(), said[20:]]), "key")
+    assert openpgp.fingerprints(openpgp.dearmor(data)) == [said]
+    assert openpgp.fingerprints(openpgp.armor(openpgp.dearmor(data)).encode()) == [said]
+    openpgp.check_fingerprint(data, " ".join([said[:20].lower(), said[20:]]), "key")
 
 
 @needs_tools
 def test_another_key_is_refused(signed: pathlib.Path) -> None:
     with pytest.raises(ClusterError, match="Nothing was changed") as caught:
-        _openpgp.check_fingerprint((signed / repository.KEYRING).read_bytes(), rules.CUDA_KEYS["dpkg"][1], "key")
+        openpgp.check_fingerprint((signed / repository.KEYRING).read_bytes(), rules.CUDA_KEYS["dpkg"][1], "key")
     assert caught.value.kind == "wrong_key"
     with pytest.raises(ClusterError, match="no key"):
-        _openpgp.check_fingerprint(b"<html>Not found</html>", "AB", "key")
+        openpgp.check_fingerprint(b"<html>Not found</html>", "AB", "key")
 
 
 def test_a_repository_that_is_there_already_is_not_added_twice(

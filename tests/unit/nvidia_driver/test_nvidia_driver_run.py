@@ -13,15 +13,15 @@ import pathlib
 import typing as t
 
 import pytest
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _nvidia_driver as rules
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _nvidia_driver_remove as remove
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _nvidia_driver_run as run
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _nvidia_node as node
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver import Loaded
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_gpu import Gpu, Hardware
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_packages import Action, Installed, Root
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_smi import SmiRun
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node.nvidia_smi import SmiRun
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver import apply as run
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver import plan as rules
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver import read as node
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver import remove
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.hardware import Gpu, Hardware
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.packages import Action, Installed, Root
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.plan import Loaded
 
 NEW, OLD = "580.95.05", "570.124.06"
 NAMES = ("nvidia-open", "nvidia-kernel-open-dkms", "libcuda1")

@@ -8,8 +8,8 @@ from __future__ import annotations
 import pathlib
 
 import pytest
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _nvidia_gpu as gpu
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver import hardware as gpu
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -11,9 +11,9 @@ import subprocess
 import typing as t
 
 import pytest
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _nvidia_packages as packages
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_packages import Action, Installed, Root
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver import packages
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.packages import Action, Installed, Root
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -10,9 +10,9 @@ import re
 import typing as t
 
 import pytest
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _nvidia_transaction as transaction
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_packages import (
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver import transaction
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.packages import (
     Installed,
     Root,
     parse_dpkg,

@@ -14,6 +14,7 @@ import typing as t
 from pathlib import Path
 
 import pytest
+import yaml
 from ansible.module_utils.testing import patch_module_args
 from ansible_collections.hpcai.gpu_cluster.plugins.modules import nvme_raid
 
@@ -147,20 +148,14 @@ def test_the_command_of_the_boot_unit_does_what_the_module_does(loop: Loop, tmp_
     """From nothing but the files that the role installs, without Ansible."""
     package = "ansible_collections/hpcai/gpu_cluster/plugins/module_utils"
     library = tmp_path / "library" / package
-    library.mkdir(parents=True)
-    for name in (
-        "_errors",
-        "_sysfs",
-        "_nvme_raid",
-        "_nvme_raid_plan",
-        "_nvme_raid_read",
-        "_nvme_raid_apply",
-        "_nvme_raid_boot",
-    ):
-        shutil.copy(ROOT / "plugins/module_utils" / f"{name}.py", library)
+    variables = yaml.safe_load((ROOT / "roles/nvme_raid/vars/main.yml").read_text())
+    for name in variables["__nvme_raid_modules"]:
+        file = library / f"{name}.py"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / "plugins/module_utils" / f"{name}.py", file)
     settings = tmp_path / "lab.json"
     settings.write_text(json.dumps({**loop.settings, "wait_s": 0}))
-    argv = [sys.executable, "-s", "-S", "-m", f"{package.replace('/', '.')}._nvme_raid_boot", str(settings)]
+    argv = [sys.executable, "-s", "-S", "-m", f"{package.replace('/', '.')}._nvme_raid.boot", str(settings)]
     environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(tmp_path / "library")}
 
     def boot() -> subprocess.CompletedProcess[str]:

@@ -10,7 +10,7 @@ import typing as t
 
 import pytest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid import (
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.model import (
     Array,
     Directory,
     Disk,
@@ -21,7 +21,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid impor
     Wanted,
     wanted_from,
 )
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid_plan import Plan, judge, plan
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.plan import Plan, judge, plan
 from hypothesis import given
 from hypothesis import strategies as st
 

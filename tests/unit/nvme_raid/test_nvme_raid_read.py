@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid import (
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.model import (
     Geometry,
     Member,
     Node,
@@ -28,8 +28,8 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid impor
     parse_xfs_info,
     wanted_from,
 )
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid_plan import judge, plan
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid_read import Reader, unprobed
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.plan import judge, plan
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.read import Reader, unprobed
 from unit.nvme_raid.fake_disks import MIB, FakeDisks
 
 FIXTURES = Path(__file__).parent / "fixtures"

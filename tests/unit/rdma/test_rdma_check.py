@@ -13,10 +13,10 @@ import typing as t
 
 import pytest
 import yaml
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _perftest as perftest
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _rdma_check as check
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _rdma_stack as stack
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma import perftest
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma import plan as stack
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma import verify as check
 
 FIXTURES = pathlib.Path(__file__).parent / "fixtures"
 PROFILES = pathlib.Path(__file__).parents[3] / "roles/node_profile/files/profiles"

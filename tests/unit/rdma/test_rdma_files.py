@@ -8,8 +8,8 @@ from __future__ import annotations
 import re
 
 import pytest
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _rdma_files as files
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma import files
 from hypothesis import given
 from hypothesis import strategies as st
 

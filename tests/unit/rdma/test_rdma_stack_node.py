@@ -13,11 +13,10 @@ import tarfile
 import typing as t
 
 import pytest
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _rdma_files as files
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _rdma_node as node
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _rdma_settings as settings
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _rdma_stack as stack
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma import apply as node
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma import files, settings
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma import plan as stack
 
 OFED = "24.10-3.2.5.0"
 DOCA = "3.2.1-044000-25.10"

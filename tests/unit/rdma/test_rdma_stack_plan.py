@@ -9,8 +9,8 @@ import dataclasses
 import typing as t
 
 import pytest
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _rdma_stack as stack
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma import plan as stack
 from hypothesis import given
 from hypothesis import strategies as st
 

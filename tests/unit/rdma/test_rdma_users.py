@@ -9,7 +9,7 @@ import os
 import pathlib
 
 import pytest
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _rdma_users as users
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma import read as users
 
 
 def write(path: pathlib.Path, text: str) -> None:

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 from ansible.module_utils.testing import patch_module_args
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.manifest import Blob, Manifest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._manifest import Blob, Manifest
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._patterns import selected
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._share_out import Index, Share, share_out
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._shards.answer import Index, Share, share_out
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._shards.patterns import selected
 from ansible_collections.hpcai.gpu_cluster.plugins.modules import azcopy_shard
 from hypothesis import given
 from hypothesis import strategies as st

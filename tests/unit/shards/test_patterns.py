@@ -9,7 +9,7 @@ import collections
 
 import pytest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._patterns import (
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._shards.patterns import (
     MAX_ARGUMENT_BYTES,
     Template,
     escape,
@@ -20,10 +20,11 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._patterns import
     selected,
     set_globs,
 )
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._prefixes import prefix_buckets
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._shards import contiguous
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._shards.plan import contiguous
 from hypothesis import example, given
 from hypothesis import strategies as st
+
+from benchmarks.staging._prefixes import prefix_buckets
 
 names_strategy = st.text(st.characters(exclude_characters="/", exclude_categories=["Cs"]), min_size=1, max_size=12)
 

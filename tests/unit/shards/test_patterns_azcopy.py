@@ -8,11 +8,12 @@ from __future__ import annotations
 import random
 
 import pytest
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._patterns import Template, escape, join, selected
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._prefixes import prefix_buckets
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._share_out import Index, share_out
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._shards.answer import Index, share_out
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._shards.patterns import Template, escape, join, selected
 from lab.list_server import in_process
 from lab.list_server.azcopy import available, dry_run
+
+from benchmarks.staging._prefixes import prefix_buckets
 
 pytestmark = [pytest.mark.blob, pytest.mark.skipif(not available(), reason="AzCopy is not installed, see bin/test")]
 

@@ -9,7 +9,7 @@ import itertools
 
 import pytest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._shards import (
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._shards.plan import (
     contiguous,
     file_seconds,
     imbalance,
