@@ -9,13 +9,13 @@ import typing as t
 from pathlib import Path
 
 from ansible.plugins.action import ActionBase
-from ansible_collections.hpcai.gpu_cluster.plugins.action.node_profile import SHIPPED, FileLibrary
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_affinity.options import (
     PLAN_OPTIONS,
     plan_and_render,
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node.profile import Profile
+from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._profiles import SHIPPED, FileLibrary
 
 ARGUMENT_SPEC: dict[str, t.Any] = {
     "profile": {"type": "str", "default": ""},

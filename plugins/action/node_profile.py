@@ -8,7 +8,6 @@ from __future__ import annotations
 import typing as t
 from pathlib import Path
 
-import yaml
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
@@ -19,10 +18,9 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node.profile im
     Profile,
     choose_profile,
     deep_merge,
-    validate_profile,
 )
+from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._profiles import SHIPPED, FileLibrary, require_valid
 
-SHIPPED = Path(__file__).resolve().parents[2] / "roles/node_profile/files/profiles"
 _FACT_OPTIONS = ("nvidia_smi", "nvidia_smi_timeout_s", "metadata", "metadata_timeout_s")
 
 ARGUMENT_SPEC: dict[str, t.Any] = {
@@ -37,43 +35,6 @@ ARGUMENT_SPEC: dict[str, t.Any] = {
     "metadata": {"type": "str", "choices": ["auto", "always", "never"], "default": "auto"},
     "metadata_timeout_s": {"type": "float", "default": 1.0},
 }
-
-
-def _read(path: Path) -> Profile:
-    # The C loader where PyYAML has it: with no name and no metadata all files are read for every node.
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    try:
-        profile = yaml.load(path.read_text(encoding="utf-8"), Loader=loader)  # noqa: S506 - both are safe loaders
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as exc:
-        raise ClusterError("profile_invalid", f"The profile {path} cannot be read: {exc}", "Correct the file.") from exc
-    _require_valid(profile, str(path))
-    return t.cast(Profile, profile)
-
-
-def _require_valid(profile: t.Any, where: str) -> None:
-    problems = validate_profile(profile)
-    if problems:
-        raise ClusterError("profile_invalid", f"{where} is not a valid profile: {'; '.join(problems)}.", "Correct it.")
-
-
-class FileLibrary:
-    """Profiles in directories of the controller; a file in an earlier directory hides one of the same name."""
-
-    def __init__(self, directories: t.Sequence[Path]) -> None:
-        self._files: dict[str, Path] = {}
-        for directory in reversed(directories):
-            if not directory.is_dir():
-                message = f"The directory {directory} of node_profile_paths does not exist on the controller."
-                raise ClusterError("bad_input", message, "Correct node_profile_paths.")
-            for path in sorted(directory.glob("*.yml")):
-                self._files[path.stem.casefold()] = path
-
-    def load(self, name: str) -> Profile | None:
-        path = self._files.get(name.casefold())
-        return _read(path) if path else None
-
-    def load_all(self) -> list[Profile]:
-        return [_read(path) for path in self._files.values()]
 
 
 class ActionModule(ActionBase):
@@ -94,7 +55,7 @@ class ActionModule(ActionBase):
             library = FileLibrary([*(Path(path).expanduser() for path in args["paths"]), SHIPPED])
             choice = choose_profile(facts, args["name"], library)
             profile = deep_merge(choice.profile, args["overrides"])
-            _require_valid(profile, f"{choice.profile['name']} with node_profile_overrides")
+            require_valid(profile, f"{choice.profile['name']} with node_profile_overrides")
         except ClusterError as exc:
             return {"failed": True, "changed": False, **exc.as_result()}
         verdicts = compare(profile, facts, args["checks"])

@@ -14,11 +14,11 @@ import typing as t
 import pytest
 from ansible.module_utils.testing import patch_module_args
 from ansible_collections.hpcai.gpu_cluster.plugins.action.glusterfs_volume import ActionModule as GlusterAction
-from ansible_collections.hpcai.gpu_cluster.plugins.action.node_state import ActionModule as NodeStateAction
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._glusterfs import apply as node
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._glusterfs.plan import Wanted
 from ansible_collections.hpcai.gpu_cluster.plugins.modules import glusterfs_check, glusterfs_volume
+from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._node_state_action import NodeStateAction
 
 
 class Pool:

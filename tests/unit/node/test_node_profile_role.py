@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from ansible_collections.hpcai.gpu_cluster.plugins.action.node_profile import FileLibrary
+from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._profiles import FileLibrary
 
 REPO = Path(__file__).resolve().parents[3]
 ROLE = REPO / "roles/node_profile"

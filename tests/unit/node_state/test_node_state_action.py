@@ -11,7 +11,8 @@ import typing as t
 import pytest
 from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
-from ansible_collections.hpcai.gpu_cluster.plugins.action.node_state import ActionModule, hide_sensitive
+from ansible_collections.hpcai.gpu_cluster.plugins.action.node_state import ActionModule
+from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._node_state_action import hide_sensitive
 
 MODULE = "hpcai.gpu_cluster.node_state"
 APT = "ansible.builtin.apt"
