@@ -41,7 +41,7 @@ import typing as t
 
 from ansible.errors import AnsibleFilterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_affinity.formats import mask_cpus
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node.sysfs import format_ranges
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._ranges import format_ranges
 
 
 def cpu_list(mask: t.Any) -> str:

@@ -41,7 +41,7 @@ import typing as t
 
 from ansible.errors import AnsibleFilterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_affinity.formats import cpu_mask as to_mask
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node.sysfs import parse_ranges
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._ranges import parse_ranges
 
 
 def cpu_mask(cpus: t.Any) -> str:

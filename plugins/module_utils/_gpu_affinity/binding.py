@@ -15,7 +15,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_affinity.to
     numa_nodes,
     same_cpus,
 )
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node.sysfs import format_ranges, parse_ranges
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._ranges import format_ranges, parse_ranges
 
 SOURCES = ("auto", "facts", "profile")
 # Prints what the kernel says of a bound process: its CPUs, then its memory policy where the kernel has NUMA.

@@ -12,7 +12,8 @@ import typing as t
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_affinity.nccl import nccl_topology
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_affinity.plan import Plan, Rank
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_affinity.topology import Gpu, Hca
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node.sysfs import format_ranges, normalize_bus_id
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node.sysfs import normalize_bus_id
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._ranges import format_ranges
 
 HCA_NAMES = ("auto", "device", "pci")
 MAP_HEADER = "# rank gpus cpus memory hca uuids"

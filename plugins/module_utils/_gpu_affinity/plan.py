@@ -22,7 +22,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_affinity.to
     NumaNode,
     Topology,
 )
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node.sysfs import format_ranges, parse_ranges
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._ranges import format_ranges, parse_ranges
 
 BINDINGS = ("auto", "numa", "cores")
 

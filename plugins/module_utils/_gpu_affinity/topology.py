@@ -10,7 +10,7 @@ import dataclasses
 import typing as t
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node.sysfs import parse_ranges
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._ranges import parse_ranges
 
 Core = tuple[int, ...]
 UNPLACED = ("refuse", "any")

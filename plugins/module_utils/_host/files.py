@@ -2,24 +2,28 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 # Private to the collection: it may change without notice.
-"""Where archives and keys come from: a URL, or a path on the node."""
+"""Small files of the kernel. What is fetched from elsewhere is in ``sources``, which brings Ansible's ``urls`` with it."""
 
 from __future__ import annotations
 
-import typing as t
-
-_TIMEOUT_S = 60
+from pathlib import Path
 
 
-def open_source(source: str) -> t.Any:
-    """Open a URL or a file to read bytes from."""
-    if "://" not in source:
-        return open(source, "rb")
-    # Only when something is fetched: this import takes longer than all others of a module together, and a run that changes
-    # nothing fetches nothing.
-    from ansible.module_utils.urls import open_url
-
-    return open_url(source, timeout=_TIMEOUT_S)
+def read_text(path: Path) -> str:
+    """The stripped content of a small kernel file, or "" when it cannot be read."""
+    try:
+        return path.read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        # A sysfs attribute may be absent, unreadable for this user, or fail with EIO while a device is in trouble.
+        return ""
 
 
-__all__ = ["open_source"]
+def read_int(path: Path) -> int | None:
+    text = read_text(path)
+    try:
+        return int(text, 0)
+    except ValueError:
+        return None
+
+
+__all__ = ["read_int", "read_text"]

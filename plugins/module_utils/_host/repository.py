@@ -14,8 +14,8 @@ from pathlib import Path
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host import openpgp
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.files import open_source
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node.sysfs import read_text
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.files import read_text
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.sources import open_source
 
 
 @dataclasses.dataclass(frozen=True)

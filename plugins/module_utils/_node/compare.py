@@ -13,7 +13,7 @@ from __future__ import annotations
 import typing as t
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node.profile import CHECKS, Profile, model_name
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node.sysfs import parse_ranges
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._ranges import parse_ranges
 
 Facts = dict[str, t.Any]
 Verdict = dict[str, t.Any]

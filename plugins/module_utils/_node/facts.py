@@ -12,6 +12,7 @@ from pathlib import Path
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host import metadata as host_metadata
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.files import read_text
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node import nvidia_smi as smi
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node import sysfs
 
@@ -77,7 +78,7 @@ def _platform(root: Path, facts: Facts, metadata: str, timeout_s: float, address
 
 def _minor(root: Path, bus_id: str) -> int | None:
     """The N of a GPU's /dev/nvidiaN, which need not be its index; None where no driver tells it."""
-    text = sysfs.read_text(root / "proc/driver/nvidia/gpus" / bus_id / "information")
+    text = read_text(root / "proc/driver/nvidia/gpus" / bus_id / "information")
     told = re.search(r"^Device Minor:[ \t]*([0-9]+)[ \t]*$", text, re.MULTILINE)
     return int(told.group(1)) if told else None
 

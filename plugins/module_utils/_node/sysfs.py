@@ -14,6 +14,9 @@ import re
 import typing as t
 from pathlib import Path
 
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.files import read_int, read_text
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._ranges import parse_ranges
+
 _BUS_ID = re.compile(r"^(?:([0-9a-f]{1,8}):)?([0-9a-f]{2}):([0-9a-f]{2})\.([0-7])$", re.IGNORECASE)
 _NVME_DISK = re.compile(r"^nvme\d+n\d+$")
 _NVME_CONTROLLER = re.compile(r"^nvme\d+$")
@@ -24,57 +27,11 @@ _DISPLAY_CLASS = "0x03"
 _NETWORK_DISK_MODELS = ("Amazon Elastic Block Store", "MSFT NVMe Accelerator", "nvme_card-pd")
 
 
-def read_text(path: Path) -> str:
-    """The stripped content of a small kernel file, or "" when it cannot be read."""
-    try:
-        return path.read_text(encoding="utf-8", errors="replace").strip()
-    except OSError:
-        # A sysfs attribute may be absent, unreadable for this user, or fail with EIO while a device is in trouble.
-        return ""
-
-
-def read_int(path: Path) -> int | None:
-    text = read_text(path)
-    try:
-        return int(text, 0)
-    except ValueError:
-        return None
-
-
 def _names(path: Path) -> list[str]:
     try:
         return sorted(entry.name for entry in path.iterdir())
     except OSError:
         return []
-
-
-def parse_ranges(text: str) -> list[int]:
-    """The numbers of a kernel list such as ``0-3,8-11``, ascending and without repetition."""
-    numbers: set[int] = set()
-    for part in text.strip().split(","):
-        part = part.strip()
-        if not part:
-            continue
-        first, dash, last = part.partition("-")
-        low, high = int(first), int(last) if dash else int(first)
-        if low > high or low < 0:
-            raise ValueError(f"{part!r} is not an ascending range")
-        numbers.update(range(low, high + 1))
-    return sorted(numbers)
-
-
-def format_ranges(numbers: t.Iterable[int]) -> str:
-    """The shortest kernel list for these numbers: the reverse of :func:`parse_ranges`."""
-    parts: list[str] = []
-    start = end = -2
-    for number in [*sorted(set(numbers)), -2]:
-        if number == end + 1:
-            end = number
-            continue
-        if start >= 0:
-            parts.append(str(start) if start == end else f"{start}-{end}")
-        start = end = number
-    return ",".join(parts)
 
 
 def normalize_bus_id(text: str) -> str:
@@ -307,9 +264,7 @@ def read_dmi(root: Path) -> dict[str, str]:
 
 
 __all__ = [
-    "format_ranges",
     "normalize_bus_id",
-    "parse_ranges",
     "pci_numa",
     "read_cpus",
     "read_dmi",
@@ -318,5 +273,4 @@ __all__ = [
     "read_numa",
     "read_nvme",
     "read_pci_gpus",
-    "read_text",
 ]

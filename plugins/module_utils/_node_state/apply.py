@@ -20,7 +20,7 @@ import time
 import typing as t
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.files import open_source
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.sources import open_source
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.plan import (
     ARCHIVE_MARKER,
     Absent,

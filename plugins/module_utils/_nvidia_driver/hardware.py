@@ -20,7 +20,7 @@ import typing as t
 from pathlib import Path
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node.sysfs import read_text
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.files import read_text
 
 _NVIDIA, _MELLANOX = "0x10de", "0x15b3"
 _DISPLAY, _BRIDGE = "0x03", "0x0680"

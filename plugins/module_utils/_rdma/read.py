@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node.sysfs import read_text
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.files import read_text
 
 # A job opens these. umad, which subnet managers and diagnostics open, carries no data.
 _DEVICES = ("/dev/infiniband/uverbs", "/dev/infiniband/rdma_cm", "/dev/infiniband/ucm")

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node import sysfs
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._ranges import format_ranges, parse_ranges
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from unit.node.fake_node import FakeNode, laptop, ndv4, ndv5, silent_vm
@@ -29,20 +30,20 @@ patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
     ],
 )
 def test_ranges_are_read(text: str, numbers: list[int]) -> None:
-    assert sysfs.parse_ranges(text) == numbers
+    assert parse_ranges(text) == numbers
 
 
 @pytest.mark.parametrize("text", ["3-1", "a", "1-", "-1", "1--2"])
 def test_broken_ranges_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"range|invalid literal"):
-        sysfs.parse_ranges(text)
+        parse_ranges(text)
 
 
 @patient
 @given(st.sets(st.integers(min_value=0, max_value=2000)))
 def test_ranges_survive_a_round_trip(numbers: set[int]) -> None:
-    text = sysfs.format_ranges(numbers)
-    assert sysfs.parse_ranges(text) == sorted(numbers)
+    text = format_ranges(numbers)
+    assert parse_ranges(text) == sorted(numbers)
     # Shortest form: no two neighboring parts could be one.
     ends = [part.split("-") for part in text.split(",") if part]
     assert all(int(second[0]) > int(first[-1]) + 1 for first, second in zip(ends, ends[1:]))

@@ -13,7 +13,7 @@ import sys
 import threading
 
 import pytest
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.files import open_source
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.sources import open_source
 
 MODULES = sorted(path.stem for path in (pathlib.Path(__file__).parents[3] / "plugins/modules").glob("[!_]*.py"))
 
