@@ -1,0 +1,73 @@
+# Copyright (c) 2026 The hpcai.gpu_cluster developers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The scenarios of a tree, found by where their files lie. The minutes are estimates for a machine with two cores."""
+
+from __future__ import annotations
+
+import re
+import typing as t
+
+from proof.scenario import Scenario
+from proof.tree import Tree
+
+#: Minutes of a role's scenario, where it takes more or less than most.
+_ROLES = {"mofed": 3.0, "nvidia_driver": 3.0, "container_runtime": 2.0, "hpcx_mpi": 2.0, "cluster_ssh": 1.0}
+_FAULTS = {"test_staging_faults": 5.0, "test_teardown": 3.0}
+_MACHINES = {
+    "test_driver_reboot": 7.0,
+    "test_slurm": 6.0,
+    "test_nvme_raid": 5.0,
+    "test_mofed": 4.0,
+    "test_numa_pinning": 3.0,
+}
+#: Minutes of the unit tests that start programs; most of the others take seconds.
+_UNITS = {"staging": 1.0, "azcopy": 1.0, "roles": 0.7, "lab": 0.5, "nvme_raid": 0.5, "gpu_clocks": 0.4, "proof": 0.3}
+#: Unit tests that read whatever there is, as text.
+_WALKERS = ("docs", "proof")
+
+
+def _each(tree: Tree, pattern: str) -> dict[str, str]:
+    """What matches the pattern's group, and the file that it was found in."""
+    found = filter(None, map(re.compile(pattern).fullmatch, sorted(tree.paths())))
+    return {match[1]: match[0] for match in found}
+
+
+def scenarios(tree: Tree) -> list[Scenario]:
+    """All scenarios that the tree has, in the order in which a full run takes them."""
+    return [*_unit(tree), *_containers(tree), *_machines(tree)]
+
+
+def _unit(tree: Tree) -> t.Iterator[Scenario]:
+    for name in _each(tree, r"tests/unit/([^/]+)/.*test_[^/]*\.py"):
+        walks = ("**",) if name in _WALKERS else ()
+        roots = (f"tests/unit/{name}", "tests/proof") if name == "proof" else (f"tests/unit/{name}",)
+        yield Scenario(f"unit/{name}", roots, minutes=_UNITS.get(name, 0.1), walks=walks)
+    if _each(tree, r"(tests/unit/test_[^/]*\.py)"):
+        yield Scenario("unit", ("tests/unit/*.py",), minutes=1.0)
+
+
+def _containers(tree: Tree) -> t.Iterator[Scenario]:
+    lab = ("containers",)
+    for name in _each(tree, r"molecule/([^/]+)/molecule\.yml"):
+        if name not in {"cluster", "vm"}:
+            yield Scenario(f"role/{name}", (f"molecule/{name}",), lab, _ROLES.get(name, 1.5))
+    if _each(tree, r"(molecule/cluster/molecule\.yml)"):
+        yield Scenario("cluster", ("molecule/cluster", "playbooks/site.yml", "playbooks/image.yml"), lab, 6.0)
+    for name, path in _each(tree, r"tests/(?:integration|scenarios)/(?:cluster/)?(test_[^/]*)\.py").items():
+        if "fresh" in name:
+            yield Scenario("cluster/fresh", (path,), lab, 1.0)
+        else:
+            yield Scenario(f"faults/{name}", (path,), lab, _FAULTS.get(name, 3.0))
+
+
+def _machines(tree: Tree) -> t.Iterator[Scenario]:
+    lab = ("machines",)
+    if _each(tree, r"(molecule/vm/molecule\.yml)"):
+        yield Scenario("vm", ("molecule/vm",), lab, 13.0)
+    for name, path in _each(tree, r"tests/(?:integration|scenarios)/vm/(test_[^/]*)\.py").items():
+        minutes = 2.0 if "fresh" in name else _MACHINES.get(name, 4.0)
+        yield Scenario(f"vm/{name}", (path,), lab, minutes)
+
+
+__all__ = ["scenarios"]

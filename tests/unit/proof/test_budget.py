@@ -1,0 +1,92 @@
+# Copyright (c) 2026 The hpcai.gpu_cluster developers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a budget takes and leaves."""
+
+from __future__ import annotations
+
+import random
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given
+from proof.budget import MARGIN, Step, choose, debt, fits, order
+
+DAYS = st.sampled_from(["", "2026-11-20", "2026-11-21", "2026-11-22"])
+SECONDS = st.floats(0.0, 2000.0)
+STEPS = st.lists(
+    st.builds(Step, name=st.text("abcdef", min_size=1, max_size=3), seconds=SECONDS, proven=DAYS, must=st.booleans()),
+    max_size=12,
+    unique_by=lambda step: step.name,
+)
+
+
+def test_the_order_is_must_then_never_proven_then_longest_unproven_then_longest() -> None:
+    steps = [
+        Step("today", 900, proven="2026-11-22"),
+        Step("old, short", 10, proven="2026-11-20"),
+        Step("old, long", 20, proven="2026-11-20"),
+        Step("never, short", 1),
+        Step("never, long", 2),
+        Step("second", 5, must=True, proven="2026-11-22"),
+        Step("first", 1, must=True),
+    ]
+    names = ["second", "first", "never, long", "never, short", "old, long", "old, short", "today"]
+    assert [step.name for step in order(steps)] == names
+
+
+@pytest.mark.parametrize(
+    ("elapsed_s", "estimate_s", "expected"),
+    [(0, 100, True), (0, 101, False), (30, 76, True), (30, 77, False), (131, 0, False)],
+)
+def test_what_fits_leaves_a_slow_machine_its_margin(elapsed_s: float, estimate_s: float, expected: bool) -> None:
+    assert fits(elapsed_s, estimate_s, 130) is expected
+
+
+def test_a_short_step_goes_before_a_long_one_that_does_not_fit() -> None:
+    long, short = Step("long", 900, "d1", "2026-11-20"), Step("short", 60, "d2", "2026-11-21")
+    assert choose([short, long], 1000) == ([short], [long])
+    assert debt([long]) == ["long  d1  2026-11-20"]
+
+
+def test_debt_is_told_in_the_order_of_the_next_run() -> None:
+    steps = [Step("b", 1, "d1", "2026-11-20"), Step("a", 1, "d2")]
+    assert debt(steps) == ["a  d2  never proven", "b  d1  2026-11-20"]
+
+
+@given(STEPS, SECONDS)
+def test_nothing_is_lost(steps: list[Step], budget_s: float) -> None:
+    taken, left = choose(steps, budget_s)
+    assert {step.name for step in taken + left} == {step.name for step in steps}
+    assert len(taken) + len(left) == len(steps)
+    assert not [step for step in left if step.must]
+    assert len(debt(left)) == len(left)
+
+
+@given(STEPS, SECONDS, st.randoms(use_true_random=False))
+def test_the_order_in_which_the_affected_are_given_means_nothing(
+    steps: list[Step], budget_s: float, numbers: random.Random
+) -> None:
+    affected = [step for step in steps if not step.must]
+    shuffled = affected.copy()
+    numbers.shuffle(shuffled)
+    must = [step for step in steps if step.must]
+    assert choose(must + affected, budget_s) == choose(shuffled + must, budget_s)
+
+
+@given(STEPS, SECONDS, st.floats(0.0, 500.0), st.floats(0.5, MARGIN))
+def test_nothing_is_started_that_cannot_end_in_time_on_any_machine(
+    steps: list[Step], budget_s: float, elapsed_s: float, slowness: float
+) -> None:
+    now = elapsed_s
+    for step in choose(steps, budget_s, elapsed_s)[0]:
+        now += step.seconds * slowness
+        if not step.must:
+            assert now <= budget_s + 1e-6
+
+
+@given(STEPS, SECONDS)
+def test_what_is_left_did_not_fit(steps: list[Step], budget_s: float) -> None:
+    taken, left = choose(steps, budget_s)
+    everything = sum(step.seconds for step in taken)
+    assert not [step for step in left if fits(everything * MARGIN, step.seconds, budget_s - 1e-6)]
