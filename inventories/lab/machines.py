@@ -2,7 +2,7 @@
 # Copyright (c) 2026 The hpcai.gpu_cluster developers
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Ansible inventory of the container lab: the machines that molecule/cluster/create.yml left in .cache/lab.
+"""Ansible inventory of the container lab: the machines that molecule/cluster/create.yml left in .cache/lab (or in LAB_DIR).
 
 How to reach them is spelled out here and not in group_vars, because testinfra does not template what it reads.
 """
@@ -10,10 +10,12 @@ How to reach them is spelled out here and not in group_vars, because testinfra d
 from __future__ import annotations
 
 import json
+import os
 import pathlib
 import sys
 
-STATE = pathlib.Path(__file__).resolve().parents[2] / ".cache" / "lab" / "machines.json"
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+STATE = pathlib.Path(os.environ.get("LAB_DIR") or ROOT / ".cache" / "lab").absolute() / "machines.json"
 
 
 def inventory(lab: dict[str, dict[str, str]]) -> dict[str, object]:

@@ -22,7 +22,7 @@ from lab.blob.service import BlobService
 from lab.task_results import TaskResult
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
-STATE = ROOT / ".cache" / "lab"
+STATE = pathlib.Path(os.environ.get("LAB_DIR") or ROOT / ".cache" / "lab").absolute()
 ACCOUNT = "labtrain"
 # Podman with the lab's settings. By its own it may look for the lab's network where another kind of networks is kept.
 os.environ["CONTAINERS_CONF"] = str(STATE / "containers.conf")

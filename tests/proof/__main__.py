@@ -1,0 +1,90 @@
+# Copyright (c) 2026 The hpcai.gpu_cluster developers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What bin/test runs once its tools are there: ``python -m proof quick|affected|all [--must] [--budget-minutes N]``.
+
+quick     static checks, and the unit tests that take seconds
+affected  static checks, and every scenario whose files differ from those that it was last proven with
+all       everything, whatever was proven before
+
+``--must`` adds to ``affected`` what every change has to pass: all unit tests, and the whole site on the container lab.
+With a budget, steps that would not end in time are left out and listed as debt: the next run begins with them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import pathlib
+import signal
+import sys
+import threading
+import typing as t
+
+from proof import closure, ledger, scenarios, steps
+from proof.execute import Clock, Runner
+from proof.plan import Plan, make_plan
+from proof.run import Run
+from proof.scenario import Scenario
+from proof.tree import WorkTree
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+
+def digests(wanted: t.Sequence[Scenario]) -> dict[str, str]:
+    """Scenario to the digest of its files, as they are now."""
+    tree = WorkTree(ROOT)
+    return {name: closure.digest(tree, paths) for name, paths in closure.closures(tree, wanted).items()}
+
+
+def main(argv: t.Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="bin/test", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("mode", choices=("quick", "affected", "all"))
+    parser.add_argument("--must", action="store_true")
+    parser.add_argument("--budget-minutes", type=float, default=0.0)
+    parser.add_argument("--dry-run", action="store_true", help="only print the steps")
+    options = parser.parse_args(argv)
+    clock = Clock()
+    runner = Runner(ROOT, clock, options.budget_minutes * 60)
+    known = scenarios.scenarios(WorkTree(ROOT))
+    now = digests(known)
+    plan = make_plan(options.mode, options.must, known, now, ledger.read(ROOT / ledger.PATH))
+    total = sum(plan.seconds.values()) / 60
+    clock.say(
+        f"{len(plan.steps)} steps, {total:.0f} minutes one after the other: {', '.join(one.name for one in plan.steps)}"
+    )
+    if options.dry_run:
+        return 0
+    if any(one.name.startswith(("lab", "vm/up")) for one in plan.steps) and os.geteuid() != 0:
+        clock.say("The container lab needs root. Run: sudo bin/test, or sudo bin/test --all")
+        return 2
+    runner.forget()
+    # An interrupted run takes its labs down, too.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    run = Run(options.mode, plan, now, lambda: digests(known), runner)
+    try:
+        outcomes = runner.run(plan.steps, plan.seconds, os.cpu_count() or 1, run.ended)
+    finally:
+        _tear_down(plan)
+    return run.report(outcomes)
+
+
+def _tear_down(plan: Plan) -> None:
+    """Take down the labs that the run brought up, however it ended, at the same time and without a budget."""
+    names = {step.name for step in plan.steps}
+    down = [step for step in steps.tear_down_steps() if step.name.replace("/down", "/up") in names]
+    tidy = Runner(ROOT, Clock())
+    threads = [
+        threading.Thread(target=tidy.run, args=([step], {step.name: 0.0}, 1, lambda _step, _outcome: None))
+        for step in down
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,197 @@
+# Copyright (c) 2026 The hpcai.gpu_cluster developers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Runs steps: as many at once as there are cores, each with its logs, until all have ended or the budget is over."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pathlib
+import queue
+import shlex
+import signal
+import subprocess
+import sys
+import threading
+import time
+import typing as t
+
+from proof import budget, schedule
+from proof.schedule import Start
+from proof.step import Outcome, Step
+
+#: Lines of a failed command's log that are printed.
+TAIL = 60
+
+
+class Clock:
+    """Seconds since the run began, and lines that begin with them."""
+
+    def __init__(self) -> None:
+        self._started = time.monotonic()
+        self._lock = threading.Lock()
+
+    def seconds(self) -> float:
+        return time.monotonic() - self._started
+
+    def say(self, text: str) -> None:
+        with self._lock:
+            print(f"[{self.seconds():4.0f} s] {text}", flush=True)
+
+
+class Runner:
+    """What a run shares: where its files go, the time, and the budget."""
+
+    def __init__(self, root: pathlib.Path, clock: Clock, budget_s: float = 0.0) -> None:
+        self.root = root
+        self.clock = clock
+        #: Seconds after which nothing runs any more; 0 means that there is no limit.
+        self.budget_s = budget_s
+        self.records = root / ".cache" / "proof"
+        self.logs = root / ".cache" / "log"
+        for directory in (self.records, self.logs):
+            directory.mkdir(parents=True, exist_ok=True)
+        self._processes: set[subprocess.Popen[bytes]] = set()
+
+    def forget(self) -> None:
+        """Remove what earlier runs have recorded."""
+        for old in (*self.records.glob("*.xml"), *self.records.glob("*.tasks")):
+            old.unlink()
+
+    def run(
+        self,
+        steps: t.Sequence[Step],
+        seconds: t.Mapping[str, float],
+        cores: int,
+        ended: t.Callable[[Step, Outcome], None],
+    ) -> list[Outcome]:
+        """Run the steps in this order as far as they can be run at the same time. ``seconds``: how long each takes."""
+        waiting, outcomes = list(steps), []
+        running: dict[str, Start] = {}
+        finished: queue.Queue[tuple[Step, Outcome]] = queue.Queue()
+        # Steps that did not end well, and those that were cut: what needs them shares their fate.
+        bad: dict[str, set[str]] = {"left": set(), "cut": set()}
+
+        def take(step: Step, outcome: Outcome) -> None:
+            outcomes.append(outcome)
+            if outcome.result != "ok":
+                bad["cut" if outcome.result == "cut" else "left"].add(step.name)
+            ended(step, outcome)
+
+        try:
+            while waiting or running:
+                for fate, names in bad.items():
+                    for name in schedule.lost(waiting, names):
+                        step = next(one for one in waiting if one.name == name)
+                        waiting.remove(step)
+                        take(step, Outcome(name, fate))
+                if self.budget_s:
+                    for step in [one for one in waiting if not self._fits(one, seconds)]:
+                        waiting.remove(step)
+                        take(step, Outcome(step.name, "cut"))
+                while start := schedule.next_start(waiting, list(running.values()), cores):
+                    waiting.remove(start.step)
+                    running[start.step.name] = start
+                    threading.Thread(
+                        target=lambda one: finished.put((one.step, self._step(one))), args=(start,)
+                    ).start()
+                if running:
+                    step, outcome = finished.get()
+                    del running[step.name]
+                    take(step, outcome)
+        except BaseException:
+            for process in list(self._processes):
+                _end(process)
+            raise
+        return outcomes
+
+    def _fits(self, step: Step, seconds: t.Mapping[str, float]) -> bool:
+        return budget.fits(self.clock.seconds(), seconds[step.name], self.budget_s)
+
+    def _step(self, start: Start) -> Outcome:
+        step, began = start.step, self.clock.seconds()
+        where = f" on {start.member}" if start.member else ""
+        self.clock.say(f"{step.name}{where}")
+        stem = step.name.replace("/", "-")
+        for number, argv in enumerate(step.commands):
+            log = self.logs / f"{stem}-{number}.log"
+            environment = self._environment(start, f"{stem}-{number}")
+            problem = self._command(argv, log, environment, self._limit(step))
+            if problem:
+                cut = bool(self.budget_s) and self.clock.seconds() >= self.budget_s
+                took = self.clock.seconds() - began
+                outcome = Outcome(
+                    step.name,
+                    "cut" if cut else "failed",
+                    took,
+                    start.member,
+                    shlex.join(argv),
+                    str(log.relative_to(self.root)),
+                )
+                self._tell(outcome, problem, log)
+                return outcome
+        took = self.clock.seconds() - began
+        self.clock.say(f"{step.name}: ok in {took:.0f} s")
+        return Outcome(step.name, "ok", took, start.member)
+
+    def _limit(self, step: Step) -> float:
+        return min(step.limit_s, max(1.0, self.budget_s - self.clock.seconds())) if self.budget_s else step.limit_s
+
+    def _environment(self, start: Start, stem: str) -> dict[str, str]:
+        mine = {
+            **start.step.environment,
+            "PYTEST_ADDOPTS": f"--junitxml={self.records / stem}.xml",
+            "TASK_SECONDS": str(self.records / f"{stem}.tasks"),
+            "ANSIBLE_CALLBACK_PLUGINS": str(pathlib.Path(__file__).with_name("callbacks")),
+            "ANSIBLE_CALLBACKS_ENABLED": "task_seconds",
+            "ANSIBLE_FORCE_COLOR": "0",
+        }
+        if start.member:
+            mine[start.step.pool_variable] = start.member
+        return {**os.environ, **mine}
+
+    def _command(
+        self, argv: t.Sequence[str], log: pathlib.Path, environment: t.Mapping[str, str], limit_s: float
+    ) -> str:
+        """Run a command with its output in the log. Returns what went wrong, or nothing."""
+        with log.open("wb") as stream:
+            process = subprocess.Popen(
+                argv,
+                cwd=self.root,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=stream,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+            self._processes.add(process)
+            try:
+                status = process.wait(timeout=limit_s)
+            except subprocess.TimeoutExpired:
+                _end(process)
+                return f"no end after {limit_s:.0f} s"
+            finally:
+                self._processes.discard(process)
+        return f"exit status {status}" if status else ""
+
+    def _tell(self, outcome: Outcome, problem: str, log: pathlib.Path) -> None:
+        lines = log.read_text(errors="replace").splitlines()[-TAIL:]
+        what = f"{outcome.name}: {outcome.result} after {outcome.seconds:.0f} s, {problem}: {outcome.command}"
+        self.clock.say(
+            "\n".join([what, *(f"    {line}" for line in lines), f"  The whole output is in {outcome.log}."])
+        )
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End a command and what it has started: kindly, and 20 s later by force."""
+    for number, grace_s in ((signal.SIGTERM, 20), (signal.SIGKILL, 20)):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, number)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(timeout=grace_s)
+            return
+    print(f"process {process.pid} does not end", file=sys.stderr)
+
+
+__all__ = ["TAIL", "Clock", "Runner"]

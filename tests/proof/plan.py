@@ -1,0 +1,80 @@
+# Copyright (c) 2026 The hpcai.gpu_cluster developers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The steps of a run, in the order in which they are to be started. Pure."""
+
+from __future__ import annotations
+
+import typing as t
+
+from proof import budget, ledger, schedule, steps
+from proof.scenario import Scenario
+from proof.step import Step
+
+#: Every change has to pass them, whatever the ledger says: the whole on the container lab.
+MUST = ("cluster",)
+UNITS = "units"
+
+
+class Plan(t.NamedTuple):
+    """What a run consists of."""
+
+    steps: list[Step]
+    #: Estimated seconds per step.
+    seconds: dict[str, float]
+    #: Steps that run whatever was proven before.
+    must: frozenset[str]
+
+
+def make_plan(
+    mode: str, must: bool, known: t.Sequence[Scenario], now: t.Mapping[str, str], past: ledger.Ledger
+) -> Plan:
+    """The steps of a run, in the order in which they are to be started."""
+    table = steps.table(known)
+    changed = set(now) if mode == "all" else set(ledger.affected(now, past)) if mode == "affected" else set()
+    units = [one.name for one in known if one.name.startswith("unit/")]
+    if mode != "all" and not must:
+        units = [name for name in units if name in changed]
+    if mode == "quick":
+        table[UNITS] = steps.unit_step(["tests/unit"], (), quick=True)
+    elif units:
+        folders = ["tests/unit"] if mode == "all" or must else [f"tests/{name}" for name in units]
+        table[UNITS] = steps.unit_step(folders, units)
+    always = [name for name in table if name.startswith("static/")] + [UNITS] * (UNITS in table)
+    if must or mode == "all":
+        always += MUST
+    wanted = always + [name for name in table if name in changed and name not in always]
+    names = schedule.with_needs(wanted, table)
+    seconds = {name: _seconds(table[name], past) for name in names}
+    if mode == "affected" and must:
+        needed = frozenset(schedule.with_needs(always, table))
+        order = _unproven_first(names, needed, seconds, now, past)
+        names = schedule.with_needs(order, table)
+    else:
+        needed = frozenset()
+        names = schedule.longest_chain_first(names, table, seconds)
+    return Plan([table[name] for name in names], seconds, needed)
+
+
+def _seconds(step: Step, past: ledger.Ledger) -> float:
+    """How long a step takes: as measured last, else as estimated."""
+    if len(step.proves) == 1 and step.proves[0] in past:
+        return past[step.proves[0]].seconds
+    return step.minutes * 60
+
+
+def _unproven_first(
+    names: t.Sequence[str],
+    must: t.Collection[str],
+    seconds: t.Mapping[str, float],
+    now: t.Mapping[str, str],
+    past: ledger.Ledger,
+) -> list[str]:
+    given = [
+        budget.Step(name, seconds[name], now.get(name, ""), past[name].proven if name in past else "", name in must)
+        for name in names
+    ]
+    return [step.name for step in budget.order(given)]
+
+
+__all__ = ["MUST", "UNITS", "Plan", "make_plan"]

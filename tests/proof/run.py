@@ -1,0 +1,131 @@
+# Copyright (c) 2026 The hpcai.gpu_cluster developers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a run finds out: what it has proven, where its time went, what was left over."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import typing as t
+
+from proof import budget, ledger, records, skips
+from proof.execute import Runner
+from proof.plan import Plan
+from proof.step import Outcome, Step
+
+
+class Run:
+    """One run: its plan, and what it has found so far."""
+
+    def __init__(
+        self,
+        mode: str,
+        plan: Plan,
+        before: t.Mapping[str, str],
+        digests: t.Callable[[], dict[str, str]],
+        runner: Runner,
+    ) -> None:
+        self.mode, self.plan, self.runner = mode, plan, runner
+        #: Scenario to digest when the run began, and a function that tells them as they are now.
+        self.before, self.digests = before, digests
+        self.known_skips = skips.load()
+        self.tests: list[records.Test] = []
+        self.details: list[dict[str, t.Any]] = []
+
+    def ended(self, step: Step, outcome: Outcome) -> None:
+        """Note where the time of a step went, and what it has proven."""
+        stem = step.name.replace("/", "-")
+        tests, files = [], {}
+        for number in range(len(step.commands)):
+            tests += records.read_tests(self.runner.records / f"{stem}-{number}.xml")
+            for name, value in records.read_task_files(self.runner.records / f"{stem}-{number}.tasks").items():
+                files[name] = files.get(name, 0.0) + value
+        self.tests += tests
+        self.details.append(
+            {
+                **vars(outcome),
+                "seconds": round(outcome.seconds, 1),
+                "tests": [
+                    {"name": one.name, "seconds": round(one.seconds, 2), "outcome": one.outcome} for one in tests
+                ],
+                "task_files": {name: round(value, 1) for name, value in files.items()},
+            }
+        )
+        if outcome.result == "ok" and step.proves and not skips.unknown(tests, self.known_skips):
+            self._prove(step, outcome)
+
+    def _prove(self, step: Step, outcome: Outcome) -> None:
+        path = self.runner.root / ledger.PATH
+        after = self.digests()
+        past = ledger.read(path)
+        today = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d")
+        for name in step.proves:
+            try:
+                past = ledger.prove(past, name, self.before[name], after[name], outcome.seconds, today)
+            except ledger.LedgerError as exc:
+                self.runner.clock.say(str(exc))
+        ledger.write(path, ledger.known(past, self.before))
+
+    def report(self, outcomes: t.Sequence[Outcome]) -> int:
+        """Print where the time went and what was left. Returns the exit status."""
+        say = self.runner.clock.say
+        self._write(outcomes)
+        by_step = {one["name"]: one["seconds"] for one in self.details if one["seconds"]}
+        by_file: dict[str, float] = {}
+        for one in self.details:
+            for name, value in one["task_files"].items():
+                by_file[name] = by_file.get(name, 0.0) + value
+        lines = records.table("Seconds per step:", by_step, count=len(by_step))
+        lines += records.table("The ten longest task files:", by_file)
+        lines += records.table("The ten longest tests:", {one.name: one.seconds for one in self.tests})
+        say("\n".join(["Where the time went (.cache/proof/run.json has all of it)", *lines]))
+        strange = skips.unknown(self.tests, self.known_skips)
+        if strange:
+            rows = [f"  {one.name}: {one.reason}" for one in strange]
+            say("\n".join(["Tests were skipped that tests/proof/known_skips.yml does not name:", *rows]))
+        debt = self._debt(outcomes)
+        if debt:
+            say(
+                "\n".join(
+                    [
+                        "Debt: what did not fit into the budget, and is first in the next run:",
+                        *(f"  {row}" for row in debt),
+                    ]
+                )
+            )
+        bad = [one for one in outcomes if one.result in ("failed", "left")]
+        unfinished = [one for one in outcomes if one.result == "cut" and one.name in self.plan.must]
+        for one in bad + unfinished:
+            why = {
+                "left": "not run, because a step that it needs did not end well",
+                "cut": "did not fit into the budget",
+            }
+            say(f"{one.name}: {why.get(one.result, 'failed, see ' + one.log)}")
+        count = {kind: sum(one.outcome == kind for one in self.tests) for kind in ("passed", "failed", "skipped")}
+        # A step that failed without a failed test, such as a playbook, counts as one failure.
+        failures = max(count["failed"], len(bad) + len(unfinished)) + len(strange)
+        print(f"{count['passed']} passed, {failures} failed, {count['skipped']} skipped", flush=True)
+        return int(failures > 0)
+
+    def _debt(self, outcomes: t.Sequence[Outcome]) -> list[str]:
+        past = ledger.read(self.runner.root / ledger.PATH)
+        left = [one.name for one in outcomes if one.result == "cut" and one.name in self.before]
+        return budget.debt(
+            budget.Step(name, self.plan.seconds[name], self.before[name], past[name].proven if name in past else "")
+            for name in left
+        )
+
+    def _write(self, outcomes: t.Sequence[Outcome]) -> None:
+        path = self.runner.records / "run.json"
+        result = {
+            "version": 1,
+            "mode": self.mode,
+            "seconds": round(self.runner.clock.seconds(), 1),
+            "cut": [one.name for one in outcomes if one.result == "cut"],
+            "steps": self.details,
+        }
+        path.write_text(json.dumps(result, indent=1) + "\n")
+
+
+__all__ = ["Run"]

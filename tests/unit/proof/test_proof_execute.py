@@ -1,0 +1,124 @@
+# Copyright (c) 2026 The hpcai.gpu_cluster developers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Steps are run for real: small commands in a directory of their own."""
+
+from __future__ import annotations
+
+import pathlib
+import sys
+import time
+
+import pytest
+from proof import records
+from proof.execute import Clock, Runner
+from proof.step import Outcome, Step
+
+
+def python(code: str) -> tuple[str, ...]:
+    return (sys.executable, "-c", code)
+
+
+def run(root: pathlib.Path, *steps: Step, budget_s: float = 0.0, estimate_s: float = 0.1) -> dict[str, Outcome]:
+    seen: list[str] = []
+    runner = Runner(root, Clock(), budget_s)
+    seconds = {one.name: estimate_s for one in steps}
+    outcomes = runner.run(steps, seconds, 2, lambda step, outcome: seen.append(outcome.name))
+    assert sorted(seen) == sorted(one.name for one in outcomes) == sorted(seconds)
+    return {one.name: one for one in outcomes}
+
+
+def test_a_step_ends_with_the_first_command_that_fails(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    step = Step(
+        "unit/a", (python("print('one')"), python("print('two'); raise SystemExit(3)"), python("open('three', 'w')"))
+    )
+    outcome = run(tmp_path, step)["unit/a"]
+    assert (outcome.result, outcome.log) == ("failed", ".cache/log/unit-a-1.log")
+    assert not (tmp_path / "three").exists()
+    said = capsys.readouterr().out
+    assert "exit status 3" in said
+    assert "    two" in said
+
+
+def test_what_needs_a_failed_step_is_left_and_the_others_go_on(tmp_path: pathlib.Path) -> None:
+    outcomes = run(
+        tmp_path,
+        Step("up", (python("raise SystemExit(1)"),)),
+        Step("test", (python("open('ran', 'w')"),), needs=("up",)),
+        Step("other", (python("pass"),), after=("up",)),
+    )
+    assert {name: one.result for name, one in outcomes.items()} == {"up": "failed", "test": "left", "other": "ok"}
+    assert not (tmp_path / "ran").exists()
+
+
+def test_two_steps_run_at_the_same_time(tmp_path: pathlib.Path) -> None:
+    meet = "import os, time\nopen('{0}', 'w')\nwhile not os.path.exists('{1}'): time.sleep(0.01)"
+    outcomes = run(
+        tmp_path,
+        Step("a", (python(meet.format("a", "b")),), limit_s=60),
+        Step("b", (python(meet.format("b", "a")),), limit_s=60),
+    )
+    assert {one.result for one in outcomes.values()} == {"ok"}
+
+
+def test_a_member_of_the_pool_is_named_in_the_environment(tmp_path: pathlib.Path) -> None:
+    code = "import os; open('node', 'w').write(os.environ['LAB_NODE'] + os.environ['LAB_DIR'])"
+    step = Step("role/a", (python(code),), pool=("gpu-1",), pool_variable="LAB_NODE", environment={"LAB_DIR": "/x"})
+    assert run(tmp_path, step)["role/a"].member == "gpu-1"
+    assert (tmp_path / "node").read_text() == "gpu-1/x"
+
+
+def test_a_command_that_hangs_is_ended_with_all_that_it_started(tmp_path: pathlib.Path) -> None:
+    code = "import subprocess; subprocess.run(['sh', '-c', 'echo $$ > pid; exec sleep 600'])"
+    outcome = run(tmp_path, Step("a", (python(code),), limit_s=2))["a"]
+    assert outcome.result == "failed"
+    status = pathlib.Path(f"/proc/{(tmp_path / 'pid').read_text().strip()}/status")
+    assert not status.exists() or "Z (zombie)" in status.read_text()
+
+
+def test_the_budget_cuts_what_would_not_end_in_time(tmp_path: pathlib.Path) -> None:
+    outcomes = run(tmp_path, Step("a", (python("open('a', 'w')"),)), budget_s=50, estimate_s=45)
+    assert outcomes["a"].result == "cut"
+    assert not (tmp_path / "a").exists()
+
+
+def test_what_needs_a_cut_step_is_cut_and_not_blamed(tmp_path: pathlib.Path) -> None:
+    steps = Step("up", (python("import time; time.sleep(600)"),)), Step("test", (python("pass"),), needs=("up",))
+    outcomes = run(tmp_path, *steps, budget_s=2)
+    assert {name: one.result for name, one in outcomes.items()} == {"up": "cut", "test": "cut"}
+
+
+def test_the_budget_cuts_what_takes_longer_than_it_should(tmp_path: pathlib.Path) -> None:
+    began = time.monotonic()
+    outcomes = run(tmp_path, Step("a", (python("import time; time.sleep(600)"),)), budget_s=2)
+    assert outcomes["a"].result == "cut"
+    assert time.monotonic() - began < 60
+
+
+def test_pytest_s_seconds_and_skips_are_recorded(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "test_it.py").write_text(
+        "import pytest\ndef test_a(): pass\ndef test_b(): pytest.skip('no disk')\ndef test_c(): assert False\n"
+    )
+    command = (sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--rootdir", ".", "test_it.py")
+    assert run(tmp_path, Step("a", (command,)))["a"].result == "failed"
+    tests = records.read_tests(tmp_path / ".cache/proof/a-0.xml")
+    assert [(one.name, one.outcome, one.reason) for one in tests] == [
+        ("test_it::test_a", "passed", ""),
+        ("test_it::test_b", "skipped", "no disk"),
+        ("test_it::test_c", "failed", ""),
+    ]
+
+
+def test_seconds_per_task_file_are_recorded(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "play.yml").write_text(
+        "- hosts: localhost\n  connection: local\n  gather_facts: false\n  tasks:\n"
+        "    - ansible.builtin.pause:\n        seconds: 1\n    - ansible.builtin.import_tasks: more.yml\n"
+    )
+    (tmp_path / "more.yml").write_text("- ansible.builtin.debug:\n")
+    command = (str(pathlib.Path(sys.executable).with_name("ansible-playbook")), "-i", "localhost,", "play.yml")
+    assert run(tmp_path, Step("a", (command,)))["a"].result == "ok"
+    seconds = records.read_task_files(tmp_path / ".cache/proof/a-0.tasks")
+    assert list(seconds) == ["play.yml", "more.yml"]
+    assert seconds["play.yml"] >= 1 > seconds["more.yml"]

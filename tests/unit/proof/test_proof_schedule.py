@@ -1,0 +1,113 @@
+# Copyright (c) 2026 The hpcai.gpu_cluster developers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Which step starts next."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from proof import schedule
+from proof.schedule import Start
+from proof.step import Step
+
+
+def step(name: str, **rest: object) -> Step:
+    return Step(name, (), **rest)  # type: ignore[arg-type]
+
+
+def started(waiting: list[Step], running: list[Start], cores: int = 2) -> str:
+    start = schedule.next_start(waiting, running, cores)
+    return f"{start.step.name} {start.member}".strip() if start else ""
+
+
+def test_what_is_needed_comes_first_and_once() -> None:
+    table = {one.name: one for one in (step("a", needs=("b", "c")), step("b", needs=("c",)), step("c"), step("d"))}
+    assert schedule.with_needs(["a", "b"], table) == ["c", "b", "a"]
+
+
+def test_a_circle_is_refused() -> None:
+    table = {one.name: one for one in (step("a", needs=("b",)), step("b", needs=("a",)))}
+    with pytest.raises(ValueError, match="a -> b -> a"):
+        schedule.with_needs(["a"], table)
+
+
+def test_the_longest_chain_comes_first() -> None:
+    table = {
+        one.name: one
+        for one in (step("short"), step("up"), step("long", needs=("up",)), step("late", after=("short",)))
+    }
+    minutes = {"short": 4.0, "up": 1.0, "long": 9.0, "late": 2.0}
+    assert schedule.longest_chain_first(list(table), table, minutes) == ["up", "long", "short", "late"]
+
+
+def test_what_a_step_comes_after_counts_only_in_the_same_run() -> None:
+    second = step("second", after=("first",))
+    assert started([second], []) == "second"
+    assert started([second], [Start(step("first"))]) == ""
+    assert started([second, step("first")], []) == "first"
+
+
+def test_nobody_holds_what_another_one_holds() -> None:
+    holder = Start(step("a", holds=("lab",)))
+    assert started([step("b", holds=("lab",)), step("c")], [holder]) == "c"
+
+
+def test_members_of_a_pool_are_given_once() -> None:
+    pool = ("vm-1", "vm-2")
+    first = Start(step("a", pool=pool), "vm-1")
+    assert started([step("b", pool=pool)], [first]) == "b vm-2"
+    assert started([step("b", pool=pool)], [first, Start(step("c"), "vm-2")], cores=9) == ""
+    assert started([step("b", pool=pool)], [Start(step("all", holds=pool))], cores=9) == ""
+
+
+def test_a_wide_step_is_not_overtaken_for_ever() -> None:
+    busy = [Start(step("a"))]
+    assert started([step("wide", cores=2), step("b")], busy) == ""
+    assert started([step("wide", cores=2), step("b")], []) == "wide"
+    assert started([step("wider than the machine", cores=8)], []) == "wider than the machine"
+
+
+def test_what_needs_a_failed_step_is_lost_but_what_only_comes_after_it_is_not() -> None:
+    waiting = [step("a", needs=("up",)), step("b", needs=("a",)), step("c", after=("up",))]
+    assert schedule.lost(waiting, {"up"}) == ["a", "b"]
+
+
+NAMES = [f"s{number}" for number in range(8)]
+
+
+@st.composite
+def tables(draw: st.DrawFn) -> list[Step]:
+    steps = []
+    for number, name in enumerate(NAMES):
+        before = st.lists(st.sampled_from(NAMES[:number]), max_size=2, unique=True) if number else st.just([])
+        steps.append(
+            step(
+                name,
+                needs=tuple(draw(before)),
+                after=tuple(draw(before)),
+                holds=tuple(draw(st.lists(st.sampled_from(["lab", "apt", "vm-1"]), max_size=2, unique=True))),
+                pool=draw(st.sampled_from([(), ("vm-1", "vm-2")])),
+                cores=draw(st.integers(1, 3)),
+            )
+        )
+    return draw(st.permutations(steps))
+
+
+@given(tables(), st.randoms())
+def test_every_step_runs_once_and_none_beside_what_it_must_not_meet(waiting: list[Step], random: object) -> None:
+    running: list[Start] = []
+    done: list[str] = []
+    while waiting or running:
+        while start := schedule.next_start(waiting, running, 2):
+            waiting = [one for one in waiting if one is not start.step]
+            assert set(start.step.needs) | set(start.step.after) <= set(done)
+            assert not any(start.holds & other.holds for other in running)
+            running.append(start)
+            assert sum(one.step.cores for one in running) <= 2 or len(running) == 1
+        assert running, "nothing can start, and nothing runs"
+        ended = random.choice(running)  # type: ignore[attr-defined]
+        running.remove(ended)
+        done.append(ended.step.name)
+    assert sorted(done) == NAMES
