@@ -19,7 +19,6 @@ import typing as t
 
 import pytest
 from lab.blob.service import BlobService
-from lab.task_results import TaskResult
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 STATE = pathlib.Path(os.environ.get("LAB_DIR") or ROOT / ".cache" / "lab").absolute()
@@ -47,6 +46,7 @@ class Lab:
         self.name: str = state["name"]
         self.addresses: dict[str, str] = state["machines"]
         self.nodes = [machine for machine in self.addresses if machine != "blob"]
+        self.dataset_files: int = state["dataset"]["files"]
 
     def run(self, machine: str, *argv: str, check: bool = True) -> str:
         """Run a command in a machine, past ssh: it works while the network or sshd does not."""
@@ -114,16 +114,6 @@ class Lab:
         process = self.start_playbook(name, options, *argv, env=env)
         output, _none = process.communicate(timeout=timeout_s)
         return Result(process.returncode, output)
-
-    def task_results(self, name: str, folder: pathlib.Path) -> list[TaskResult]:
-        """Run a playbook that must change nothing, and return all its task results."""
-        noted = folder / "results.json"
-        env = {"ANSIBLE_CALLBACK_PLUGINS": str(ROOT / "benchmarks/converge/callbacks"), "CONVERGE_RESULTS": str(noted)}
-        result = self.playbook(name, {}, env=env)
-        assert result.rc == 0, result.output[-3000:]
-        found = [TaskResult(*one) for one in json.loads(noted.read_text())["results"]]
-        assert not [one for one in found if one.changed]
-        return found
 
     def interrupt(self, process: subprocess.Popen[str]) -> None:
         """What Ctrl-C in a terminal does: SIGINT to the whole foreground group."""

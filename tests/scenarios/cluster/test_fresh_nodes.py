@@ -23,5 +23,6 @@ def test_check_mode_lists_what_would_change_and_changes_nothing(lab: Lab) -> Non
     for node in lab.nodes:
         assert not difference(before[node], lab.run(node, "sh", "-c", SCRIPT)), node
         assert result.recap(node)["changed"] >= 5, result.output[-3000:]
-    for expected in ("+++ after", "/etc/gpu-bind/map", "authorized_keys"):
-        assert expected in result.output
+    staged = lab.dataset_files
+    for expected in ("+++ after", "/etc/gpu-bind/map", "authorized_keys", f"{staged} of {staged} files verified"):
+        assert expected in result.output, expected

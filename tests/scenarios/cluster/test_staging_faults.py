@@ -40,23 +40,21 @@ def slow_network(lab: Lab) -> t.Iterator[None]:
     limit(lab, 0)
 
 
-def test_azcopy_killed_everywhere(lab: Lab, dataset: Dataset, slow_network: None) -> None:
-    dataset.fill(200, bytes_each=60_000)
-    play = lab.start_playbook("staging", dataset.variables())
-    dataset.wait_for_files(20, play)
-    for node in lab.nodes:
-        lab.run(node, "pkill", "-KILL", "azcopy", check=False)
-    output, _none = play.communicate(timeout=300)
-    assert play.returncode == 0, output[-3000:]
-    assert_whole(dataset)
+def kill(lab: Lab, *pattern: str) -> None:
+    """Kill what ``pkill`` finds by these arguments on every node. A fault that hits nobody proves nothing."""
+    found = [lab.run(node, "pkill", "--echo", "-KILL", *pattern, check=False) for node in lab.nodes]
+    assert "killed" in "".join(found), f"no node had a process to kill: {pattern}"
 
 
-def test_blob_service_restarted(lab: Lab, dataset: Dataset, slow_network: None) -> None:
-    dataset.fill(200, bytes_each=60_000)
+def test_azcopy_killed_everywhere_and_blob_service_restarted(lab: Lab, dataset: Dataset, slow_network: None) -> None:
+    dataset.fill(300, bytes_each=60_000)
     play = lab.start_playbook("staging", dataset.variables())
     dataset.wait_for_files(20, play)
+    kill(lab, "azcopy")
+    dataset.wait_for_files(60, play)
     lab.run("blob", "systemctl", "kill", "--signal=KILL", "azurite")
     time.sleep(3)
+    assert dataset.done_files() < len(dataset.content), "the copy had ended before the service did"
     lab.run("blob", "systemctl", "restart", "azurite")
     output, _none = play.communicate(timeout=300)
     assert play.returncode == 0, output[-3000:]
@@ -72,18 +70,15 @@ def test_interrupted_with_ctrl_c_and_run_again(lab: Lab, dataset: Dataset, slow_
     again = dataset.stage()
     assert again.rc == 0, again.output[-3000:]
     assert_whole(dataset)
-    third = dataset.stage()
-    assert all(third.recap(node)["changed"] == 0 for node in lab.nodes)
 
 
 def test_workers_killed_everywhere_and_run_again(lab: Lab, dataset: Dataset, slow_network: None) -> None:
     """As after a power cut of all nodes: no worker ends in order, AzCopy dies with it."""
-    dataset.fill(200, bytes_each=60_000)
+    dataset.fill(400, bytes_each=60_000)  # there has to be work left when the play has ended
     play = lab.start_playbook("staging", dataset.variables())
     dataset.wait_for_files(20, play)
     lab.interrupt(play)
-    for node in lab.nodes:
-        lab.run(node, "pkill", "-KILL", "-f", "dataset_stage", check=False)
+    kill(lab, "-f", "dataset_stage")
     limit(lab, 0)
     for node in lab.nodes:
         assert not lab.run(node, "pgrep", "-x", "azcopy", check=False), "AzCopy outlived its supervisor"
@@ -94,53 +89,26 @@ def test_workers_killed_everywhere_and_run_again(lab: Lab, dataset: Dataset, slo
     assert not any(lab.run(node, *left.split()) for node in lab.nodes)
 
 
-@pytest.mark.parametrize(
-    ("kind", "expires_in_s", "break_signature"), [("sas_expired", -3600, False), ("auth_failed", 3600, True)]
-)
-def test_bad_sas(dataset: Dataset, kind: str, expires_in_s: int, break_signature: bool) -> None:
+def test_a_refusal_reaches_the_recap_without_the_signature(dataset: Dataset) -> None:
+    """One is enough here: tests/unit/staging/test_refusals.py has every other, and an endpoint that does not answer."""
     dataset.fill(4)
-    sas = dataset.blobs.sas("rl", expires_in_s)
-    if break_signature:
-        sas = sas.replace("sig=", "sig=AAAA")
+    sas = dataset.blobs.sas("rl").replace("sig=", "sig=AAAA")
     source = {**dataset.variables()["dataset_staging_sources"][0], "sas": sas}
     result = dataset.stage(dataset_staging_sources=[source])
     assert result.rc == 2
-    assert f"error_kind: {kind}" in result.output
+    assert "error_kind: auth_failed" in result.output
     assert sas.split("sig=")[1].split("&")[0] not in result.output
     assert dataset.done_files() == 0
 
 
-def test_missing_container(dataset: Dataset) -> None:
-    source = {**dataset.variables()["dataset_staging_sources"][0], "url": "http://labtrain.blob.lab:10000/nothing-here"}
-    result = dataset.stage(dataset_staging_sources=[source])
-    assert result.rc == 2
-    assert "error_kind: container_missing" in result.output
-
-
-def test_unreachable_endpoint_is_given_up_in_time(dataset: Dataset) -> None:
-    source = {**dataset.variables()["dataset_staging_sources"][0], "url": "http://labtrain.blob.lab:10999/c"}
-    began = time.monotonic()
-    result = dataset.stage(dataset_staging_sources=[source])
-    assert result.rc == 2
-    assert "error_kind: unreachable" in result.output
-    assert time.monotonic() - began < 80
-
-
-def test_truncated_gzip_is_named_and_the_rest_is_whole(dataset: Dataset) -> None:
-    dataset.fill(20)
+def test_a_damaged_blob_is_named_and_the_rest_is_whole_whatever_its_names(dataset: Dataset) -> None:
+    for name in ("semi;colon.gz", "bracket[0-9].gz", "two words.gz", "ünïcode/名前.gz", "quote'\".gz", "star*?.gz"):
+        dataset.put(name, name.encode() * 500)
     dataset.blobs.put(dataset.name, "bad.tfrecord.gz", gzip.compress(b"x" * 10_000)[:-6], encoding="gzip")
     result = dataset.stage()
     assert result.rc == 2
     assert "bad.tfrecord" in result.output
     assert dataset.checksums() == md5s(dataset.content)
-
-
-def test_odd_names(dataset: Dataset) -> None:
-    for name in ("semi;colon.gz", "bracket[0-9].gz", "two words.gz", "ünïcode/名前.gz", "quote'\".gz", "star*?.gz"):
-        dataset.put(name, name.encode() * 500)
-    result = dataset.stage()
-    assert result.rc == 0, result.output[-3000:]
-    assert_whole(dataset)
 
 
 def test_full_destination(lab: Lab, dataset: Dataset) -> None:
@@ -171,25 +139,13 @@ def test_full_destination(lab: Lab, dataset: Dataset) -> None:
             lab.run(node, "rmdir", small)
 
 
-def test_check_mode_says_what_it_would_do_and_does_nothing(dataset: Dataset) -> None:
+def test_fewer_ranks_stage_and_remove_needs_consent_and_takes_only_that(lab: Lab, dataset: Dataset) -> None:
     dataset.fill(5)
-    result = dataset.stage("--check", "--diff")
-    assert result.rc == 0, result.output[-3000:]
-    assert "5 of 5 files verified" in result.output
-    assert dataset.done_files() == 0
-
-
-def test_limit_stages_with_fewer_ranks(lab: Lab, dataset: Dataset) -> None:
-    dataset.fill(10)
-    result = dataset.stage("--limit", "gpu-1,gpu-2")
-    assert result.rc == 0, result.output[-3000:]
+    limited = dataset.stage("--limit", "gpu-1,gpu-2")
+    assert limited.rc == 0, limited.output[-3000:]
     assert_whole(dataset)
     assert {rank["host"] for rank in dataset.report()["rounds"][0]["ranks"]} == {"gpu-1", "gpu-2"}
 
-
-def test_remove_needs_consent_and_takes_only_what_was_staged(lab: Lab, dataset: Dataset) -> None:
-    dataset.fill(5)
-    assert dataset.stage().rc == 0
     lab.run("gpu-1", "sh", "-c", f"echo mine >{dataset.destination}/notes.txt")
     options = {**dataset.variables(), "gpu_cluster_scratch": "none", "gpu_cluster_mpi": False}
     refused = lab.playbook("teardown", options, "--tags", "dataset_staging_remove")
@@ -208,7 +164,9 @@ def test_no_sas_is_left_anywhere(lab: Lab, dataset: Dataset, tmp_path: pathlib.P
     dataset.fill(20)
     variables = dataset.variables()
     signature = variables["dataset_staging_sources"][0]["sas"].split("sig=")[1].split("&")[0]
-    output = lab.playbook("staging", variables, "-vvvv", "--diff").output
+    result = lab.playbook("staging", variables, "-vvvv", "--diff")
+    assert result.rc == 0, "the run that was to be searched broke off"  # its output may hold what must not be shown
+    output = result.output
     spellings = {signature, urllib.parse.unquote(signature)}
     assert not [word for word in spellings if word in output]
     places = f"/var/log /root /tmp /var/tmp /run /etc /mnt/resource_nvme/landing {dataset.destination}"
