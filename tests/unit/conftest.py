@@ -6,7 +6,16 @@
 from __future__ import annotations
 
 import hypothesis
+import pytest
+from import_closure import touches_ansible
 
 # How long an example takes says more about what else the machine does than about the code.
 hypothesis.settings.register_profile("patient", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
 hypothesis.settings.load_profile("patient")
+
+
+@pytest.hookimpl(tryfirst=True)  # before -m takes its choice
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if touches_ansible(item.path):
+            item.add_marker("ansible")

@@ -20,7 +20,10 @@ pytestmark = pytest.mark.teardown
 CONSENT = {"dataset_staging_allow_data_loss": True, "glusterfs_allow_data_loss": True}
 #: By the playbook that makes them: traces on a node, in a line each. What other packages own or an image brings is no trace.
 TRACES = {
-    "mpi": ("ls -d /usr/share/modules/modulefiles/mpi/current; cat /root/.ssh/* | grep -q gpu_cluster && echo trust", 2),
+    "mpi": (
+        "ls -d /usr/share/modules/modulefiles/mpi/current; cat /root/.ssh/* | grep -q gpu_cluster && echo trust",
+        2,
+    ),
     "tuning": ("ls -d /usr/local/sbin/gpu-clocks /usr/local/bin/gpu-bind", 2),
     "scratch": ("grep -o '^[^ ]* [^ ]* fuse.glusterfs' /proc/mounts", 1),
     "staging": ("ls -d /mnt/scratch/cosmoflow /opt/azcopy /var/log/azcopy", 3),
