@@ -5,6 +5,9 @@
 """Ansible inventory of the container lab: the machines that molecule/cluster/create.yml left in .cache/lab (or in LAB_DIR).
 
 How to reach them is spelled out here and not in group_vars, because testinfra does not template what it reads.
+
+LAB_SCENARIO_NODES, names joined by commas, says which nodes are in the group ``scenario_nodes``: those that a scenario of
+molecule needs for itself while another scenario runs on others. By default it is all of them.
 """
 
 from __future__ import annotations
@@ -18,11 +21,16 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 STATE = pathlib.Path(os.environ.get("LAB_DIR") or ROOT / ".cache" / "lab").absolute() / "machines.json"
 
 
-def inventory(lab: dict[str, dict[str, str]]) -> dict[str, object]:
-    """The inventory of a lab that is up."""
+def inventory(lab: dict[str, dict[str, str]], scenario_nodes: str = "") -> dict[str, object]:
+    """The inventory of a lab that is up. SystemExit where it lacks a node of the scenario: a play without hosts succeeds."""
     machines = lab["machines"]
+    nodes = [name for name in machines if name != "blob"]
+    chosen = scenario_nodes.split(",") if scenario_nodes and machines else nodes
+    if not set(chosen) <= set(nodes):
+        sys.exit(f"LAB_SCENARIO_NODES is {scenario_nodes}, but the lab's nodes are {', '.join(nodes)}. Set it to some of them.")
     connection = {
         "ansible_user": "root",
+        "ansible_port": "22",  # molecule login asks for it
         "ansible_ssh_private_key_file": str(STATE.parent / "id_ed25519"),
         "ansible_ssh_common_args": (
             f'-o UserKnownHostsFile="{STATE.parent / "known_hosts"}" -o GlobalKnownHostsFile=/dev/null '
@@ -30,7 +38,8 @@ def inventory(lab: dict[str, dict[str, str]]) -> dict[str, object]:
         ),
     }
     return {
-        "gpu_nodes": {"hosts": [name for name in machines if name != "blob"]},
+        "gpu_nodes": {"hosts": nodes},
+        "scenario_nodes": {"hosts": chosen},
         "blob_servers": {"hosts": [name for name in machines if name == "blob"]},
         "_meta": {"hostvars": {name: {"ansible_host": address, **connection} for name, address in machines.items()}},
     }
@@ -42,7 +51,7 @@ def main() -> int:
     except FileNotFoundError:
         print("The lab is down, its inventory is empty. Bring it up with bin/demo --lab.", file=sys.stderr)
         lab = {"machines": {}}
-    print(json.dumps(inventory(lab)))
+    print(json.dumps(inventory(lab, os.environ.get("LAB_SCENARIO_NODES", ""))))
     return 0
 
 
