@@ -27,7 +27,9 @@ def inventory(lab: dict[str, dict[str, str]], scenario_nodes: str = "") -> dict[
     nodes = [name for name in machines if name != "blob"]
     chosen = scenario_nodes.split(",") if scenario_nodes and machines else nodes
     if not set(chosen) <= set(nodes):
-        sys.exit(f"LAB_SCENARIO_NODES is {scenario_nodes}, but the lab's nodes are {', '.join(nodes)}. Set it to some of them.")
+        sys.exit(
+            f"LAB_SCENARIO_NODES is {scenario_nodes}, but the lab's nodes are {', '.join(nodes)}. Set it to some of them."
+        )
     connection = {
         "ansible_user": "root",
         "ansible_port": "22",  # molecule login asks for it

@@ -45,9 +45,13 @@ def test_every_node_sees_the_whole_dataset(host: t.Any) -> None:
 def test_a_run_that_changes_nothing_costs_few_results(host: t.Any) -> None:
     """Of the run before this one, as benchmarks/converge/callbacks wrote it down: play, role, task, host, kind, changed."""
     noted = json.loads(pathlib.Path(os.environ["CONVERGE_RESULTS"]).read_text())["results"]
-    assert not [one for one in noted if one[5]], "the last run changed something: run molecule idempotence before verify"
+    assert not [one for one in noted if one[5]], (
+        "the last run changed something: run molecule idempotence before verify"
+    )
     mine = [one for one in noted if one[3] == host.backend.get_hostname()]
-    assert "dataset_staging" in {role.rpartition(".")[2] for _play, role, *_rest in mine}, "the last run was not site.yml"
+    assert "dataset_staging" in {role.rpartition(".")[2] for _play, role, *_rest in mine}, (
+        "the last run was not site.yml"
+    )
     assert len(mine) <= RESULTS_PER_NODE, collections.Counter(role for _play, role, *_rest in mine)
     per_role = collections.Counter((play, role) for play, role, *_rest in mine if role)
     assert max(per_role.values()) <= RESULTS_PER_ROLE, per_role.most_common(3)

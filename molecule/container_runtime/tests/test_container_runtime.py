@@ -8,14 +8,7 @@ from __future__ import annotations
 import json
 import typing as t
 
-import pytest
 import tomllib
-
-
-@pytest.fixture(autouse=True)
-def first_node(host: t.Any) -> None:
-    if host.check_output("hostname") != "gpu-1":
-        pytest.skip("the scenario uses the first node only")
 
 
 def test_dockers_settings_are_merged(host: t.Any) -> None:

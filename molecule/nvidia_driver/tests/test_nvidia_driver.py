@@ -8,16 +8,8 @@ from __future__ import annotations
 import re
 import typing as t
 
-import pytest
-
 VERSION = "580.95.05"
 NO_PREFERENCES = "-o Dir::Etc::preferencesparts=/nonexistent"
-
-
-@pytest.fixture(autouse=True)
-def first_node(host: t.Any) -> None:
-    if host.check_output("hostname") != "gpu-1":
-        pytest.skip("the scenario uses the first node only")
 
 
 def versions(host: t.Any) -> dict[str, str]:

@@ -15,6 +15,7 @@ library whose file carries the version; units. What is not: there is no driver i
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import pathlib
@@ -181,6 +182,23 @@ def packages(kernel: str, modules: pathlib.Path | None = None) -> list[repositor
     return repository.parse(items)
 
 
+def _make(directory: pathlib.Path, name: str, kernel: str, modules: pathlib.Path | None) -> None:
+    """NAME.tar, and NAME.json, which says what there is to know about it, once it is whole."""
+    with tempfile.TemporaryDirectory(dir=directory) as work:
+        place = pathlib.Path(work) / name
+        repository.make(place, packages(kernel, modules), origin="NVIDIA stand-in")
+        with tarfile.open(directory / f"{name}.tar", "w") as archive:
+            archive.add(place, name)
+        text = {
+            "path": f"/opt/{name}",
+            "archive": str(directory / f"{name}.tar"),
+            "sha256": hashlib.sha256((directory / f"{name}.tar").read_bytes()).hexdigest(),
+            "fingerprint": repository.fingerprint(place),
+            "kernel": kernel,
+        }
+        (directory / f"{name}.json").write_text(json.dumps(text))
+
+
 def main(argv: t.Sequence[str]) -> int:
     """Make and pack the repository, unless it is there; print what there is to know about it as JSON."""
     directory, kernel = pathlib.Path(argv[0]).resolve(), argv[1]
@@ -189,21 +207,11 @@ def main(argv: t.Sequence[str]) -> int:
     recipe += [path.read_bytes() for path in sorted(modules.glob("*/*.ko"))] if modules else []
     name = f"nvidia-{hashlib.sha256(b''.join(recipe)).hexdigest()[:12]}"
     about = directory / f"{name}.json"
-    if not about.exists():
-        directory.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=directory) as work:
-            place = pathlib.Path(work) / name
-            repository.make(place, packages(kernel, modules), origin="NVIDIA stand-in")
-            with tarfile.open(directory / f"{name}.tar", "w") as archive:
-                archive.add(place, name)
-            text = {
-                "path": f"/opt/{name}",
-                "archive": str(directory / f"{name}.tar"),
-                "sha256": hashlib.sha256((directory / f"{name}.tar").read_bytes()).hexdigest(),
-                "fingerprint": repository.fingerprint(place),
-                "kernel": kernel,
-            }
-            about.write_text(json.dumps(text))
+    directory.mkdir(parents=True, exist_ok=True)
+    with (directory / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # scenarios run beside each other
+        if not about.exists():
+            _make(directory, name, kernel, modules)
     print(about.read_text())
     return 0
 

@@ -195,6 +195,23 @@ def test_inventory_groups_the_machines() -> None:
     assert "StrictHostKeyChecking=yes" in found["_meta"]["hostvars"]["gpu-2"]["ansible_ssh_common_args"]
 
 
+@pytest.mark.parametrize(
+    ("asked", "chosen"), [("", ["gpu-1", "gpu-2"]), ("gpu-2", ["gpu-2"]), ("gpu-2,gpu-1", ["gpu-2", "gpu-1"])]
+)
+def test_inventory_knows_the_nodes_of_a_scenario(asked: str, chosen: list[str]) -> None:
+    machines = _load(ROOT / "inventories" / "lab" / "machines.py")
+    lab = {"machines": {"blob": "10.0.0.10", "gpu-1": "10.0.0.11", "gpu-2": "10.0.0.12"}}
+    assert machines.inventory(lab, asked)["scenario_nodes"] == {"hosts": chosen}
+    assert machines.inventory({"machines": {}}, asked)["scenario_nodes"] == {"hosts": []}
+
+
+@pytest.mark.parametrize("asked", ["gpu-3", "gpu-1,gpu-9", "blob"])
+def test_a_node_that_the_lab_lacks_is_an_error(asked: str) -> None:
+    machines = _load(ROOT / "inventories" / "lab" / "machines.py")
+    with pytest.raises(SystemExit, match=f"LAB_SCENARIO_NODES is {asked}, but"):
+        machines.inventory({"machines": {"blob": "10.0.0.10", "gpu-1": "10.0.0.11"}}, asked)
+
+
 # summary.py
 
 EXPECTED = {"files": 2, "bytes": 30, "raw_bytes": 90}
