@@ -4,26 +4,57 @@
 """The VM lab as pytest sees it: its nodes, their power and disks, and playbooks run against them.
 
 The lab must be up (``bin/demo --vm``); LAB_VM_DIR chooses another one. A test leaves the nodes running, with all disks in
-their slots, and cleans them before it uses them, so that tests need no order. An emulated machine runs on one core:
-with ``--numprocesses 2 --dist loadfile`` half of the tests run on each, all but those marked ``both``.
+their slots, and cleans them before it uses them, so that files need no order and run alone. An emulated machine runs on one
+core: processes with different LAB_VM_NODE, or those of ``--numprocesses 2 --dist loadfile --no-loadscope-reorder``, have one
+machine each. Tests marked ``both`` need all machines, and a process that has no other beside it.
+
+A role run costs a playbook and about 4 s per task. Tests run a role for what is the role's (variables, units, order, handlers,
+check mode) and call its module (``VmLab.module``) for the module's own cases.
 """
 
 from __future__ import annotations
 
 import concurrent.futures
+import functools
+import gzip
+import hashlib
+import io
 import json
 import os
 import pathlib
 import shlex
 import subprocess
+import tarfile
 import time
 import typing as t
 
+import ansible
 import pytest
+import yaml
 from lab.vm import machine, qemu, runtime, state
 from own_machine import NODE, SHARED
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
+SIMULATOR = ROOT / "tests" / "lab" / "gpu_simulator"
+PREPARE = "molecule/vm/prepare.yml"
+# Where modules lie on a node: in memory, so that a power cut leaves no half of them. A boot takes them away.
+MODULES = "/run/lab-modules"
+_ABSENT = 90
+_CALL = (
+    "import runpy, sys; sys.path.insert(0, sys.argv.pop(1));"
+    "runpy.run_module(sys.argv.pop(1), run_name='__main__', alter_sys=True)"
+)
+# Files by what they take, longest first, so that processes which share them end at the same time.
+LONGEST_FIRST = (
+    "test_fresh_machines.py",
+    "test_nvidia_modules.py",
+    "test_slurm.py",
+    "test_nvme_raid.py",
+    "test_mofed_modules.py",
+    "test_mofed.py",
+    "test_numa_pinning.py",
+    "test_rdma_between_machines.py",
+)
 
 
 class Result(t.NamedTuple):
@@ -36,6 +67,26 @@ class Result(t.NamedTuple):
     def recap(self, host: str) -> dict[str, int]:
         line = next(line for line in self.output.splitlines() if line.startswith(f"{host} ") and "changed=" in line)
         return {key: int(value) for key, value in (word.split("=") for word in line.split(":")[1].split())}
+
+
+@functools.cache
+def module_archive() -> tuple[str, bytes]:
+    """What modules of this collection import, as a tar archive and its digest."""
+
+    def source(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
+        unused = ("/__pycache__", "/powershell", "/csharp")
+        return None if member.name.endswith(unused) else member
+
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as archive:
+        # As in the archives that Ansible makes of modules, ansible itself is nothing but a place.
+        archive.addfile(tarfile.TarInfo("ansible/__init__.py"))
+        archive.add(pathlib.Path(ansible.__file__).parent / "module_utils", "ansible/module_utils", filter=source)
+        for name in ("module_utils", "modules"):
+            place = f"ansible_collections/hpcai/gpu_cluster/plugins/{name}"
+            archive.add(ROOT / "plugins" / name, place, filter=source)
+    content = gzip.compress(buffer.getvalue(), mtime=0)
+    return hashlib.sha256(content).hexdigest()[:16], content
 
 
 class VmLab:
@@ -88,10 +139,46 @@ class VmLab:
         with concurrent.futures.ThreadPoolExecutor(len(self.nodes)) as pool:
             return dict(zip(self.nodes, pool.map(lambda node: self.shell(node, script), self.nodes)))
 
-    def unpack(self, node: str, archive: bytes, directory: str) -> None:
+    def unpack(self, node: str, archive: bytes, directory: str, *options: str) -> None:
         """Unpack a tar archive into a directory of a node."""
-        words = shlex.join(["tar", "-x", "--no-same-owner", "-C", directory])
+        words = shlex.join(["tar", "-x", *options, "--no-same-owner", "-C", directory])
         subprocess.run(self.ssh_argv(node, words), input=archive, timeout=300, check=True)
+
+    def module(
+        self,
+        name: str,
+        options: t.Mapping[str, t.Any],
+        node: str = NODE,
+        check: bool = False,
+        timeout_s: float = 900,
+    ) -> dict[str, t.Any]:
+        """Run a module of this collection on a node, without a playbook, and return its result, with ``failed``.
+
+        Its files are brought once per boot, so that Python compiles them once, and Ansible reads the options from standard
+        input, as it does to debug modules. An action of the same name takes no part: no reboot, no packages.
+        """
+        digest, archive = module_archive()
+        place = f"{MODULES}/{digest}"
+        hidden = {"_ansible_check_mode": check, "_ansible_diff": check, "_ansible_remote_tmp": "/tmp"}
+        told = json.dumps({"ANSIBLE_MODULE_ARGS": {**options, **hidden}})
+        script = f'test -d "$0" || exit {_ABSENT}; exec python3 -c "$1" "$0" "$2"'
+        full = f"ansible_collections.hpcai.gpu_cluster.plugins.modules.{name}"
+        argv = self.ssh_argv(node, shlex.join(["sh", "-c", script, place, _CALL, full]))
+
+        def call() -> subprocess.CompletedProcess[str]:
+            return subprocess.run(argv, input=told, capture_output=True, text=True, timeout=timeout_s, check=False)
+
+        done = call()
+        if done.returncode == _ABSENT:
+            self.shell(node, f"rm -rf {place}.part; mkdir -p {place}.part")
+            self.unpack(node, archive, f"{place}.part", "-z")
+            self.run(node, "mv", f"{place}.part", place)
+            done = call()
+        try:
+            return {"failed": False, **json.loads(done.stdout)}
+        except json.JSONDecodeError as exc:
+            said = f"{node}: module {name} ended with {done.returncode}: {done.stderr or done.stdout}\n{self.silent()}"
+            raise AssertionError(said) from exc
 
     def playbook(
         self,
@@ -130,6 +217,15 @@ class VmLab:
             plays.unlink(missing_ok=True)
         said = f"{done.stdout}\n{self.silent()}" if done.returncode else done.stdout
         return Result(done.returncode, said, time.monotonic() - started)
+
+    def prepared(self, node: str) -> bool:
+        """Whether the simulated GPUs are there, and are what molecule/vm/prepare.yml would bring."""
+        names = yaml.safe_load((ROOT / PREPARE).read_text())[0]["vars"]["lab_simulator_files"]
+        digests = {name: hashlib.sha256((SIMULATOR / name).read_bytes()).hexdigest() for name in names}
+        wanted = [digests["nvidia-smi"], *(digests[name] for name in names)]
+        files = ["/usr/bin/nvidia-smi", *(f"/opt/gpu_simulator/{name}" for name in names)]
+        script = f"nvidia-smi -L >/dev/null && sha256sum {shlex.join(files)} || true"
+        return [line.split()[0] for line in self.shell(node, script).splitlines()] == wanted
 
     def silent(self) -> str:
         """The last words of nodes that do not answer."""
@@ -212,8 +308,9 @@ def vm_lab() -> VmLab:
     lab = VmLab()
     for node in lab.nodes:
         lab.power_on(node)
-    prepared = lab.playbook("molecule/vm/prepare.yml")
-    assert prepared.rc == 0, prepared.output
+    if not all(map(lab.prepared, lab.nodes)):
+        prepared = lab.playbook(PREPARE)
+        assert prepared.rc == 0, prepared.output
     return lab
 
 
@@ -223,6 +320,12 @@ def answering(vm_lab: VmLab) -> None:
     for node in vm_lab.nodes:
         if not runtime.greets(vm_lab.lab, node):
             vm_lab.power_cycle(node)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files in the order of LONGEST_FIRST, one that is not in it before all others."""
+    order = {name: place for place, name in enumerate(LONGEST_FIRST)}
+    items.sort(key=lambda item: order.get(item.path.name, -1))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

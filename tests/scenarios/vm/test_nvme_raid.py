@@ -4,7 +4,8 @@
 """nvme_raid on real disks, a real md driver and real power cuts.
 
 A boot takes about a minute under emulation, so cases that need the same one share a test. Each begins with the node's
-eight disks empty and leaves them so.
+eight disks empty, and the last one leaves them so. The role runs where its variables, its unit or its order matter; its
+module decides the rest.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import json
 import typing as t
 
 import pytest
+from outcome import changed, refused, role_refused
 from own_machine import NODE
 
 if t.TYPE_CHECKING:
@@ -43,13 +45,9 @@ def converge(lab: VmLab, **variables: t.Any) -> Result:
     return done
 
 
-def refuse(lab: VmLab, kind: str, *told: str, tasks_from: str = "configure", **variables: t.Any) -> None:
-    """Run a phase that must be refused with this reason."""
-    done = role(lab, tasks_from, **variables)
-    assert done.rc != 0, done.output
-    flat = " ".join(done.output.split())
-    for text in (kind, *told):
-        assert text in flat, done.output
+def module(lab: VmLab, check: bool = False, **options: t.Any) -> dict[str, t.Any]:
+    """Call the module as the role does, whose defaults are its own."""
+    return lab.module("nvme_raid", {"mount_point": POINT, **options}, check=check)
 
 
 def boot_log(lab: VmLab) -> str:
@@ -68,12 +66,18 @@ def by_id(lab: VmLab, disk: int) -> str:
     return f"/dev/disk/by-id/nvme-QEMU_NVMe_Ctrl_{lab.serial(NODE, disk)}"
 
 
+@pytest.fixture(scope="module", autouse=True)
+def left_empty(vm_lab: VmLab) -> t.Iterator[None]:
+    """The node's disks are empty when the last test has ended."""
+    yield
+    wipe(vm_lab)
+
+
 @pytest.fixture
-def empty(vm_lab: VmLab) -> t.Iterator[VmLab]:
-    """The lab with a node whose disks are empty, and emptied again afterwards without a boot."""
+def empty(vm_lab: VmLab) -> VmLab:
+    """The lab with a node whose disks are empty, made so without a boot."""
     wipe(vm_lab)
-    yield vm_lab
-    wipe(vm_lab)
+    return vm_lab
 
 
 def wipe(lab: VmLab) -> None:
@@ -100,16 +104,17 @@ def zero(disk: str) -> str:
     )
 
 
-def test_create_reboot_and_replaced_disks(empty: VmLab) -> None:
-    """Check mode, create, idempotence, reboot with data, reordered disks, power off with all disks replaced."""
+def test_create_a_missing_disk_reboot_and_replaced_disks(empty: VmLab) -> None:
+    """Check mode, create, idempotence; power cuts with a disk missing, with it back in another order, with new disks; removal."""
     lab = empty
     before, disks = lab.shell(NODE, STATE), lab.checksums(NODE)
-    done = role(lab, "main", "--check", "--diff", nvme_raid_expected_disks=8)
-    assert done.rc == 0, done.output
-    assert "+create scratch, a raid0 of 8 disks" in done.output
+    planned = module(lab, check=True, expected_disks=8)
+    assert changed(planned)
+    assert planned["diff"]["after"].startswith("create scratch, a raid0 of 8 disks")
     assert (lab.shell(NODE, STATE), lab.checksums(NODE)) == (before, disks)
 
-    wanted = {"nvme_raid_expected_disks": 8, "nvme_raid_group": "users", "nvme_raid_mode": "02775"}
+    own = {"expected_disks": 8, "group": "users", "mode": "02775"}
+    wanted = {"nvme_raid_wait_s": 30, **{f"nvme_raid_{name}": value for name, value in own.items()}}
     converge(lab, **wanted)
     second = converge(lab, **wanted)
     assert second.recap(NODE)["changed"] == 0, second.output
@@ -119,15 +124,27 @@ def test_create_reboot_and_replaced_disks(empty: VmLab) -> None:
     # Eight disks times 512 KiB, in blocks of 4 KiB.
     assert "sunit=128    swidth=1024 blks" in lab.run(NODE, "xfs_info", POINT)
 
-    lab.shell(NODE, f"echo precious > {POINT}/data")
-    # A unit that wants to come later stands in for Slurm.
+    lab.shell(NODE, f"echo precious > {POINT}/data; sync")
+    lab.power_off(NODE)
+    lab.remove_disk(NODE, 3)
+    lab.power_on(NODE)
+    assert "made of 8 disks, and only 7 of them are there" in boot_log(lab)
+    # The node has booted all the same.
+    assert lab.run(NODE, "systemctl", "is-active", "multi-user.target") == "active\n"
+    disks = lab.checksums(NODE)
+    refused(module(lab, **own), "disk_missing", "only 7 of them are there")
+    refused(module(lab, verify=True, **own), "disk_missing")
+    assert lab.checksums(NODE) == disks
+
+    # The disk comes back, and all are in other slots: so does the data. A unit that wants to come later stands in for Slurm.
     lab.shell(
         NODE,
         "printf '[Service]\\nType=oneshot\\nExecStart=/bin/sh -c \"findmnt -n -o FSTYPE "
         f"{POINT} > /run/slurmd-saw\"\\n[Install]\\nWantedBy=multi-user.target\\n' > /etc/systemd/system/slurmd.service;"
-        "systemctl enable --quiet slurmd.service",
+        "systemctl enable --quiet slurmd.service; sync",
     )
-    lab.power_off(NODE, clean=True)
+    lab.power_off(NODE)
+    lab.insert_disk(NODE, 3)
     lab.reorder_disks(NODE)
     lab.power_on(NODE)
     assert lab.run(NODE, "cat", f"{POINT}/data") == "precious\n"
@@ -144,11 +161,11 @@ def test_create_reboot_and_replaced_disks(empty: VmLab) -> None:
     assert lab.run(NODE, "ls", POINT) == ""
     assert lab.run(NODE, "cat", "/run/slurmd-saw") == "xfs\n"
     lab.shell(NODE, "systemctl disable --quiet slurmd.service; rm /etc/systemd/system/slurmd.service")
-    assert converge(lab, **wanted).recap(NODE)["changed"] == 0
+    assert not changed(module(lab, **own))
 
     # Removing asks for consent while there are files, and for nothing when there are none.
     lab.shell(NODE, f"echo precious > {POINT}/data")
-    refuse(lab, "consent_missing", "nvme_raid_allow_data_loss", tasks_from="remove", **wanted)
+    role_refused(role(lab, "remove", **wanted), "consent_missing", "nvme_raid_allow_data_loss")
     assert lab.run(NODE, "cat", f"{POINT}/data") == "precious\n"
     assert lab.run(NODE, "systemctl", "is-enabled", UNIT) == "enabled\n"
     removed = role(lab, "remove", nvme_raid_allow_data_loss=True, **wanted)
@@ -159,32 +176,12 @@ def test_create_reboot_and_replaced_disks(empty: VmLab) -> None:
     assert role(lab, "remove", **wanted).recap(NODE)["changed"] == 0
 
 
-def test_a_missing_disk_and_foreign_data_at_boot(empty: VmLab) -> None:
-    """One disk missing, and one that somebody else uses: refused in a play and at boot, nothing touched."""
+def test_foreign_data_at_boot(empty: VmLab) -> None:
+    """All disks are empty but one, which is not ours to make empty, at boot or in a play; then there is consent for it."""
     lab = empty
     wanted = {"nvme_raid_expected_disks": 8, "nvme_raid_wait_s": 30}
-    converge(lab, **wanted)
-    lab.shell(NODE, f"echo precious > {POINT}/data; sync")
-    lab.power_off(NODE)
-    lab.remove_disk(NODE, 3)
-    lab.power_on(NODE)
-    assert "made of 8 disks, and only 7 of them are there" in boot_log(lab)
-    # The node has booted all the same.
-    assert lab.run(NODE, "systemctl", "is-active", "multi-user.target") == "active\n"
-    before = lab.checksums(NODE)
-    refuse(lab, "disk_missing", "only 7 of them are there", **wanted)
-    refuse(lab, "disk_missing", tasks_from="verify", **wanted)
-    assert lab.checksums(NODE) == before
-
-    # The disk comes back: so does the data.
-    lab.power_off(NODE)
-    lab.insert_disk(NODE, 3)
-    lab.power_on(NODE)
-    assert lab.run(NODE, "cat", f"{POINT}/data") == "precious\n"
-
-    # All disks come back empty but one, which is not ours to make empty, at boot or in a play.
-    wipe(lab)
-    lab.run(NODE, "systemctl", "enable", "--quiet", UNIT)
+    installed = role(lab, "install", **wanted)
+    assert installed.rc == 0, installed.output
     disk = lab.device(NODE, 5)
     lab.shell(NODE, f"mkfs.ext4 -q -L theirs {disk}; mkdir -p /mnt/other; mount {disk} /mnt/other; "
                     "echo theirs > /mnt/other/f; umount /mnt/other")  # fmt: skip
@@ -192,9 +189,11 @@ def test_a_missing_disk_and_foreign_data_at_boot(empty: VmLab) -> None:
     started = lab.shell(NODE, f"systemctl restart {UNIT} && echo started || echo failed")
     assert started == "failed\n"
     assert f"{by_id(lab, 5)} holds ext4 labeled theirs" in boot_log(lab)
-    refuse(lab, "foreign_data", f"{by_id(lab, 5)} holds ext4 labeled theirs", "nvme_raid_format_devices", **wanted)
+    unasked = module(lab, expected_disks=8)
+    refused(unasked, "foreign_data", f"{by_id(lab, 5)} holds ext4 labeled theirs", "format_devices")
     # Consent for another disk is none for this one.
-    refuse(lab, "foreign_data", nvme_raid_allow_format=True, nvme_raid_format_devices=[by_id(lab, 4)], **wanted)
+    other = module(lab, expected_disks=8, allow_format=True, format_devices=[by_id(lab, 4)])
+    refused(other, "foreign_data")
     assert lab.checksums(NODE) == before
     done = converge(lab, nvme_raid_allow_format=True, nvme_raid_format_devices=[by_id(lab, 5)], **wanted)
     assert done.recap(NODE)["changed"] == 1, done.output
@@ -217,17 +216,13 @@ def test_disks_in_use_and_other_shapes(empty: VmLab) -> None:
         f"mount -o ro {used[2]}p1 /mnt/other; head -c 4096 /dev/urandom | dd of={used[3]} bs=4096 status=none conv=fsync",
     )
     before = lab.checksums(NODE, range(4))
-    plan = role(lab, "configure", "-vv", "--check", nvme_raid_level="raid10", nvme_raid_expected_disks=4)
-    assert plan.rc == 0, plan.output
+    plan = module(lab, check=True, level="raid10", expected_disks=4)
+    assert changed(plan)
+    reasons = "; ".join(disk["reason"] for disk in plan["disks"])
     for told in ("in use by dm-0", "in use as swap", "mounted on /mnt/other", "data that is not recognized"):
-        assert told in " ".join(plan.output.split()), plan.output
-    wanted = {
-        "nvme_raid_level": "raid10",
-        "nvme_raid_chunk_kib": 64,
-        "nvme_raid_expected_disks": 4,
-        "nvme_raid_filesystem": "ext4",
-    }
-    converge(lab, **wanted)
+        assert told in reasons, plan
+    wanted = {"level": "raid10", "chunk_kib": 64, "expected_disks": 4, "filesystem": "ext4"}
+    converge(lab, **{f"nvme_raid_{name}": value for name, value in wanted.items()})
     assert lab.checksums(NODE, range(4)) == before
     # Two data disks times 64 KiB, in blocks of 4 KiB. (mkfs.xfs leaves stripes out on less than 1 GiB.)
     assert "RAID stripe width:        32" in lab.shell(NODE, "dumpe2fs -h /dev/md/scratch 2>/dev/null")
@@ -236,30 +231,28 @@ def test_disks_in_use_and_other_shapes(empty: VmLab) -> None:
     lab.shell(NODE, f"echo precious > {POINT}/data; mdadm --wait /dev/md/scratch || true")
     dead = lab.device(NODE, 7)
     lab.shell(NODE, f"mdadm -q /dev/md/scratch --fail {dead}; mdadm -q /dev/md/scratch --remove {dead}")
-    refuse(lab, "degraded", "3 of its 4 disks work", tasks_from="verify", **wanted)
+    refused(module(lab, verify=True, **wanted), "degraded", "3 of its 4 disks work")
     # With its old superblock it holds data; only the empty disk that replaces it is taken.
-    assert role(lab, "configure", **wanted).recap(NODE)["changed"] == 0
+    assert not changed(module(lab, **wanted))
     lab.shell(NODE, f"wipefs -qa {dead}; {zero(dead)}")
-    repaired = role(lab, "configure", "-v", **wanted)
-    assert f"add {dead.removeprefix('/dev/')} to scratch" in repaired.output, repaired.output
+    repaired = module(lab, **wanted)
+    assert changed(repaired)
+    assert f"add {dead.removeprefix('/dev/')} to scratch" in " ".join(repaired["steps"]), repaired
     lab.shell(NODE, "mdadm --wait /dev/md/scratch || true")
-    healthy = role(lab, "verify", **wanted)
-    assert healthy.rc == 0, healthy.output
+    assert not changed(module(lab, verify=True, **wanted))
     assert lab.run(NODE, "cat", f"{POINT}/data") == "precious\n"
-    removed = role(lab, "remove", nvme_raid_allow_data_loss=True, **wanted)
-    assert removed.rc == 0, removed.output
+    assert changed(module(lab, state="absent", allow_data_loss=True, **wanted))
 
     # Two copies on disks chosen by their names. Nothing is on it: removing it needs no consent.
-    pair = {"nvme_raid_level": "raid1", "nvme_raid_by_id": [by_id(lab, 4), by_id(lab, 5)]}
-    converge(lab, **pair)
+    pair = {"level": "raid1", "by_id": [by_id(lab, 4), by_id(lab, 5)]}
+    assert changed(module(lab, **pair))
     assert " : active raid1 " in lab.run(NODE, "cat", "/proc/mdstat")
-    removed = role(lab, "remove", **pair)
-    assert removed.rc == 0, removed.output
+    assert changed(module(lab, state="absent", **pair))
 
     # One disk, chosen by its name, without an array: as ext4, like a local SSD.
-    single = {"nvme_raid_level": "single", "nvme_raid_by_id": [by_id(lab, 6)], "nvme_raid_filesystem": "ext4"}
-    converge(lab, **single)
-    assert converge(lab, **single).recap(NODE)["changed"] == 0
+    single = {"level": "single", "by_id": [by_id(lab, 6)], "filesystem": "ext4"}
+    converge(lab, **{f"nvme_raid_{name}": value for name, value in single.items()})
+    assert not changed(module(lab, **single))
     assert (mounted(lab)["source"], mounted(lab)["fstype"]) == (lab.device(NODE, 6), "ext4")
     # At boot it is found again by its label.
     lab.shell(NODE, f"umount {POINT}; systemctl restart {UNIT}")
