@@ -4,6 +4,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Ansible inventory of the VM lab: the machines that tests/lab/vm/machine.py left in .cache/vm (or in LAB_VM_DIR).
 
+LAB_VM_NODE=vm-2 leaves the others out, for whoever works on one machine while somebody else works on another.
 How to reach them is spelled out here and not in group_vars, because testinfra does not template what it reads.
 """
 
@@ -17,6 +18,16 @@ import typing as t
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 STATE = pathlib.Path(os.environ.get("LAB_VM_DIR") or ROOT / ".cache" / "vm").absolute() / "machines.json"
+
+
+def _chosen(nodes: dict[str, t.Any]) -> dict[str, t.Any]:
+    """All nodes, or the one that LAB_VM_NODE names; none of a lab that is down."""
+    name = os.environ.get("LAB_VM_NODE", "")
+    if not name or not nodes:
+        return nodes
+    if name not in nodes:
+        raise SystemExit(f"LAB_VM_NODE: There is no node {name}; there are {', '.join(nodes)}")
+    return {name: nodes[name]}
 
 
 def inventory(lab: dict[str, t.Any]) -> dict[str, object]:
@@ -40,7 +51,7 @@ def inventory(lab: dict[str, t.Any]) -> dict[str, object]:
             "lab_fabric_address": node["fabric_address"],
             "lab_gpus": node["gpus"],
         }
-        for name, node in lab["nodes"].items()
+        for name, node in _chosen(lab["nodes"]).items()
     }
     return {"gpu_nodes": {"hosts": list(hostvars)}, "_meta": {"hostvars": hostvars}}
 

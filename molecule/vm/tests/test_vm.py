@@ -43,5 +43,12 @@ def test_data_outlived_the_reboot(host: t.Any) -> None:
     assert host.run("cd %s && sha256sum --check data.sha256", SCRATCH).rc == 0
 
 
+def test_settings_of_the_fabric_outlived_the_reboot(host: t.Any) -> None:
+    assert host.sysctl("vm.zone_reclaim_mode") == 1
+    # udev complains in the journal about rules that it cannot read, and names their file.
+    complaints = host.run("journalctl -b --no-pager | grep -E 'persistent-naming|90-mofed'")
+    assert complaints.stdout == ""
+
+
 def test_rdma_runs_over_the_fabric(host: t.Any) -> None:
     assert "state ACTIVE physical_state LINK_UP netdev enp37s0" in host.run("rdma link show rxe0/1").stdout

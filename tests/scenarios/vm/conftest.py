@@ -160,6 +160,7 @@ class VmLab:
         digest, archive = module_archive()
         place = f"{MODULES}/{digest}"
         hidden = {"_ansible_check_mode": check, "_ansible_diff": check, "_ansible_remote_tmp": "/tmp"}
+        hidden["_ansible_module_name"] = name
         told = json.dumps({"ANSIBLE_MODULE_ARGS": {**options, **hidden}})
         script = f'test -d "$0" || exit {_ABSENT}; exec python3 -c "$1" "$0" "$2"'
         full = f"ansible_collections.hpcai.gpu_cluster.plugins.modules.{name}"

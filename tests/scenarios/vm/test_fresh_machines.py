@@ -25,5 +25,6 @@ def test_check_mode_lists_what_would_change_and_changes_nothing(vm_lab: VmLab) -
         assert not difference(before[node], after), node
         assert result.recap(node)["changed"] >= 5, result.output[-3000:]
     assert {node: vm_lab.checksums(node) for node in vm_lab.nodes} == disks
-    for expected in ("+++ after", "/mnt/resource_nvme", "/etc/gpu-bind/map"):
+    made = "+create scratch, a raid0 of 8 disks"
+    for expected in ("+++ after", "/mnt/resource_nvme", "/etc/gpu-bind/map", made):
         assert expected in result.output

@@ -13,7 +13,7 @@ import typing as t
 
 import pytest
 from kernel_modules import REBOOT_TIMEOUT_S, counting_boots, hold, let_go, pack, see
-from outcome import changed, refused, right
+from outcome import changed, refused, right, role_refused
 from own_machine import NODE
 from rdma import NEWER_OFED, OFED, SETTINGS, Archives, archives, netdev, remove, removed
 
@@ -98,7 +98,7 @@ def test_rdma_modules_are_replaced_with_consent_and_when_nobody_works_over_them(
     assert (before["mlx5_core"], before["debug_mask"]) == ("inbox", "7")
     other = mofed.module(OFED, build="other", restart=True)
     refused(other, "kernel_mismatch", "no modules for the kernel", "kernel_support")
-    refused(mofed.module(OFED), "consent_missing", "allow_restart", "allow_reboot")
+    role_refused(mofed.role(OFED), "consent_missing", "mofed_allow_restart", "mofed_allow_reboot")
     hold(lab, "/dev/infiniband/uverbs0")
     refused(mofed.module(OFED, restart=True), "in_use", "python3 (pid")
     let_go(lab)

@@ -15,7 +15,7 @@ import typing as t
 import pytest
 from kernel_modules import REBOOT_TIMEOUT_S, counting_boots, hold, let_go, made, pack, see
 from lab.fingerprint import SCRIPT, difference
-from outcome import changed, refused, right
+from outcome import changed, refused, right, role_refused
 from own_machine import NODE
 
 if t.TYPE_CHECKING:
@@ -119,7 +119,6 @@ def installed(vm_lab: VmLab, modules: pathlib.Path) -> t.Iterator[Driver]:
         "mkdir /opt/lab-driver/apt; mv /etc/apt/sources.list* /opt/lab-driver/apt; mkdir /etc/apt/sources.list.d;"
         "systemctl --quiet enable --now /opt/lab-driver/lab-gpus.service; udevadm settle",
     )
-
     one = Driver(vm_lab, about)
     yield one
     let_go(vm_lab)
@@ -138,11 +137,11 @@ def test_the_driver_is_unloaded_with_consent_and_when_nothing_uses_it(vm_lab: Vm
     assert "RmProfilingAdminOnly: 1" in lab.run(NODE, "cat", "/proc/driver/nvidia/params")
 
     # Without consent to touch what runs; with it, but in use; and in use by something that only the kernel knows of.
-    refused(
-        driver.module(NEW, upgrade=True),
+    role_refused(
+        driver.role(NEW, upgrade=True),
         "consent_missing",
-        "allow_unload",
-        "allow_reboot",
+        "nvidia_driver_allow_unload",
+        "nvidia_driver_allow_reboot",
         OLD,
         NEW,
     )

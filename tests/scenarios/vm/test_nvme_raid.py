@@ -189,8 +189,8 @@ def test_foreign_data_at_boot(empty: VmLab) -> None:
     started = lab.shell(NODE, f"systemctl restart {UNIT} && echo started || echo failed")
     assert started == "failed\n"
     assert f"{by_id(lab, 5)} holds ext4 labeled theirs" in boot_log(lab)
-    unasked = module(lab, expected_disks=8)
-    refused(unasked, "foreign_data", f"{by_id(lab, 5)} holds ext4 labeled theirs", "format_devices")
+    unasked = role(lab, "configure", **wanted)
+    role_refused(unasked, "foreign_data", f"{by_id(lab, 5)} holds ext4 labeled theirs", "nvme_raid_format_devices")
     # Consent for another disk is none for this one.
     other = module(lab, expected_disks=8, allow_format=True, format_devices=[by_id(lab, 4)])
     refused(other, "foreign_data")

@@ -20,6 +20,7 @@ import typing as t
 
 import pytest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver import plan as rules
+from outcome import changed, refused
 from own_machine import NODE
 
 USER = "nobody"
@@ -306,18 +307,22 @@ RUNFILE = "NVIDIA-Linux-x86_64-580.95.05.run"
 OURS = "hpcai.gpu_cluster.nvidia_driver"
 
 
-def driver_variables() -> dict[str, t.Any]:
+def driver_options() -> dict[str, t.Any]:
     """A driver by NVIDIA's installer, so that no package is unpacked under emulation."""
     return {
-        "nvidia_driver_source": "runfile",
-        "nvidia_driver_version": "580.95.05",
-        "nvidia_driver_runfile": f"/opt/{RUNFILE}",
-        "nvidia_driver_runfile_sha256": hashlib.sha256((STAND_INS / RUNFILE).read_bytes()).hexdigest(),
-        "nvidia_driver_kernel_headers": False,
-        "nvidia_driver_allow_unload": True,
-        "nvidia_driver_drain": True,
-        "stand_ins": str(STAND_INS),
+        "source": "runfile",
+        "version": "580.95.05",
+        "runfile": f"/opt/{RUNFILE}",
+        "runfile_sha256": hashlib.sha256((STAND_INS / RUNFILE).read_bytes()).hexdigest(),
+        "kernel_headers": False,
+        "allow_unload": True,
+        "drain": True,
     }
+
+
+def driver_variables() -> dict[str, t.Any]:
+    """The same as the role's variables."""
+    return {f"nvidia_driver_{name}": value for name, value in driver_options().items()}
 
 
 @pytest.fixture(scope="module")
@@ -339,7 +344,7 @@ def driver(slurm: Slurm) -> t.Iterator[Slurm]:
     stand_ins = {"hpcai.gpu_cluster.node_state": {"files": files, "links": links}}
     devices = {"ansible.builtin.command": {"argv": ["python3", "/usr/local/sbin/lab-hardware", *["0x20b0"] * 8]}}
     try:
-        play(slurm.lab, stand_ins, devices, role("nvidia_driver"), **driver_variables())
+        play(slurm.lab, stand_ins, devices, role("nvidia_driver"), stand_ins=str(STAND_INS), **driver_variables())
         yield slurm
     finally:
         slurm.root(
@@ -360,15 +365,16 @@ def reloaded(slurm: Slurm) -> bool:
     return slurm.root(f"cat {PARAMETERS}").split()[-1] == "1"
 
 
-def run_driver(slurm: Slurm, **variables: t.Any) -> t.Any:
-    return slurm.lab.role("nvidia_driver", "main", "-v", limit=NODE, **{**driver_variables(), **variables})
+def run_driver(slurm: Slurm, **options: t.Any) -> dict[str, t.Any]:
+    """Call the module as the role does."""
+    return t.cast("dict[str, t.Any]", slurm.lab.module("nvidia_driver", {**driver_options(), **options}))
 
 
 def test_the_driver_waits_for_jobs_and_gives_the_node_back(driver: Slurm) -> None:
     load_with_other_options(driver)
     job = driver.job()
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
-        run = pool.submit(run_driver, driver)
+        run = pool.submit(driver.lab.role, "nvidia_driver", "main", "-v", limit=NODE, **driver_variables())
         driver.wait(lambda: "DRAIN" in driver.show()[0] or run.done())
         assert driver.show() == ({"MIXED", "DRAIN"}, OURS)
         # It keeps on waiting when the controller restarts.
@@ -384,8 +390,7 @@ def test_the_driver_waits_for_jobs_and_gives_the_node_back(driver: Slurm) -> Non
     assert driver.show() == ({"IDLE"}, "")
     # Nothing is pending now: a job does not matter, and the node is left alone.
     job = driver.job()
-    again = run_driver(driver, nvidia_driver_drain_timeout_s=0)
-    assert (again.rc, again.recap(NODE)["changed"]) == (0, 0), again.output
+    assert not changed(run_driver(driver, drain_timeout_s=0))
     assert (driver.job_state(job), driver.show()) == ("RUNNING", ({"MIXED"}, ""))
     driver.root(f"scancel {job}")
     driver.wait_idle()
@@ -394,15 +399,12 @@ def test_the_driver_waits_for_jobs_and_gives_the_node_back(driver: Slurm) -> Non
 def test_a_job_that_does_not_end_is_not_killed(driver: Slurm) -> None:
     load_with_other_options(driver)
     job = driver.job()
-    refused = run_driver(driver, nvidia_driver_drain_timeout_s=1)
-    assert refused.rc != 0
-    assert "drain_timeout" in refused.output, refused.output
+    refused(run_driver(driver, drain_timeout_s=1), "drain_timeout")
     assert (driver.job_state(job), reloaded(driver)) == ("RUNNING", False)
     # As the message says: the node stays drained, so that the next run finds it empty.
     assert driver.show() == ({"MIXED", "DRAIN"}, OURS)
     driver.root(f"scancel {job}")
-    done = run_driver(driver)
-    assert done.rc == 0, done.output
+    assert changed(run_driver(driver))
     assert (reloaded(driver), driver.show()) == (True, ({"IDLE"}, ""))
 
 
@@ -410,8 +412,7 @@ def test_a_node_that_somebody_else_drained_stays_drained(driver: Slurm) -> None:
     load_with_other_options(driver)
     driver.root(f"scontrol update NodeName={NODE} State=DRAIN Reason='broken fan'")
     try:
-        done = run_driver(driver)
-        assert done.rc == 0, done.output
+        assert changed(run_driver(driver))
         assert (reloaded(driver), driver.show()) == (True, ({"IDLE", "DRAIN"}, "broken fan"))
     finally:
         driver.root(f"scontrol update NodeName={NODE} State=RESUME")

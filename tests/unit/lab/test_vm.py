@@ -357,6 +357,29 @@ def test_a_replaced_disk_is_empty_and_the_old_one_gone(lab: tuple[state.Paths, d
     assert machine.replace_disks(paths, "vm-1", [3], same_serial=True) == [serial]
 
 
+def test_a_checksum_tells_what_is_where_and_not_how_it_is_stored(lab: tuple[state.Paths, dict[str, t.Any]]) -> None:
+    paths, description = lab
+    files = [paths.node("vm-1") / disk["file"] for disk in description["nodes"]["vm-1"]["disks"]]
+    empty = machine.checksum(paths, "vm-1", 7)
+
+    def write(disk: int, **content: bytes) -> str:
+        with files[disk].open("r+b") as stream:
+            for offset, data in content.items():
+                stream.seek(int(offset.removeprefix("at_")))
+                stream.write(data)
+        return machine.checksum(paths, "vm-1", disk)
+
+    # Beside a block's border, across one, and at the disk's end.
+    last = state.DISK_BYTES - 1
+    told = write(0, at_65535=b"ab", at_300000=b"c", **{f"at_{last}": b"d"})
+    assert told != empty
+    assert write(1, at_65535=b"ab", at_300000=b"c") != told
+    assert write(1, **{f"at_{last}": b"d"}) == told
+    assert write(1, at_300001=b"c", at_300000=b"\0") != told
+    # Zeros that were written are zeros like those of a hole.
+    assert write(2, at_0=bytes(1 << 20), at_200000000=bytes(3)) == empty
+
+
 def test_a_pulled_disk_comes_back_with_what_it_held(lab: tuple[state.Paths, dict[str, t.Any]]) -> None:
     paths, description = lab
     file = paths.node("vm-2") / description["nodes"]["vm-2"]["disks"][0]["file"]
@@ -554,6 +577,18 @@ def test_the_inventory_names_port_key_and_gpus(lab: tuple[state.Paths, dict[str,
     assert host["ansible_port"] == description["nodes"]["vm-2"]["ssh_port"]
     assert "StrictHostKeyChecking=yes" in host["ansible_ssh_common_args"]
     assert host["lab_gpus"] == qemu.gpus()
+
+
+def test_the_inventory_has_only_the_node_that_is_named(
+    lab: tuple[state.Paths, dict[str, t.Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _paths, description = lab
+    monkeypatch.setenv("LAB_VM_NODE", "vm-2")
+    made = _inventory().inventory(description)
+    assert (made["gpu_nodes"]["hosts"], list(made["_meta"]["hostvars"])) == (["vm-2"], ["vm-2"])
+    monkeypatch.setenv("LAB_VM_NODE", "vm-9")
+    with pytest.raises(SystemExit, match="no node vm-9; there are vm-1, vm-2"):
+        _inventory().inventory(description)
 
 
 def test_a_lab_that_is_down_has_an_empty_inventory(tmp_path: pathlib.Path) -> None:
