@@ -13,7 +13,7 @@ import urllib.parse
 
 import pytest
 from ansible.module_utils.testing import patch_module_args
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils import _blob_list
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob import listing
 from ansible_collections.hpcai.gpu_cluster.plugins.modules import dataset_plan
 from lab.blob.service import free_port
 
@@ -66,8 +66,8 @@ def test_an_endpoint_that_does_not_answer_is_given_up_in_time(plan: Plan, monkey
             return self.is_set()
 
     names = {**vars(threading), "Event": Event}
-    monkeypatch.setattr(_blob_list, "threading", types.SimpleNamespace(**names))
-    monkeypatch.setattr(_blob_list, "time", types.SimpleNamespace(monotonic=lambda: sum(paused)))
+    monkeypatch.setattr(listing, "threading", types.SimpleNamespace(**names))
+    monkeypatch.setattr(listing, "time", types.SimpleNamespace(monotonic=lambda: sum(paused)))
     result = plan({"url": f"http://127.0.0.1:{free_port()}/account/c"})
     assert (result["failed"], result["error_kind"]) == (True, "unreachable"), result["msg"]
     per_run = sum(paused) / 2
