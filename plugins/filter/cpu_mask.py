@@ -46,7 +46,9 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._ranges import p
 
 def cpu_mask(cpus: t.Any) -> str:
     """``0-3`` or ``[0, 1, 2, 3]`` to ``f``."""
-    if isinstance(cpus, (list, tuple)) and all(type(cpu) is int and cpu >= 0 for cpu in cpus):
+    if isinstance(cpus, (list, tuple)) and all(
+        isinstance(cpu, int) and not isinstance(cpu, bool) and cpu >= 0 for cpu in cpus
+    ):
         return to_mask(cpus)
     if not isinstance(cpus, str):
         raise AnsibleFilterError(f"cpu_mask wants a text such as '0-3,8' or a list of numbers, not {cpus!r}.")

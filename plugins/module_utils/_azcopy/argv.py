@@ -102,7 +102,7 @@ def check_request(request: CopyRequest) -> None:
             "Exactly one of source and destination has to be a blob URL (https://…), the other one a local path.",
             "Copies between two accounts or two local directories are not offered here.",
         )
-    _ = (request.remote, request.token)  # both raise when they are malformed
+    _remote, _token = request.remote, request.token  # both raise when they are malformed
     if not os.path.isabs(request.local):
         raise ClusterError("bad_input", f"The local path `{request.local}` is relative.", "Give an absolute path.")
     if request.include_pattern is not None:
@@ -127,7 +127,7 @@ def check_request(request: CopyRequest) -> None:
             "cap_mbps, block_size_mib and concurrency must not be negative, and processes must be at least 1.",
             "Use 0 for AzCopy's own choice.",
         )
-    _ = block_size_mib(request)
+    block_size_mib(request)  # raises where cap and block do not fit
 
 
 def _check_pattern(pattern: str) -> None:

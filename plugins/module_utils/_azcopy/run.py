@@ -284,7 +284,9 @@ class _Job:
             if reason == "stalled" and self.request.is_download:
                 # Before AzCopy removes them: what it was working on is what it hangs on.
                 prefix = f"{TEMPORARY_PREFIX}{self.state.job_id}-"
-                self.state.stuck = sorted(name[len(prefix) :] for _, name in _find(self.request.destination, (prefix,)))
+                self.state.stuck = sorted(
+                    name[len(prefix) :] for _path, name in _find(self.request.destination, (prefix,))
+                )
             self.signal(signal.SIGTERM)
 
     def watch_scan(self, now: float) -> None:

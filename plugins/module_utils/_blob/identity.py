@@ -140,11 +140,12 @@ class ManagedIdentity:
         return ClusterError("auth_failed", f"The instance metadata service gave no token ({said}).", _ASSIGN)
 
 
-def check_identity(client_id: str, environment: t.Mapping[str, str] = os.environ) -> None:
+def check_identity(client_id: str, environment: t.Mapping[str, str] | None = None) -> None:
     """Raise unless AzCopy can log in as this identity; AzCopy itself says less about it, and later.
 
     Nothing is checked where AzCopy would ask somebody else than the instance metadata service.
     """
+    environment = os.environ if environment is None else environment
     if not any(environment.get(name) for name in _ELSEWHERE) and not os.path.exists(_ARC_AGENT):
         ManagedIdentity(client_id).token()
 

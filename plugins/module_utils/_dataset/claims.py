@@ -119,7 +119,7 @@ class Claims:
         """The state of all batches, from one reading of the directory."""
         states = {batch: BatchState() for batch in batches}
         for name in os.listdir(self._directory):
-            batch, _, rest = name.partition(".")
+            batch, _dot, rest = name.partition(".")
             state = states.get(batch)
             if state is None or rest.endswith(".part"):
                 continue

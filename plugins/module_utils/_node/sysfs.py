@@ -175,7 +175,7 @@ def _device_users(root: Path) -> dict[str, list[str]]:
         if len(fields) < 5 or len(tail) < 2:
             continue
         # Both: a mounted /dev/root has only the number, btrfs has only the name.
-        for key in {fields[2], tail[1].rpartition("/")[2]}:
+        for key in (fields[2], tail[1].rpartition("/")[2]):
             users.setdefault(key, []).append(f"mounted on {fields[4]}")
     for line in read_text(root / "proc/mounts").splitlines():
         fields = line.split()

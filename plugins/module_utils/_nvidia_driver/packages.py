@@ -273,8 +273,8 @@ def parse_rpm(text: str, locked: t.Collection[str] = ()) -> dict[str, Installed]
     """Read ``rpm -qa --queryformat RPM_FORMAT``; ``locked`` are names in dnf's versionlock list."""
     found = {}
     for line in text.splitlines():
-        name, bar, version = line.partition("|")
-        if bar:
+        name, separator, version = line.partition("|")
+        if separator:
             found[name] = Installed(name, version, held=name in locked)
     return found
 

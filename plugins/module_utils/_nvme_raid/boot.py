@@ -79,17 +79,17 @@ def main(argv: t.Sequence[str]) -> int:
         settings = load(argv[1])
         outcome = bring_up(settings, float(settings.get("wait_s", 0)))
     except ClusterError as exc:
-        print(f"nvme_raid: {exc}", file=sys.stderr)
+        sys.stderr.write(f"nvme_raid: {exc}\n")
         return 1
     except (OSError, ValueError) as exc:
-        print(f"nvme_raid: {argv[1]}: {exc}", file=sys.stderr)
+        sys.stderr.write(f"nvme_raid: {argv[1]}: {exc}\n")
         return 1
     for line in [step.what for step in outcome.steps] or ["nothing to do"]:
-        print(f"nvme_raid: {line}")
+        sys.stdout.write(f"nvme_raid: {line}\n")
     for note in [*outcome.plan.notes, *outcome.plan.warnings, *filter(None, [outcome.plan.degraded])]:
-        print(f"nvme_raid: note: {note}", file=sys.stderr)
+        sys.stderr.write(f"nvme_raid: note: {note}\n")
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv))
+    raise SystemExit(main(sys.argv))

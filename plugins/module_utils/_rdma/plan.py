@@ -164,9 +164,9 @@ def parse_packages(output: str) -> dict[str, str]:
     """Installed packages by name, of ``dpkg-query -W -f '${db:Status-Abbrev}|${Package}|${Version}\\n'`` or rpm's like."""
     found = {}
     for line in output.splitlines():
-        status, _bar, rest = line.partition("|")
-        name, bar, version = rest.partition("|")
-        if bar and status[1:2] == "i":
+        status, _separator, rest = line.partition("|")
+        name, separator, version = rest.partition("|")
+        if separator and status[1:2] == "i":
             found[name] = version
     return found
 
