@@ -153,19 +153,25 @@ options:
     description:
       - Directory on a local disk for AzCopy's logs and job plans. The default is C(/var/tmp/azcopy-UID).
     type: path
+extends_documentation_fragment:
+  - hpcai.gpu_cluster.attributes
 attributes:
   check_mode:
     support: full
-    description: Lists the source and says what would be copied.
+    details: Lists the source and says what would be copied.
   diff_mode:
     support: full
-    description: Shows the names of the files that are copied.
+    details: Shows the names of the files that are copied.
   idempotent:
     support: full
-    description:
-      - A download keeps a hidden record beside the data (name, size and MD5 at the source; size and modification time here).
-        A second run lists the source and copies nothing; after a failure with O(decompress) it copies only the rest.
-        Uploads are compared by size and MD5.
+    details:
+      - A download keeps a hidden record beside the data (name, size and MD5 at the source; size and modification time
+        here). A second run lists the source and copies nothing; after a failure with O(decompress) it copies only the
+        rest. Uploads are compared by size and MD5.
+  action_group:
+    membership:
+      - hpcai.gpu_cluster.all
+      - hpcai.gpu_cluster.azcopy
 author:
   - The hpcai.gpu_cluster developers (@hpcai)
 """

@@ -19,16 +19,13 @@ description:
   - AzCopy separates patterns by V(;) only. It takes an empty pattern for "copy everything", so a rank without work
     gets RV(shards[].skip=true) and RV(shards[].use=nothing); it must not call AzCopy.
   - The module computes only. It reads O(manifest), changes nothing, and runs equally well on the controller.
+extends_documentation_fragment:
+  - hpcai.gpu_cluster.attributes
+  - hpcai.gpu_cluster.attributes.read_only
 attributes:
-  check_mode:
-    support: full
-    description: Can run in C(check_mode) and return the same as without.
-  diff_mode:
-    support: none
-    description: There is nothing that could differ.
-  idempotent:
-    support: full
-    description: The same options give the same shares.
+  action_group:
+    membership:
+      - hpcai.gpu_cluster.all
 author:
   - The hpcai.gpu_cluster developers (@hpcai)
 options:

@@ -60,18 +60,15 @@ options:
     type: int
     default: 64
 extends_documentation_fragment:
+  - hpcai.gpu_cluster.attributes
+  - hpcai.gpu_cluster.attributes.read_only
   - hpcai.gpu_cluster.cluster_ssh
   - hpcai.gpu_cluster.cluster_ssh.port
 attributes:
-  check_mode:
-    support: full
-    description: Changes nothing anyway.
-  diff_mode:
-    support: none
-    description: Changes nothing.
-  idempotence:
-    support: full
-    description: Changes nothing.
+  action_group:
+    membership:
+      - hpcai.gpu_cluster.all
+      - hpcai.gpu_cluster.cluster_ssh
 """
 
 EXAMPLES = r"""

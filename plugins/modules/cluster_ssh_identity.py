@@ -51,17 +51,22 @@ options:
     type: path
     default: /etc/ssh
 extends_documentation_fragment:
+  - hpcai.gpu_cluster.attributes
   - hpcai.gpu_cluster.cluster_ssh
 attributes:
   check_mode:
     support: full
-    description: Reports that a key would be made. Its public half is unknown then.
+    details: Reports that a key would be made. Its public half is unknown then.
   diff_mode:
     support: full
-    description: Names the key file.
-  idempotence:
+    details: Names the key file.
+  idempotent:
     support: partial
-    description: A second run changes nothing unless O(renew_key) is true.
+    details: A second run changes nothing unless O(renew_key) is true.
+  action_group:
+    membership:
+      - hpcai.gpu_cluster.all
+      - hpcai.gpu_cluster.cluster_ssh
 """
 
 EXAMPLES = r"""

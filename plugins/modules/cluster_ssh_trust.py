@@ -51,18 +51,23 @@ options:
     type: bool
     default: false
 extends_documentation_fragment:
+  - hpcai.gpu_cluster.attributes
   - hpcai.gpu_cluster.cluster_ssh
   - hpcai.gpu_cluster.cluster_ssh.port
 attributes:
   check_mode:
     support: full
-    description: Reports the changes and makes none.
+    details: Reports the changes and makes none.
   diff_mode:
     support: full
-    description: Shows the changed files, never the private key.
-  idempotence:
+    details: Shows the changed files, never the private key.
+  idempotent:
     support: full
-    description: A second run changes nothing.
+    details: A second run changes nothing.
+  action_group:
+    membership:
+      - hpcai.gpu_cluster.all
+      - hpcai.gpu_cluster.cluster_ssh
 """
 
 EXAMPLES = r"""

@@ -118,16 +118,21 @@ options:
     description: Whether Docker may be restarted while containers run, which stops them.
     type: bool
     default: false
+extends_documentation_fragment:
+  - hpcai.gpu_cluster.attributes
 attributes:
   check_mode:
     support: full
-    description: Simulates the transaction with what the node's package lists know.
+    details: Simulates the transaction with what the node's package lists know.
   diff_mode:
     support: full
-    description: One entry per package, file, and unit.
-  idempotence:
+    details: One entry per package, file, and unit.
+  idempotent:
     support: full
-    description: A second run changes nothing.
+    details: A second run changes nothing.
+  action_group:
+    membership:
+      - hpcai.gpu_cluster.all
 """
 
 EXAMPLES = r"""

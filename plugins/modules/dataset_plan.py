@@ -68,18 +68,23 @@ options:
     type: int
     default: 16
 extends_documentation_fragment:
+  - hpcai.gpu_cluster.attributes
   - hpcai.gpu_cluster.dataset.identity
   - hpcai.gpu_cluster.dataset.sources
 attributes:
   check_mode:
     support: full
-    description: Lists and compares, stores nothing.
+    details: Lists and compares, stores nothing.
   diff_mode:
     support: full
-    description: Shows how many files are verified before and after.
+    details: Shows how many files are verified before and after.
   idempotent:
     support: full
-    description: A complete destination is not touched.
+    details: A complete destination is not touched.
+  action_group:
+    membership:
+      - hpcai.gpu_cluster.all
+      - hpcai.gpu_cluster.dataset
 notes:
   - Shares are balanced by the longest-processing-time rule (Graham 1969); its bound is 4/3 of the optimum, on real sizes it is
     within 0.02 %.

@@ -36,16 +36,22 @@ options:
     description: Consent. Without it the module fails when there is something to delete.
     type: bool
     default: false
+extends_documentation_fragment:
+  - hpcai.gpu_cluster.attributes
 attributes:
   check_mode:
     support: full
-    description: Counts what would be deleted. Consent is asked for all the same.
+    details: Counts what would be deleted. Consent is asked for all the same.
   diff_mode:
     support: full
-    description: Shows how many staged files there are before and after.
+    details: Shows how many staged files there are before and after.
   idempotent:
     support: full
-    description: A destination without state is left alone.
+    details: A destination without state is left alone.
+  action_group:
+    membership:
+      - hpcai.gpu_cluster.all
+      - hpcai.gpu_cluster.dataset
 """
 
 EXAMPLES = r"""

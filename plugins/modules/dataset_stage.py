@@ -73,19 +73,25 @@ options:
     type: float
     default: 86400
 extends_documentation_fragment:
+  - hpcai.gpu_cluster.attributes
   - hpcai.gpu_cluster.dataset.azcopy
   - hpcai.gpu_cluster.dataset.identity
   - hpcai.gpu_cluster.dataset.sources
 attributes:
   check_mode:
     support: none
-    description: M(hpcai.gpu_cluster.dataset_plan) tells in check mode what would be copied.
+    details: M(hpcai.gpu_cluster.dataset_plan) tells in check mode what would be copied.
   diff_mode:
     support: none
-    description: M(hpcai.gpu_cluster.dataset_plan) shows the difference.
+    details: M(hpcai.gpu_cluster.dataset_plan) shows the difference.
   idempotent:
     support: full
-    description: A run whose batches are all done copies nothing.
+    details: A run whose batches are all done copies nothing.
+  action_group:
+    membership:
+      - hpcai.gpu_cluster.all
+      - hpcai.gpu_cluster.azcopy
+      - hpcai.gpu_cluster.dataset
 notes:
   - A URL with a query is refused. A SAS goes into C(sas), where it is kept out of logs and results.
 seealso:

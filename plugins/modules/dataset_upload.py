@@ -58,18 +58,23 @@ options:
     type: float
     default: 45
 extends_documentation_fragment:
+  - hpcai.gpu_cluster.attributes
   - hpcai.gpu_cluster.dataset.azcopy
   - hpcai.gpu_cluster.dataset.identity
 attributes:
   check_mode:
     support: full
-    description: Says what would be uploaded. Files that are not compressed yet count as changed.
+    details: Says what would be uploaded. Files that are not compressed yet count as changed.
   diff_mode:
     support: full
-    description: Shows the names of the first thousand files.
+    details: Shows the names of the first thousand files.
   idempotent:
     support: full
-    description: Blobs of the same size and MD5 are not uploaded again.
+    details: Blobs of the same size and MD5 are not uploaded again.
+  action_group:
+    membership:
+      - hpcai.gpu_cluster.all
+      - hpcai.gpu_cluster.azcopy
 """
 
 EXAMPLES = r"""

@@ -45,16 +45,22 @@ options:
     description: Fail when the dataset is not whole. Otherwise only say so in RV(verdict).
     type: bool
     default: true
+extends_documentation_fragment:
+  - hpcai.gpu_cluster.attributes
 attributes:
   check_mode:
     support: full
-    description: Changes nothing in check mode.
+    details: Writes no report in check mode.
   diff_mode:
-    support: none
-    description: Says in RV(problems) what differs.
+    support: N/A
+    details: RV(problems) says what differs.
   idempotent:
     support: full
-    description: Only looks.
+    details: The module never reports a change.
+  action_group:
+    membership:
+      - hpcai.gpu_cluster.all
+      - hpcai.gpu_cluster.dataset
 seealso:
   - module: hpcai.gpu_cluster.dataset_stage
 """

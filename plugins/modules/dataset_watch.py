@@ -50,19 +50,22 @@ options:
     type: list
     elements: str
     default: []
+extends_documentation_fragment:
+  - hpcai.gpu_cluster.attributes
+  - hpcai.gpu_cluster.attributes.read_only
+  - hpcai.gpu_cluster.attributes.action
 attributes:
   check_mode:
-    support: full
-    description: Nothing runs in check mode, so it returns at once.
-  diff_mode:
-    support: none
-    description: It only looks.
+    details: Nothing runs in check mode, so the module returns at once.
   action:
-    support: full
-    description: Runs on the controller and reads the progress through connections to the nodes.
+    details: Runs on the controller and reads the progress through connections to the nodes.
   bypass_host_loop:
     support: full
     description: Runs once for all hosts of the play.
+  action_group:
+    membership:
+      - hpcai.gpu_cluster.all
+      - hpcai.gpu_cluster.dataset
 """
 
 EXAMPLES = r"""

@@ -57,16 +57,22 @@ options:
     description: How long everything may take, in seconds.
     type: int
     default: 60
+extends_documentation_fragment:
+  - hpcai.gpu_cluster.attributes
 attributes:
   check_mode:
     support: full
-    description: Nothing is written or removed; what nodes wrote earlier is not compared.
+    details: Nothing is written or removed; what nodes wrote earlier is not compared.
   diff_mode:
     support: none
-    description: Changes nothing.
-  idempotence:
+    details: Changes nothing.
+  idempotent:
     support: full
-    description: The small files are gone when the proof is complete.
+    details: The small files are gone when the proof is complete.
+  action_group:
+    membership:
+      - hpcai.gpu_cluster.all
+      - hpcai.gpu_cluster.glusterfs
 """
 
 EXAMPLES = r"""

@@ -107,16 +107,23 @@ options:
     description: How long everything may take, in seconds.
     type: int
     default: 120
+extends_documentation_fragment:
+  - hpcai.gpu_cluster.attributes
+  - hpcai.gpu_cluster.attributes.action
 attributes:
   check_mode:
     support: full
-    description: Reports what would be done, as far as it can be known before glusterd runs everywhere.
+    details: Reports what would be done, as far as it can be known before glusterd runs everywhere.
   diff_mode:
     support: full
-    description: Lists what is done.
-  idempotence:
+    details: Lists what is done.
+  idempotent:
     support: full
-    description: A second run changes nothing.
+    details: A second run changes nothing.
+  action_group:
+    membership:
+      - hpcai.gpu_cluster.all
+      - hpcai.gpu_cluster.glusterfs
 """
 
 EXAMPLES = r"""

@@ -40,20 +40,17 @@ options:
     type: dict
     default: {}
 extends_documentation_fragment:
+  - hpcai.gpu_cluster.attributes
+  - hpcai.gpu_cluster.attributes.read_only
+  - hpcai.gpu_cluster.attributes.action
   - hpcai.gpu_cluster.gpu_plan
 attributes:
   action:
-    description: Runs on the controller only.
-    support: full
-  check_mode:
-    description: Runs the same in check mode, it changes nothing.
-    support: full
-  diff_mode:
-    description: There is never a difference to show.
-    support: none
-  idempotence:
-    description: The same input gives the same plan.
-    support: full
+    details: Runs on the controller only.
+  action_group:
+    membership:
+      - hpcai.gpu_cluster.all
+      - hpcai.gpu_cluster.gpu_plan
 notes:
   - Formats were taken from the manuals of the programs that read them. C(srun --cpu-bind) and C(gres.conf) from Slurm's,
     C(--map-by) and rankfiles from Open MPI's, C(I_MPI_PIN_DOMAIN) from Intel MPI's, the affinity options of C(hpl.sh) from

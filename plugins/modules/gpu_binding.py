@@ -58,17 +58,22 @@ options:
     type: str
     default: ""
 extends_documentation_fragment:
+  - hpcai.gpu_cluster.attributes
   - hpcai.gpu_cluster.gpu_plan
 attributes:
   check_mode:
     support: full
-    description: Reports what would be written. Nothing is proven while something would be.
+    details: Reports what would be written. Nothing is proven while something would be.
   diff_mode:
     support: full
-    description: One entry per file.
-  idempotence:
+    details: One entry per file.
+  idempotent:
     support: full
-    description: A second run changes nothing.
+    details: A second run changes nothing.
+  action_group:
+    membership:
+      - hpcai.gpu_cluster.all
+      - hpcai.gpu_cluster.gpu_plan
 seealso:
   - module: hpcai.gpu_cluster.gpu_affinity
 """

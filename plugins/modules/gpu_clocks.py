@@ -116,17 +116,23 @@ options:
     description: Where earlier clocks are saved.
     type: path
     default: /var/lib/gpu_clocks/state.json
+extends_documentation_fragment:
+  - hpcai.gpu_cluster.attributes
 attributes:
   check_mode:
     support: full
-    description: Asks the GPUs and reports what would be set, per GPU and as commands. What a GPU refuses shows only when it is
-      tried.
+    details:
+      - Asks the GPUs and reports what would be set, per GPU and as commands. What a GPU refuses shows only when it is
+        tried.
   diff_mode:
     support: full
-    description: Shows persistence mode, application clocks and locks of each GPU, before and after.
-  idempotence:
+    details: Shows persistence mode, application clocks and locks of each GPU, before and after.
+  idempotent:
     support: full
-    description: See the description for what can be read back and what is remembered.
+    details: See the description for what can be read back and what is remembered.
+  action_group:
+    membership:
+      - hpcai.gpu_cluster.all
 notes:
   - Changing clocks needs root on the machine that owns the GPUs. Containers and virtual machines with a virtual GPU are
     refused by the driver.

@@ -50,16 +50,13 @@ options:
     description: How long the job may take, in seconds. It is ended then, everywhere.
     type: int
     default: 60
+extends_documentation_fragment:
+  - hpcai.gpu_cluster.attributes
+  - hpcai.gpu_cluster.attributes.read_only
 attributes:
-  check_mode:
-    support: full
-    description: Changes nothing, and runs in check mode, too.
-  diff_mode:
-    support: none
-    description: Changes nothing.
-  idempotence:
-    support: full
-    description: Changes nothing.
+  action_group:
+    membership:
+      - hpcai.gpu_cluster.all
 """
 
 EXAMPLES = r"""

@@ -18,17 +18,14 @@ description:
   - Nothing that is missing, hangs or fails stops the module. The lists are then empty or shorter, and
     RV(ansible_facts.gpu_node.unknown) says what is not known, why, and what to do.
 extends_documentation_fragment:
+  - hpcai.gpu_cluster.attributes
+  - hpcai.gpu_cluster.attributes.read_only
   - hpcai.gpu_cluster.gpu_facts
 attributes:
-  check_mode:
-    description: Runs the same in check mode, it changes nothing.
-    support: full
-  diff_mode:
-    description: There is never a difference to show.
-    support: none
-  idempotence:
-    description: Every run reports what is there.
-    support: full
+  action_group:
+    membership:
+      - hpcai.gpu_cluster.all
+      - hpcai.gpu_cluster.gpu_facts
 notes:
   - In a container the mounts of the host are not visible, so that a disk which the host has mounted whole can look
     unused. Partitions and array members are seen in any case.

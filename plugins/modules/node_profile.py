@@ -58,20 +58,17 @@ options:
     choices: [fail, warn]
     default: fail
 extends_documentation_fragment:
+  - hpcai.gpu_cluster.attributes
+  - hpcai.gpu_cluster.attributes.read_only
+  - hpcai.gpu_cluster.attributes.action
   - hpcai.gpu_cluster.gpu_facts
 attributes:
   action:
-    description: Runs on the controller and calls one module on the node.
-    support: full
-  check_mode:
-    description: Runs the same in check mode, it changes nothing.
-    support: full
-  diff_mode:
-    description: There is never a difference to show.
-    support: none
-  idempotence:
-    description: Every run reports what is there.
-    support: full
+    details: Runs on the controller and calls one module on the node.
+  action_group:
+    membership:
+      - hpcai.gpu_cluster.all
+      - hpcai.gpu_cluster.gpu_facts
 seealso:
   - module: hpcai.gpu_cluster.node_facts
 """

@@ -195,17 +195,23 @@ options:
         type: list
         elements: path
         default: []
+extends_documentation_fragment:
+  - hpcai.gpu_cluster.attributes
+  - hpcai.gpu_cluster.attributes.action
 attributes:
   check_mode:
     support: full
-    description: Reports every change and makes none. Units of packages that are still missing are reported as to be
-      started.
+    details:
+      - Reports every change and makes none. Units of packages that are still missing are reported as to be started.
   diff_mode:
     support: full
-    description: One entry per change. The content of sensitive files is never shown.
-  idempotence:
+    details: One entry per change. The content of sensitive files is never shown.
+  idempotent:
     support: full
-    description: A second run changes nothing.
+    details: A second run changes nothing.
+  action_group:
+    membership:
+      - hpcai.gpu_cluster.all
 """
 
 EXAMPLES = r"""

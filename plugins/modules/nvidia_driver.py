@@ -202,16 +202,23 @@ options:
     description: How long the reboot may take, in seconds.
     type: int
     default: 1200
+extends_documentation_fragment:
+  - hpcai.gpu_cluster.attributes
+  - hpcai.gpu_cluster.attributes.action
 attributes:
   check_mode:
     support: full
-    description: Simulates the transaction with what the node's package lists know, and refuses what would be refused.
+    details:
+      - Simulates the transaction with what the node's package lists know, and refuses what would be refused.
   diff_mode:
     support: full
-    description: One entry per package, file, unit, module and mode.
-  idempotence:
+    details: One entry per package, file, unit, module and mode.
+  idempotent:
     support: full
-    description: A second run changes nothing.
+    details: A second run changes nothing.
+  action_group:
+    membership:
+      - hpcai.gpu_cluster.all
 """
 
 EXAMPLES = r"""

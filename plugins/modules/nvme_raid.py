@@ -150,16 +150,21 @@ options:
     description: Change nothing, and fail where something would have to be changed or the array is degraded.
     type: bool
     default: false
+extends_documentation_fragment:
+  - hpcai.gpu_cluster.attributes
 attributes:
   check_mode:
     support: full
-    description: Shows the plan. What an array holds that is not assembled cannot be known before.
+    details: Shows the plan. What an array holds that is not assembled cannot be known before.
   diff_mode:
     support: full
-    description: Lists what is done.
-  idempotence:
+    details: Lists what is done.
+  idempotent:
     support: full
-    description: A second run changes nothing.
+    details: A second run changes nothing.
+  action_group:
+    membership:
+      - hpcai.gpu_cluster.all
 """
 
 EXAMPLES = r"""

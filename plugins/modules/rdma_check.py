@@ -79,16 +79,14 @@ options:
     description: How long ports that are not right may take until they are, in seconds. A link needs a while after its driver was loaded.
     type: int
     default: 0
+extends_documentation_fragment:
+  - hpcai.gpu_cluster.attributes
+  - hpcai.gpu_cluster.attributes.read_only
 attributes:
-  check_mode:
-    support: full
-    description: Changes nothing, and runs in check mode, too.
-  diff_mode:
-    support: none
-    description: Changes nothing.
-  idempotence:
-    support: full
-    description: Changes nothing.
+  action_group:
+    membership:
+      - hpcai.gpu_cluster.all
+      - hpcai.gpu_cluster.rdma
 """
 
 EXAMPLES = r"""

@@ -150,16 +150,22 @@ options:
     description: Whether packages and stacks that are in the way may be removed or replaced.
     type: bool
     default: false
+extends_documentation_fragment:
+  - hpcai.gpu_cluster.attributes
 attributes:
   check_mode:
     support: full
-    description: Reports what would be done, as far as it can be known before an archive is fetched.
+    details: Reports what would be done, as far as it can be known before an archive is fetched.
   diff_mode:
     support: full
-    description: One entry per change.
-  idempotence:
+    details: One entry per change.
+  idempotent:
     support: full
-    description: A second run changes nothing.
+    details: A second run changes nothing.
+  action_group:
+    membership:
+      - hpcai.gpu_cluster.all
+      - hpcai.gpu_cluster.rdma
 """
 
 EXAMPLES = r"""
