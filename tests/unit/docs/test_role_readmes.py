@@ -9,7 +9,9 @@ import typing as t
 import pytest
 import yaml
 
-ROLES = sorted((pathlib.Path(__file__).parents[3] / "roles").iterdir())
+ROOT = pathlib.Path(__file__).parents[3]
+ROLES = sorted((ROOT / "roles").iterdir())
+PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/*.md")), *sorted(ROOT.glob("roles/*/README.md"))]
 
 
 def options(role: pathlib.Path) -> dict[str, dict[str, t.Any]]:
@@ -18,12 +20,24 @@ def options(role: pathlib.Path) -> dict[str, dict[str, t.Any]]:
     return {name: option for entry in entry_points for name, option in (entry.get("options") or {}).items()}
 
 
+#: Variables of all roles, and the switches of the playbooks.
+VARIABLES = {name for role in ROLES for name in options(role)} | {
+    name for playbook in ROOT.glob("playbooks/*.yml") for name in re.findall(r"\bgpu_cluster_\w+", playbook.read_text())
+}
+
+
 @pytest.mark.parametrize("role", ROLES, ids=lambda role: role.name)
 def test_every_variable_is_named(role: pathlib.Path) -> None:
     named = set(re.findall(r"`(\w+)`", (role / "README.md").read_text()))
-    # A row may name several: `role_size_min`, `_max`.
-    endings = tuple(name for name in named if name.startswith("_"))
-    assert not [name for name in options(role) if name not in named and not (endings and name.endswith(endings))]
+    assert not set(options(role)) - named
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_variables_are_named_in_full(page: pathlib.Path) -> None:
+    """Nobody finds ``role_size_max`` who reads "`role_size_min`, `_max`", and nobody who searches for it."""
+    endings = {name[place:] for name in VARIABLES for place in range(1, len(name)) if name[place] == "_"}
+    values = {str(option.get("default")) for role in ROLES for option in options(role).values()}
+    assert not (endings - values) & set(re.findall(r"`(_\w+)`", page.read_text(encoding="utf-8")))
 
 
 @pytest.mark.parametrize("role", ROLES, ids=lambda role: role.name)
