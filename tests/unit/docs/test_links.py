@@ -8,6 +8,8 @@ import re
 import pytest
 
 ROOT = pathlib.Path(__file__).parents[3]
+#: Where pages link what the installed collection does not have.
+REPOSITORY = "https://github.com/hpcai/gpu_cluster/"
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 PAGES = [
     page.relative_to(ROOT)
@@ -58,5 +60,7 @@ def test_links_lead_somewhere(page: pathlib.Path) -> None:
     for target in re.findall(r"\]\(([^)]+)\)", text):
         if target.startswith("#"):
             assert target[1:] in anchors, target
+        elif target.startswith(REPOSITORY):
+            assert (ROOT / target[len(REPOSITORY) :].partition("/main/")[2]).exists(), target
         elif not target.startswith("https://"):
             assert (ROOT / page.parent / target).exists(), target
