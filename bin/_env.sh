@@ -3,10 +3,11 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 #
-# What bin/demo and bin/test share; sourced by them. Sets `root` and offers:
+# What bin/demo, bin/test and molecule/cluster/create.yml share; sourced by them. Sets `root` and offers:
 #   say TEXT                     a progress line with the seconds since the start
 #   die TEXT                     an error and the end
 #   quietly NAME COMMAND...      run it with its output in .cache/log/NAME.log, whose end is shown when it fails
+#   link_collection              the collection where Ansible finds it, in .venv/collections
 #   prepare_python               .venv with requirements/test.txt, activated; the collection linked into it
 #   make_venv PYTHON DIRECTORY   a virtual environment with requirements/test.txt
 #   prepare_blob_tools           Azurite and AzCopy in .cache/blob
@@ -80,6 +81,11 @@ make_venv() {
   printf '%s\n' "$stamp" >"$venv/.stamp"
 }
 
+link_collection() {
+  mkdir -p "$root/.venv/collections/ansible_collections/hpcai"
+  ln -sfn ../../../.. "$root/.venv/collections/ansible_collections/hpcai/gpu_cluster"
+}
+
 prepare_python() {
   local python=${PYTHON:-python3}
   command -v "$python" >/dev/null || apt_install python3 python3-venv
@@ -87,8 +93,7 @@ prepare_python() {
   "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
     die "$("$python" --version) is too old, 3.11 or newer is needed. Set PYTHON=/path/to/a/newer/python3."
   make_venv "$python" "$root/.venv"
-  mkdir -p "$root/.venv/collections/ansible_collections/hpcai"
-  ln -sfn ../../../.. "$root/.venv/collections/ansible_collections/hpcai/gpu_cluster"
+  link_collection
   # shellcheck disable=SC1091
   source "$root/.venv/bin/activate"
   export ANSIBLE_CONFIG=$root/ansible.cfg ANSIBLE_COLLECTIONS_PATH=$root/.venv/collections
