@@ -84,7 +84,7 @@ class References:
     def part(self, name: str) -> set[str]:
         return {path for path in filter(parts.matcher(parts.PARTS[name].files), self.paths) if not _by_hand(path)}
 
-    def mentions(self, path: str) -> Mentions:
+    def said_in(self, path: str) -> Mentions:
         key = (path, self._tree.identity(path))
         if key not in self._cache.mentions:
             self._cache.mentions[key] = mentions.mentions(path, self._tree.read(path))
@@ -99,7 +99,7 @@ class References:
     def _resolve(self, path: str) -> set[str]:
         if _not_followed(path):
             return set()
-        said = self.mentions(path)
+        said = self.said_in(path)
         found = self._settings(path)
         for one in said.imports:
             found |= self._imported(path, one)
@@ -143,7 +143,7 @@ class References:
 
     def _words_around(self, path: str, directory: str) -> set[str]:
         """What may be a file of the directory. Words such as ``blob`` are too common to mean one, if they are not paths."""
-        near = [self.mentions(one) for one in self.around(path) if not _told_only(one)]
+        near = [self.said_in(one) for one in self.around(path) if not _told_only(one)]
         if directory.startswith("plugins/"):
             return set().union(*(said.words for said in near))
         return {written.text for said in near for written in said.paths}
@@ -246,7 +246,7 @@ class References:
         return self._holes[path]
 
     def _fillings(self, path: str) -> list[_Filling]:
-        said = self.mentions(path)
+        said = self.said_in(path)
         found: list[_Filling] = []
         for name in said.names:
             if HOLE in name.text:
@@ -313,15 +313,15 @@ class _Walk:
         """Holes are filled by words of the scenario's own files: its roots, and what they use beside them."""
         beside = {posixpath.dirname(path) for path in roots}
         own = roots | {path for path in self.from_where if posixpath.dirname(path) in beside}
-        words = set().union(*(self._references.mentions(path).words for path in own))
-        used = set().union(*(self._references.mentions(path).used for path in own))
+        words = set().union(*(self._references.said_in(path).words for path in own))
+        used = set().union(*(self._references.said_in(path).used for path in own))
         done: set[str] = set()
         while done != set(self.from_where):
             for path in set(self.from_where) - done:
                 done.add(path)
                 if self.from_where[path] != f"part {parts.EVERYWHERE}":
                     for files in self._filled(
-                        path, words | self._references.mentions(path).words, used if path in own else None
+                        path, words | self._references.said_in(path).words, used if path in own else None
                     ):
                         self._follow(files, path)
 

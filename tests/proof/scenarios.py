@@ -23,8 +23,8 @@ _MACHINES = {
 }
 #: Minutes of the unit tests that start programs; most of the others take seconds.
 _UNITS = {"staging": 1.0, "azcopy": 1.0, "roles": 0.7, "lab": 0.5, "nvme_raid": 0.5, "gpu_clocks": 0.4, "proof": 0.3}
-#: Unit tests that read whatever there is, as text.
-_WALKERS = ("docs", "proof")
+#: Unit tests that read whatever there is, or much of it, as text.
+_WALKS = {"docs": ("**",), "proof": ("**",), "node_facts": ("plugins/**", "roles/**")}
 
 
 def _each(tree: Tree, pattern: str) -> dict[str, str]:
@@ -40,9 +40,8 @@ def scenarios(tree: Tree) -> list[Scenario]:
 
 def _unit(tree: Tree) -> t.Iterator[Scenario]:
     for name in _each(tree, r"tests/unit/([^/]+)/.*test_[^/]*\.py"):
-        walks = ("**",) if name in _WALKERS else ()
         roots = (f"tests/unit/{name}", "tests/proof") if name == "proof" else (f"tests/unit/{name}",)
-        yield Scenario(f"unit/{name}", roots, minutes=_UNITS.get(name, 0.1), walks=walks)
+        yield Scenario(f"unit/{name}", roots, minutes=_UNITS.get(name, 0.1), walks=_WALKS.get(name, ()))
     if _each(tree, r"(tests/unit/test_[^/]*\.py)"):
         yield Scenario("unit", ("tests/unit/*.py",), minutes=1.0)
 

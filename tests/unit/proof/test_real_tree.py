@@ -17,7 +17,7 @@ from proof.tree import Tree, WorkTree
 
 ROOT = pathlib.Path(__file__).parents[3]
 #: They read whatever there is.
-WALKERS = {"unit/docs", "unit/proof"}
+WALKERS = {"unit/docs", "unit/proof", "unit/node_facts"}
 SITE = ["cluster", "cluster/fresh", "faults/test_teardown"]
 VM = ["vm", "vm/test_fresh*"]
 #: Everything on containers, and everything on virtual machines.
