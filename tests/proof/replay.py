@@ -6,7 +6,7 @@
     PYTHONPATH=tests python -m proof.replay --commits 100
 
 Minutes are the measured ones of tests/proven.json where there are some, and otherwise estimates. They are those of the
-affected scenarios alone, one after the other: what runs in any case is not among them.
+affected scenarios, one after the other, without what --always names.
 """
 
 from __future__ import annotations
@@ -54,11 +54,15 @@ def is_lab(name: str) -> bool:
 class Replay:
     """Digests of commits. Contents are read once, whatever the number of commits that have them."""
 
-    def __init__(self, root: pathlib.Path, objects: Objects, table: Table, proofs: ledger.Ledger) -> None:
+    def __init__(
+        self, root: pathlib.Path, objects: Objects, table: Table, proofs: ledger.Ledger, always: t.Collection[str] = ()
+    ) -> None:
+        """``always``: scenarios that are not counted, because they run in any case."""
         self._root = root
         self._objects = objects
         self._table = table
         self._proofs = proofs
+        self._always = always
         self._cache = Cache()
         self._digests: dict[str, dict[str, str]] = {}
         self._minutes: dict[str, float] = {}
@@ -74,7 +78,7 @@ class Replay:
 
     def cost(self, commit: str, parent: str, title: str) -> Cost:
         before, after = self.digests(parent), self.digests(commit)
-        changed = [name for name in after if after[name] != before.get(name)]
+        changed = [name for name in after if after[name] != before.get(name) and name not in self._always]
         return Cost(commit, title, {name: self._minutes_of(name) for name in changed})
 
     def _minutes_of(self, name: str) -> float:
@@ -109,12 +113,15 @@ def main(argv: t.Sequence[str] | None = None) -> int:
         prog="proof.replay", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("--commits", type=int, default=100, help="how many of the last commits")
+    parser.add_argument(
+        "--always", action="append", default=[], help="a scenario that runs in any case and is not counted"
+    )
     parser.add_argument("--names", action="store_true", help="name the scenarios of every commit")
     arguments = parser.parse_args(argv)
     commits = history(ROOT, arguments.commits)
     costs = []
     with Objects(ROOT) as objects:
-        replay = Replay(ROOT, objects, scenarios, ledger.read(ROOT / ledger.PATH))
+        replay = Replay(ROOT, objects, scenarios, ledger.read(ROOT / ledger.PATH), arguments.always)
         for commit, parent, title in commits:
             cost = replay.cost(commit, parent, title)
             costs.append(cost)

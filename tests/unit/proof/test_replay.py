@@ -48,6 +48,14 @@ def test_each_commit_costs_what_it_changed(repository: Repository) -> None:
     assert costs == [everything, {"unit/a": 0.5}, {}, {"role/late": 4.0}, {"cluster": 7.0}]
 
 
+def test_what_runs_in_any_case_is_not_counted(repository: Repository) -> None:
+    with Objects(repository.root) as objects:
+        replay = Replay(repository.root, objects, table, {}, always=["cluster"])
+        assert [replay.cost(*commit).affected for commit in history(repository.root, 1)] == [
+            {"unit/a": 0.5, "role/late": 4.0}
+        ]
+
+
 def test_the_very_first_commit_has_nothing_to_be_compared_with(repository: Repository) -> None:
     assert len(history(repository.root, 10)) == 5
     assert len(history(repository.root, 2)) == 2
