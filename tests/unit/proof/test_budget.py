@@ -24,14 +24,14 @@ STEPS = st.lists(
 def test_the_order_is_must_then_never_proven_then_longest_unproven_then_longest() -> None:
     steps = [
         Step("today", 900, proven="2026-11-22"),
-        Step("old, short", 10, proven="2026-11-20"),
+        Step("old, a short one", 10, proven="2026-11-20"),
         Step("old, long", 20, proven="2026-11-20"),
-        Step("never, short", 1),
+        Step("never, a short one", 1),
         Step("never, long", 2),
         Step("second", 5, must=True, proven="2026-11-22"),
         Step("first", 1, must=True),
     ]
-    names = ["second", "first", "never, long", "never, short", "old, long", "old, short", "today"]
+    names = ["second", "first", "never, long", "never, a short one", "old, long", "old, a short one", "today"]
     assert [step.name for step in order(steps)] == names
 
 

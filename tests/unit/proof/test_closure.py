@@ -195,6 +195,62 @@ def test_a_directory_that_is_named_comes_whole() -> None:
     assert closure(files, "tests/unit/a") == {"tests/unit/a/test_a.py", "molecule/m/files/a"}
 
 
+def test_a_pattern_of_paths_brings_what_fits() -> None:
+    files = {
+        "tests/unit/a/test_a.py": 'X = ROOT.glob("roles/*/meta/main.yml")\n',
+        "roles/b/meta/main.yml": "",
+        "roles/b/tasks/x.yml": "",
+    }
+    assert closure(files, "tests/unit/a") == {"tests/unit/a/test_a.py", "roles/b/meta/main.yml"}
+
+
+def test_a_directory_below_the_root_comes_whole_and_a_mere_word_does_not() -> None:
+    files = {
+        "roles/b/tasks/x.yml": "[]\n",
+        "docs.py": 'X = ROOT / "roles"\n',
+        "play.py": 'X = {"roles": []}\nY = tmp / "roles"\n',
+    }
+    assert closure(files, "docs.py") == {"docs.py", "roles/b/tasks/x.yml"}
+    assert closure(files, "play.py") == {"play.py"}
+
+
+def test_tasks_find_files_beside_their_directory() -> None:
+    files = {"molecule/a/tasks/x.yml": "- f: files/data\n", "molecule/a/files/data": "", "molecule/a/y.yml": ""}
+    assert closure(files, "molecule/a/tasks/x.yml") == {"molecule/a/tasks/x.yml", "molecule/a/files/data"}
+
+
+def test_what_a_role_is_given_is_no_role() -> None:
+    task = "- include_role:\n    name: hpcai.gpu_cluster.one\n    vars: {kind: two}\n"
+    assert closure({**CALLS, "p.yml": task}, "p.yml") == {"p.yml", "roles/one/tasks/main.yml"}
+
+
+def test_an_action_brings_its_module() -> None:
+    files = {"t.py": "from ansible_collections.hpcai.gpu_cluster.plugins.action import act\n"}
+    files |= {"plugins/action/act.py": "", "plugins/modules/act.py": "", "plugins/modules/other.py": ""}
+    assert closure(files, "t.py") == {"t.py", "plugins/action/act.py", "plugins/modules/act.py"}
+
+
+def test_a_file_and_a_package_of_one_name_both_count() -> None:
+    """As long as files move into packages."""
+    files = {
+        "t.py": f"{IMPORT}._b import plan\n",
+        f"{UTILS}/_b.py": "",
+        f"{UTILS}/_b/plan.py": "",
+        f"{UTILS}/_b/read.py": "",
+    }
+    assert closure(files, "t.py") == {"t.py", f"{UTILS}/_b.py", f"{UTILS}/_b/plan.py"}
+
+
+def test_what_bakes_the_image_counts_but_not_what_it_bakes() -> None:
+    files = {
+        **PRODUCT,
+        "molecule/r/converge.yml": "[]\n",
+        "tests/lab/image/build": "ansible-playbook playbooks/site.yml\n",
+    }
+    found = closure(files, "molecule/r", parts=("containers",))
+    assert found == {"molecule/r/converge.yml", "tests/lab/image/build"}
+
+
 def test_parts_and_what_everybody_needs() -> None:
     files = {
         "molecule/r/converge.yml": "[]\n",
