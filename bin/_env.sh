@@ -10,6 +10,9 @@
 #   link_collection              the collection where Ansible finds it, in .venv/collections
 #   prepare_python               .venv with requirements/test.txt, activated; the collection linked into it
 #   make_venv PYTHON DIRECTORY   a virtual environment with requirements/test.txt
+#   newer_python                 prints a Python for the newest ansible-core that is supported, or nothing
+#   prepare_newest_core          .cache/venv-newest with it
+#   with_newest_core COMMAND...  runs a command in it
 #   prepare_blob_tools           Azurite and AzCopy in .cache/blob
 #   prepare_lab_packages         podman and what else the lab needs, through apt
 #   prepare_vm_packages          QEMU and what else the VM lab needs, through apt
@@ -98,6 +101,24 @@ prepare_python() {
   source "$root/.venv/bin/activate"
   export ANSIBLE_CONFIG=$root/ansible.cfg ANSIBLE_COLLECTIONS_PATH=$root/.venv/collections
   export MOLECULE_GLOB='molecule/*/molecule.yml'
+}
+
+newer_python() {
+  local python
+  for python in python3.13 python3.12 "$HOME"/.pyenv/versions/3.1[23].*/bin/python3; do
+    if "$python" -c 'import sys; sys.exit(not (3, 12) <= sys.version_info < (3, 14))' 2>/dev/null; then
+      printf '%s\n' "$python"
+      return
+    fi
+  done
+}
+
+prepare_newest_core() {
+  make_venv "$(newer_python)" "$root/.cache/venv-newest"
+}
+
+with_newest_core() {
+  PATH=$root/.cache/venv-newest/bin:$PATH "$@"
 }
 
 prepare_blob_tools() {

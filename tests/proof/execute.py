@@ -28,8 +28,8 @@ TAIL = 60
 class Clock:
     """Seconds since the run began, and lines that begin with them."""
 
-    def __init__(self) -> None:
-        self._started = time.monotonic()
+    def __init__(self, elapsed_s: float = 0.0) -> None:
+        self._started = time.monotonic() - elapsed_s
         self._lock = threading.Lock()
 
     def seconds(self) -> float:

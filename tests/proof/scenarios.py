@@ -24,7 +24,12 @@ _MACHINES = {
 #: Minutes of the unit tests that start programs; most of the others take seconds.
 _UNITS = {"staging": 1.0, "azcopy": 1.0, "roles": 0.7, "lab": 0.5, "nvme_raid": 0.5, "gpu_clocks": 0.4, "proof": 0.3}
 #: Unit tests that read whatever there is, or much of it, as text.
-_WALKS = {"docs": ("**",), "proof": ("**",), "node_facts": ("plugins/**", "roles/**")}
+_WALKS = {
+    "docs": ("**",),
+    "proof": ("**",),
+    "node": ("plugins/**", "roles/**"),
+    "node_facts": ("plugins/**", "roles/**"),
+}
 
 
 def _each(tree: Tree, pattern: str) -> dict[str, str]:
@@ -35,7 +40,7 @@ def _each(tree: Tree, pattern: str) -> dict[str, str]:
 
 def scenarios(tree: Tree) -> list[Scenario]:
     """All scenarios that the tree has, in the order in which a full run takes them."""
-    return [*_unit(tree), *_containers(tree), *_machines(tree)]
+    return [*_unit(tree), *_ansible_test(tree), *_containers(tree), *_machines(tree)]
 
 
 def _unit(tree: Tree) -> t.Iterator[Scenario]:
@@ -44,6 +49,16 @@ def _unit(tree: Tree) -> t.Iterator[Scenario]:
         yield Scenario(f"unit/{name}", roots, minutes=_UNITS.get(name, 0.1), walks=_WALKS.get(name, ()))
     if _each(tree, r"(tests/unit/test_[^/]*\.py)"):
         yield Scenario("unit", ("tests/unit/*.py",), minutes=1.0)
+
+
+def _ansible_test(tree: Tree) -> t.Iterator[Scenario]:
+    """What proves that plugins fit Ansible: its newest version, its own checks, and small plays on this machine."""
+    paths = tree.paths()
+    if "tests/unit/conftest.py" in paths:
+        yield Scenario("newest-core", ("tests/unit",), minutes=1.5)
+    if "tests/sanity/run" in paths:
+        yield Scenario("sanity", ("tests/sanity/run", "plugins", "meta/runtime.yml"), minutes=2.0)
+        yield Scenario("targets", ("tests/sanity/run", "tests/integration/targets"), minutes=1.0)
 
 
 def _containers(tree: Tree) -> t.Iterator[Scenario]:

@@ -4,23 +4,33 @@
 """The steps of a proof: what is run for each scenario, and what has to be there before.
 
 Three labs can be up at the same time: ``.cache/lab`` for the whole site, ``.cache/lab-roles`` for roles one by one, and the
-virtual machines. What changes a lab holds it, or one of its nodes.
+virtual machines. What changes a lab holds it, or nodes of it.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import pathlib
 import typing as t
 
 from proof.scenario import Scenario
 from proof.step import Step
 
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 ROLE_NODES = ("gpu-1", "gpu-2", "gpu-3")
 MACHINES = ("vm-1", "vm-2")
-#: Roles whose scenario is about several nodes. All others need one, whichever is free.
-OF_SEVERAL_NODES = ("cluster_ssh", "glusterfs", "hpcx_mpi")
-
-ROLES_LAB = {"LAB_DIR": ".cache/lab-roles", "LAB_NODES": str(len(ROLE_NODES))}
+#: The nodes of scenarios that one node is not enough for. All others take whichever is free.
+NODES_OF = {
+    "cluster_ssh": ROLE_NODES,
+    "dataset_staging": ROLE_NODES,
+    "glusterfs": ROLE_NODES,
+    "gpu_clocks": ROLE_NODES[1:],
+    "hpcx_mpi": ROLE_NODES,
+}
+ROLES_LAB = {"LAB_DIR": str(ROOT / ".cache" / "lab-roles"), "LAB_NODES": str(len(ROLE_NODES))}
+#: Runs on the second machine while the first one is still as no role has touched it.
+BESIDE_FRESH = "vm/test_slurm"
+NEWEST_CORE = "newest-core"
 
 
 def shell(function: str) -> tuple[str, ...]:
@@ -85,14 +95,29 @@ def unit_step(folders: t.Sequence[str], proves: t.Sequence[str], quick: bool = F
 
 def newest_core_steps() -> list[Step]:
     """The tests that touch Ansible, with the newest ansible-core that is supported."""
+    run = "with_newest_core python -m pytest --numprocesses 2 -m 'ansible and not slow' tests/unit"
     return [
-        Step("newest-core/venv", (shell("prepare_newest_core"),), minutes=1),
+        Step(f"{NEWEST_CORE}/venv", (shell("prepare_newest_core"),), minutes=1),
         Step(
-            "newest-core",
-            (shell("with_newest_core python -m pytest --numprocesses 2 -m 'ansible and not slow' tests/unit"),),
-            needs=("newest-core/venv",),
+            NEWEST_CORE,
+            (shell(run),),
+            needs=(f"{NEWEST_CORE}/venv",),
             minutes=1.5,
-            proves=("newest-core",),
+            proves=(NEWEST_CORE,),
+        ),
+    ]
+
+
+def ansible_test_steps() -> list[Step]:
+    """Ansible's own checks, on a copy of what users get. They do more than mypy and ruff, but for pylint."""
+    return [
+        Step("sanity", (("tests/sanity/run", "sanity", "--skip-test", "pylint"),), minutes=2, proves=("sanity",)),
+        Step(
+            "targets",
+            (("tests/sanity/run", "integration"),),
+            after=("sanity",),
+            minutes=1,
+            proves=("targets",),
         ),
     ]
 
@@ -129,105 +154,75 @@ def tear_down_steps() -> list[Step]:
 
 
 def scenario_step(scenario: Scenario) -> Step:
-    """How a scenario of a lab is run."""
+    """How a scenario is run."""
     kind, _slash, name = scenario.name.partition("/")
-    minutes, proves = scenario.minutes, (scenario.name,)
-    test_file = next((root for root in scenario.roots if root.endswith(".py")), "")
-    if scenario.name == "cluster/fresh":
-        return Step(
-            scenario.name,
-            (pytest("-m", "fresh", "tests/scenarios/cluster"),),
-            needs=("lab/up",),
-            holds=("lab",),
-            minutes=minutes,
-            proves=proves,
-        )
-    if scenario.name == "cluster":
-        commands = tuple(molecule(command, "cluster") for command in ("converge", "idempotence", "verify"))
-        return Step(
-            scenario.name,
-            commands,
-            needs=("lab/up",),
-            after=("cluster/fresh",),
-            holds=("lab",),
-            minutes=minutes,
-            proves=proves,
+    step = Step(scenario.name, (), minutes=scenario.minutes, proves=(scenario.name,))
+    if kind == "role":
+        return _role(step, name)
+    if kind == "vm":
+        return _machines(step, scenario)
+    if kind == "faults" and name == "test_teardown":
+        command = pytest("-m", "teardown", "tests/scenarios/cluster")
+        return dataclasses.replace(
+            step, commands=(command,), needs=("lab-roles/up",), holds=ROLE_NODES, environment=ROLES_LAB
         )
     if kind == "faults":
-        return Step(
-            scenario.name,
-            (pytest("-m", "not fresh", test_file),),
-            needs=("cluster",),
-            holds=("lab",),
-            minutes=minutes,
-            proves=proves,
-        )
-    if kind == "role":
-        several = name in OF_SEVERAL_NODES
-        return Step(
-            scenario.name,
-            (molecule("test", name, "--destroy", "never"),),
-            needs=("lab-roles/up",),
-            holds=ROLE_NODES if several else (),
-            pool=() if several else ROLE_NODES,
-            pool_variable="LAB_NODE",
-            environment=ROLES_LAB,
-            cores=2 if several else 1,
-            minutes=minutes,
-            proves=proves,
-        )
-    return machine_step(scenario, test_file)
+        command = pytest("-m", "not fresh and not teardown", scenario.roots[0])
+        return dataclasses.replace(step, commands=(command,), needs=("cluster",), holds=("lab",))
+    if scenario.name == "cluster/fresh":
+        command = pytest("-m", "fresh", "tests/scenarios/cluster")
+        return dataclasses.replace(step, commands=(command,), needs=("lab/up",), holds=("lab",))
+    if scenario.name == "cluster":
+        commands = tuple(molecule(command, "cluster") for command in ("converge", "idempotence", "verify"))
+        return dataclasses.replace(step, commands=commands, needs=("lab/up",), after=("cluster/fresh",), holds=("lab",))
+    raise ValueError(f"Nobody has said how {scenario.name} is run: see {__name__}.scenario_step.")
 
 
-def machine_step(scenario: Scenario, test_file: str) -> Step:
-    """How a scenario of the virtual machines is run. An emulated machine keeps a core busy."""
-    minutes, proves = scenario.minutes, (scenario.name,)
-    if scenario.name in ("vm/fresh", "vm/both"):
-        mark = scenario.name.removeprefix("vm/")
-        return Step(
-            scenario.name,
-            (pytest("-m", mark, "tests/scenarios/vm"),),
-            needs=("vm/up",),
-            after=("vm/fresh",) if mark == "both" else (),
-            holds=MACHINES,
-            cores=2,
-            minutes=minutes,
-            proves=proves,
-        )
+def _role(step: Step, role: str) -> Step:
+    """A role's scenario on nodes of its own."""
+    nodes = NODES_OF.get(role, ())
+    named = {"LAB_SCENARIO_NODES": ",".join(nodes)} if nodes and nodes != ROLE_NODES else {}
+    return dataclasses.replace(
+        step,
+        commands=(molecule("test", role, "--destroy", "never"),),
+        needs=("lab-roles/up",),
+        holds=nodes,
+        pool=() if nodes else ROLE_NODES,
+        pool_variable="LAB_SCENARIO_NODES",
+        environment={**ROLES_LAB, **named},
+    )
+
+
+def _machines(step: Step, scenario: Scenario) -> Step:
+    """A scenario of the virtual machines. An emulated machine keeps a core busy."""
+    fresh = "vm/test_fresh_machines"
+    test_file = scenario.roots[0]
+    step = dataclasses.replace(step, needs=("vm/up",), pool_variable="LAB_VM_NODE")
+    if scenario.name == fresh:
+        return dataclasses.replace(step, commands=(pytest("-m", "fresh", test_file),), pool=MACHINES[:1])
+    if scenario.name == BESIDE_FRESH:
+        return dataclasses.replace(step, commands=(pytest(test_file),), pool=MACHINES[1:])
+    step = dataclasses.replace(step, after=(fresh,))
+    if scenario.name == "vm/test_rdma_between_machines":
+        return dataclasses.replace(step, commands=(pytest("-m", "both", test_file),), holds=MACHINES)
     if scenario.name == "vm":
         sequence = ("converge", "idempotence", "side-effect", "verify")
-        commands = tuple(molecule(command, "vm") for command in sequence)
-    else:
-        commands = (pytest("-m", "not fresh and not both", test_file),)
-    return Step(
-        scenario.name,
-        commands,
-        needs=("vm/up",),
-        after=("vm/fresh",),
-        pool=MACHINES,
-        pool_variable="LAB_VM_NODE",
-        minutes=minutes,
-        proves=proves,
-    )
+        return dataclasses.replace(step, commands=tuple(molecule(one, "vm") for one in sequence), pool=MACHINES)
+    return dataclasses.replace(step, commands=(pytest("-m", "not fresh and not both", test_file),), pool=MACHINES)
 
 
 def table(scenarios: t.Iterable[Scenario]) -> dict[str, Step]:
     """All steps but the unit tests, which depend on what was asked for, by name."""
-    steps = [*static_steps(), *newest_core_steps(), *set_up_steps()]
-    steps += [scenario_step(one) for one in scenarios if not one.name.startswith(("unit/", "newest-core"))]
-    order_teardown = [step for step in steps if step.name.startswith("faults/")]
+    steps = [*static_steps(), *newest_core_steps(), *ansible_test_steps(), *set_up_steps()]
+    own = {name for step in steps for name in step.proves}
+    steps += [scenario_step(one) for one in scenarios if one.name not in own and not one.name.startswith("unit")]
     made = {step.name: step for step in steps}
-    last = "faults/test_teardown"
-    if last in made:  # it takes away what the others need
-        before = tuple(step.name for step in order_teardown if step.name != last)
-        made[last] = Step(**{**vars(made[last]), "after": before})
+    # It takes away what the roles have made.
+    teardown = "faults/test_teardown"
+    if teardown in made:
+        roles = tuple(name for name in made if name.startswith("role/"))
+        made[teardown] = dataclasses.replace(made[teardown], after=roles)
     return made
 
 
-def unit_folders(root: pathlib.Path) -> list[str]:
-    return sorted(
-        str(path.relative_to(root)) for path in (root / "tests" / "unit").iterdir() if any(path.glob("test_*.py"))
-    )
-
-
-__all__ = ["static_steps", "table", "tear_down_steps", "unit_folders", "unit_step"]
+__all__ = ["NEWEST_CORE", "ROOT", "scenario_step", "shell", "static_steps", "table", "tear_down_steps", "unit_step"]

@@ -5,8 +5,7 @@
 
 The lab must be up (``bin/demo --vm``); LAB_VM_DIR chooses another one. A test leaves the nodes running, with all disks in
 their slots, and cleans them before it uses them, so that files need no order and run alone. An emulated machine runs on one
-core: processes with different LAB_VM_NODE, or those of ``--numprocesses 2 --dist loadfile --no-loadscope-reorder``, have one
-machine each. Tests marked ``both`` need all machines, and a process that has no other beside it.
+core: processes with different LAB_VM_NODE, or those of ``--numprocesses 2 --dist loadfile``, have one machine each. Tests marked ``both`` need all machines, and a process that has no other beside it.
 
 A role run costs a playbook and about 4 s per task. Tests run a role for what is the role's (variables, units, order, handlers,
 check mode) and call its module (``VmLab.module``) for the module's own cases.
@@ -43,17 +42,6 @@ _ABSENT = 90
 _CALL = (
     "import runpy, sys; sys.path.insert(0, sys.argv.pop(1));"
     "runpy.run_module(sys.argv.pop(1), run_name='__main__', alter_sys=True)"
-)
-# Files by what they take, longest first, so that processes which share them end at the same time.
-LONGEST_FIRST = (
-    "test_fresh_machines.py",
-    "test_nvidia_modules.py",
-    "test_slurm.py",
-    "test_nvme_raid.py",
-    "test_mofed_modules.py",
-    "test_mofed.py",
-    "test_numa_pinning.py",
-    "test_rdma_between_machines.py",
 )
 
 
@@ -160,10 +148,10 @@ class VmLab:
         digest, archive = module_archive()
         place = f"{MODULES}/{digest}"
         hidden = {"_ansible_check_mode": check, "_ansible_diff": check, "_ansible_remote_tmp": "/tmp"}
-        hidden["_ansible_module_name"] = name
+        hidden["_ansible_module_name"] = name.rpartition(".")[2]
         told = json.dumps({"ANSIBLE_MODULE_ARGS": {**options, **hidden}})
         script = f'test -d "$0" || exit {_ABSENT}; exec python3 -c "$1" "$0" "$2"'
-        full = f"ansible_collections.hpcai.gpu_cluster.plugins.modules.{name}"
+        full = name.replace("hpcai.gpu_cluster.", "ansible_collections.hpcai.gpu_cluster.plugins.modules.")
         argv = self.ssh_argv(node, shlex.join(["sh", "-c", script, place, _CALL, full]))
 
         def call() -> subprocess.CompletedProcess[str]:
@@ -321,12 +309,6 @@ def answering(vm_lab: VmLab) -> None:
     for node in vm_lab.nodes:
         if not runtime.greets(vm_lab.lab, node):
             vm_lab.power_cycle(node)
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Files in the order of LONGEST_FIRST, one that is not in it before all others."""
-    order = {name: place for place, name in enumerate(LONGEST_FIRST)}
-    items.sort(key=lambda item: order.get(item.path.name, -1))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -44,7 +44,9 @@ def netdev(lab: VmLab) -> str:
 
 def remove(lab: VmLab, node: str = NODE, **options: t.Any) -> dict[str, t.Any]:
     """Take all that mofed made away, with the module that the role would call."""
-    return lab.module("rdma_stack", {**SETTINGS, "rxe_netdev": netdev(lab), "state": "absent", **options}, node=node)
+    return lab.module(
+        "hpcai.gpu_cluster.rdma_stack", {**SETTINGS, "rxe_netdev": netdev(lab), "state": "absent", **options}, node=node
+    )
 
 
 def removed(lab: VmLab, node: str = NODE, **options: t.Any) -> bool:

@@ -42,7 +42,7 @@ def test_it_goes_only_when_nobody_uses_it(vm_lab: VmLab, rxe: str) -> None:
     right(lab.role("mofed", "configure", limit=NODE, mofed_rxe_netdev=rxe), NODE)
     assert lab.run(NODE, "cat", "/proc/sys/vm/zone_reclaim_mode").strip() == "1"
 
-    missing = lab.module("rdma_check", {"fabric": {"count": 2, "link_layer": "Ethernet"}})
+    missing = lab.module("hpcai.gpu_cluster.rdma_check", {"fabric": {"count": 2, "link_layer": "Ethernet"}})
     refused(missing, "rdma_mismatch", "expected 2 ports", "found 1: rxe0")
 
     lab.run(NODE, "systemd-run", "--unit=mofed-job", "--collect", "python3", "-c", HOLD)
@@ -90,7 +90,7 @@ def test_modules_are_loaded_only_where_they_fit_and_with_consent(
     lab.shell(NODE, "modprobe ib_core; rm -f /run/openibd.log")
 
     def module(build: str, **consent: bool) -> dict[str, t.Any]:
-        return lab.module("rdma_stack", {**SETTINGS, "rxe_netdev": rxe, **vendor[build], **consent})
+        return lab.module("hpcai.gpu_cluster.rdma_stack", {**SETTINGS, "rxe_netdev": rxe, **vendor[build], **consent})
 
     refused(module("other", allow_restart=True), "headers_missing")
     refused(module("fits"), "consent_missing", "allow_restart")

@@ -48,7 +48,7 @@ class Mofed:
 
     def module(self, version: str, build: str = "fits", **consent: bool) -> dict[str, t.Any]:
         """Call the module as the role does."""
-        return self.lab.module("rdma_stack", {**SETTINGS, **self.options(version, build, **consent)})
+        return self.lab.module("hpcai.gpu_cluster.rdma_stack", {**SETTINGS, **self.options(version, build, **consent)})
 
     def role(self, version: str, *argv: str, **consent: bool) -> Result:
         """Run the role."""
@@ -117,7 +117,9 @@ def test_rdma_modules_that_do_not_let_go_wait_for_a_reboot_that_the_role_makes(v
     before = see(lab)
     refused(mofed.module(NEWER_OFED, restart=True), "still_loaded", "old mlx5_core is still loaded", "allow_reboot")
     # Now the new modules are on the disk, and the kernel runs the old ones.
-    looked = lab.module("rdma_check", {"source": "mlnx_ofed", "version": NEWER_OFED, "fabric": FABRIC})
+    looked = lab.module(
+        "hpcai.gpu_cluster.rdma_check", {"source": "mlnx_ofed", "version": NEWER_OFED, "fabric": FABRIC}
+    )
     refused(looked, "rdma_mismatch", "other builds of mlx5_core")
     waiting = see(lab)
     planned = mofed.role(NEWER_OFED, "--check", "--diff", reboot=True)

@@ -80,7 +80,9 @@ class Driver:
     def module(self, version: str, state: str = "present", **consent: bool) -> dict[str, t.Any]:
         """Call the module, whose defaults are the role's."""
         allowed = {f"allow_{name}": value for name, value in consent.items()}
-        return self.lab.module("nvidia_driver", {**self.options, "version": version, "state": state, **allowed})
+        return self.lab.module(
+            "hpcai.gpu_cluster.nvidia_driver", {**self.options, "version": version, "state": state, **allowed}
+        )
 
     def role(self, version: str, *argv: str, **consent: bool) -> Result:
         """Run the role."""

@@ -47,7 +47,7 @@ def converge(lab: VmLab, **variables: t.Any) -> Result:
 
 def module(lab: VmLab, check: bool = False, **options: t.Any) -> dict[str, t.Any]:
     """Call the module as the role does, whose defaults are its own."""
-    return lab.module("nvme_raid", {"mount_point": POINT, **options}, check=check)
+    return lab.module("hpcai.gpu_cluster.nvme_raid", {"mount_point": POINT, **options}, check=check)
 
 
 def boot_log(lab: VmLab) -> str:

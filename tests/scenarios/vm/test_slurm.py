@@ -367,7 +367,9 @@ def reloaded(slurm: Slurm) -> bool:
 
 def run_driver(slurm: Slurm, **options: t.Any) -> dict[str, t.Any]:
     """Call the module as the role does."""
-    return t.cast("dict[str, t.Any]", slurm.lab.module("nvidia_driver", {**driver_options(), **options}))
+    return t.cast(
+        "dict[str, t.Any]", slurm.lab.module("hpcai.gpu_cluster.nvidia_driver", {**driver_options(), **options})
+    )
 
 
 def test_the_driver_waits_for_jobs_and_gives_the_node_back(driver: Slurm) -> None:

@@ -17,7 +17,8 @@ from proof.tree import Tree, WorkTree
 
 ROOT = pathlib.Path(__file__).parents[3]
 #: They read whatever there is.
-WALKERS = {"unit/docs", "unit/proof", "unit/node_facts"}
+LABS = ("cluster", "faults/", "role/", "vm")
+WALKERS = {"unit/docs", "unit/proof", "unit/node"}
 SITE = ["cluster", "cluster/fresh", "faults/test_teardown"]
 VM = ["vm", "vm/test_fresh*"]
 #: Everything on containers, and everything on virtual machines.
@@ -44,7 +45,7 @@ class Repository:
         return {name for name, files in self.closures.items() if path in files} - WALKERS
 
     def labs(self, path: str) -> set[str]:
-        return {name for name in self.affected(path) if not name.startswith("unit")}
+        return {name for name in self.affected(path) if name.startswith(LABS)}
 
 
 class With:
@@ -80,7 +81,7 @@ def repository() -> Repository:
         (r"benchmarks/staging/s1_.*\.py", []),
         (r"tests/unit/mofed/test_rdma_check\.py|tests/unit/_?rdma/test_\w+\.py", []),
         (r"roles/gpu_clocks/defaults/main\.yml", [*SITE, "faults/*", *VM, "role/gpu_clocks", "vm/test_slurm*"]),
-        (r"roles/glusterfs/tasks/main\.yml", [*SITE, "faults/*", "role/glusterfs"]),
+        (r"roles/glusterfs/tasks/main\.yml", [*SITE, "faults/*", "role/glusterfs", "role/dataset_staging"]),
         (
             r"roles/node_profile/files/profiles/generic\.yml",
             [*SITE, *VM, "role/n*_p*", "vm/test_numa_pinning*", "vm/test_slurm*"],
@@ -113,7 +114,7 @@ def repository() -> Repository:
     ],
 )
 def test_a_change_affects_exactly_these_labs(repository: Repository, pattern: str, labs: list[str]) -> None:
-    names = {name for name in repository.closures if not name.startswith("unit")}
+    names = {name for name in repository.closures if name.startswith(LABS)}
     expected = {name for name in names for wanted in labs if fnmatch.fnmatch(name, wanted)}
     assert repository.labs(repository.find(pattern)) == expected
 
