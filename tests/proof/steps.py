@@ -137,7 +137,6 @@ def set_up_steps() -> list[Step]:
             "vm/up",
             tuple(molecule(command, "vm") for command in ("destroy", "create", "prepare")),
             needs=("vm/image",),
-            cores=2,
             minutes=1.5,
         ),
     ]

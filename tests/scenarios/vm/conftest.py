@@ -5,7 +5,8 @@
 
 The lab must be up (``bin/demo --vm``); LAB_VM_DIR chooses another one. A test leaves the nodes running, with all disks in
 their slots, and cleans them before it uses them, so that files need no order and run alone. An emulated machine runs on one
-core: processes with different LAB_VM_NODE, or those of ``--numprocesses 2 --dist loadfile``, have one machine each. Tests marked ``both`` need all machines, and a process that has no other beside it.
+core: processes with different LAB_VM_NODE, or those of ``--numprocesses 2 --dist loadfile``, have one machine each. Tests
+marked ``both`` need all machines, and a process that has no other beside it.
 
 A role run costs a playbook and about 4 s per task. Tests run a role for what is the role's (variables, units, order, handlers,
 check mode) and call its module (``VmLab.module``) for the module's own cases.
@@ -14,23 +15,19 @@ check mode) and call its module (``VmLab.module``) for the module's own cases.
 from __future__ import annotations
 
 import concurrent.futures
-import functools
-import gzip
 import hashlib
-import io
 import json
 import os
 import pathlib
 import shlex
 import subprocess
-import tarfile
 import time
 import typing as t
 
-import ansible
 import pytest
 import yaml
 from lab.vm import machine, qemu, runtime, state
+from module_archive import module_archive
 from own_machine import NODE, SHARED
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
@@ -55,26 +52,6 @@ class Result(t.NamedTuple):
     def recap(self, host: str) -> dict[str, int]:
         line = next(line for line in self.output.splitlines() if line.startswith(f"{host} ") and "changed=" in line)
         return {key: int(value) for key, value in (word.split("=") for word in line.split(":")[1].split())}
-
-
-@functools.cache
-def module_archive() -> tuple[str, bytes]:
-    """What modules of this collection import, as a tar archive and its digest."""
-
-    def source(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
-        unused = ("/__pycache__", "/powershell", "/csharp")
-        return None if member.name.endswith(unused) else member
-
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w") as archive:
-        # As in the archives that Ansible makes of modules, ansible itself is nothing but a place.
-        archive.addfile(tarfile.TarInfo("ansible/__init__.py"))
-        archive.add(pathlib.Path(ansible.__file__).parent / "module_utils", "ansible/module_utils", filter=source)
-        for name in ("module_utils", "modules"):
-            place = f"ansible_collections/hpcai/gpu_cluster/plugins/{name}"
-            archive.add(ROOT / "plugins" / name, place, filter=source)
-    content = gzip.compress(buffer.getvalue(), mtime=0)
-    return hashlib.sha256(content).hexdigest()[:16], content
 
 
 class VmLab:
@@ -151,7 +128,7 @@ class VmLab:
         hidden["_ansible_module_name"] = name.rpartition(".")[2]
         told = json.dumps({"ANSIBLE_MODULE_ARGS": {**options, **hidden}})
         script = f'test -d "$0" || exit {_ABSENT}; exec python3 -c "$1" "$0" "$2"'
-        full = name.replace("hpcai.gpu_cluster.", "ansible_collections.hpcai.gpu_cluster.plugins.modules.")
+        full = "ansible_collections." + ".plugins.modules.".join(name.rsplit(".", 1))
         argv = self.ssh_argv(node, shlex.join(["sh", "-c", script, place, _CALL, full]))
 
         def call() -> subprocess.CompletedProcess[str]:
