@@ -26,7 +26,7 @@ import typing as t
 
 import pytest
 import yaml
-from lab.vm import accelerator, keep, machine, qemu, qmp, runtime, state, timing
+from lab.vm import accelerator, keep, machine, qemu, qmp, runtime, state
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 SLOTS = tuple(qemu.Disk(f"SERIAL{number}", f"disk-{number}.img") for number in range(qemu.DISKS))
@@ -611,33 +611,3 @@ def test_what_the_inventory_and_the_profile_say_is_what_qemu_makes() -> None:
     numa = {gpu: node["id"] for node in profile["numa"]["nodes"] for gpu in node["gpus"]}
     assert [numa[gpu] for gpu in range(8)] == [gpu["numa"] for gpu in qemu.gpus()]
     assert profile["nvme"]["count"] == qemu.DISKS
-
-
-# timing.py
-
-
-def test_seconds_per_task_are_read_from_the_log() -> None:
-    log = (
-        "TASK [mofed : Install] ***\nok: [vm-1]\n\nPLAY RECAP ****\nTASKS RECAP ****\n"
-        "mofed : Install the packages ------------------------------------------- 12.50s\n"
-        "\x1b[0;32mnvme_raid : configure | Make it ---- 2.50s\x1b[0m\n"
-    )
-    read = timing.parse(log)
-    assert read.tasks == [("mofed : Install the packages", 12.5), ("nvme_raid : configure | Make it", 2.5)]
-    assert timing.lines("converge", read, slowest=1) == [
-        "converge: 2 tasks in 15 s, 7.5 s per task",
-        "    12.5 s  mofed : Install the packages",
-    ]
-    assert timing.lines("nothing", timing.parse("")) == ["nothing: no task"]
-
-
-def test_molecule_s_frame_and_line_breaks_do_not_matter() -> None:
-    log = (
-        "  \u2502 TASKS RECAP\n  \u2502   *****\n  \u2502 ====\n"
-        "  \u2502 nvme_raid : configure | Bring the disks to their\n  \u2502   declared state ---------------\n  \u2502   216.91s\n"
-        "\x1b[2m  \u2502 \x1b[0mSay how long it took -------\n  \u2502   0.04s\n  \u2514\u2500 Return code: 0\n"
-    )
-    assert timing.parse(log).tasks == [
-        ("nvme_raid : configure | Bring the disks to their declared state", 216.91),
-        ("Say how long it took", 0.04),
-    ]
