@@ -1,0 +1,109 @@
+# Copyright (c) 2026 The hpcai.gpu_cluster developers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a run consists of: nothing that was asked for is forgotten, and nothing comes before what it needs."""
+
+from __future__ import annotations
+
+import pathlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from proof import steps
+from proof.ledger import Proof
+from proof.plan import Plan, make_plan
+from proof.scenario import Scenario
+from proof.scenarios import scenarios
+from proof.tree import WorkTree
+
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+KNOWN = scenarios(WorkTree(ROOT))
+NOW = {one.name: f"digest of {one.name}" for one in KNOWN}
+PROVEN = {name: Proof(digest, 60.0, "2026-11-01") for name, digest in NOW.items()}
+LABS = sorted(name for name in NOW if not name.startswith("unit/"))
+
+
+def plan(mode: str, must: bool = False, **changed: str) -> Plan:
+    """A plan where everything is proven but what is named with another date, or with none."""
+    past = {**PROVEN, **{name.replace("__", "/"): Proof("of old", 60.0, date) for name, date in changed.items()}}
+    return make_plan(mode, must, KNOWN, NOW, past)
+
+
+def names(one: Plan) -> list[str]:
+    return [step.name for step in one.steps]
+
+
+def proven_by(one: Plan) -> set[str]:
+    return {name for step in one.steps for name in step.proves}
+
+
+def test_everything_is_part_of_a_full_run_whatever_was_proven() -> None:
+    assert proven_by(plan("all")) == set(NOW)
+
+
+def test_a_full_run_has_all_marks_of_the_lab_s_tests() -> None:
+    commands = [word for step in plan("all").steps for argv in step.commands for word in argv]
+    for mark in ("fresh", "teardown", "both", "not fresh and not teardown", "not fresh and not both"):
+        assert mark in commands
+
+
+def test_every_test_file_of_the_labs_is_run() -> None:
+    files = {path.relative_to(ROOT).as_posix() for path in (ROOT / "tests/scenarios").glob("*/test_*.py")}
+    roots = {root for one in KNOWN for root in one.roots}
+    assert files <= roots
+
+
+def test_nothing_but_static_checks_where_everything_is_proven() -> None:
+    assert all(name.startswith("static/") for name in names(plan("affected")))
+
+
+def test_what_every_change_has_to_pass_is_run_though_it_was_proven() -> None:
+    found = plan("affected", must=True)
+    assert {"units", "cluster", "lab/up"} <= set(names(found)) == set(found.must)
+    units = next(step for step in found.steps if step.name == "units")
+    assert units.commands[0][-1] == "tests/unit"
+    assert set(units.proves) == {name for name in NOW if name.startswith("unit/")}
+
+
+def test_only_the_affected_folders_of_unit_tests_are_run() -> None:
+    units = next(step for step in plan("affected", unit__gzip="2026-11-02").steps if step.name == "units")
+    assert (units.commands[0][-1], units.proves) == ("tests/unit/gzip", ("unit/gzip",))
+
+
+def test_an_affected_scenario_brings_its_lab() -> None:
+    found = names(plan("affected", vm__test_mofed="2026-11-02"))
+    assert [name for name in found if not name.startswith("static/")] == [
+        "packages/vm",
+        "vm/image",
+        "vm/up",
+        "vm/test_mofed",
+    ]
+
+
+def test_faults_find_a_site_that_is_up() -> None:
+    found = names(plan("affected", faults__test_staging_faults="2026-11-02"))
+    assert found.index("lab/up") < found.index("cluster") < found.index("faults/test_staging_faults")
+
+
+def test_with_a_budget_what_must_run_is_first_and_then_what_was_unproven_for_longest() -> None:
+    found = names(plan("affected", must=True, role__mofed="2026-10-03", role__glusterfs="2026-10-01", vm="2026-10-02"))
+    last_must = max(found.index(name) for name in ("units", "cluster"))
+    assert last_must < found.index("role/glusterfs") < found.index("vm") < found.index("role/mofed")
+
+
+@given(st.sampled_from(["affected", "all"]), st.booleans(), st.sets(st.sampled_from(LABS)))
+def test_nothing_comes_before_what_it_needs_and_nothing_is_lost(mode: str, must: bool, changed: set[str]) -> None:
+    past = {name: proof for name, proof in PROVEN.items() if name not in changed}
+    found = make_plan(mode, must and mode == "affected", KNOWN, NOW, past)
+    order = names(found)
+    assert len(order) == len(set(order))
+    assert changed <= proven_by(found)
+    for step in found.steps:
+        assert all(order.index(need) < order.index(step.name) for need in step.needs)
+        assert found.seconds[step.name] > 0
+
+
+def test_an_unknown_scenario_is_an_error() -> None:
+    with pytest.raises(ValueError, match="how nonsense is run"):
+        steps.scenario_step(Scenario("nonsense", ()))
