@@ -21,6 +21,8 @@ from proof import budget, schedule
 from proof.schedule import Start
 from proof.step import Outcome, Step
 
+# Molecule runs its playbooks elsewhere.
+CALLBACKS = pathlib.Path(__file__).resolve().with_name("callbacks")
 #: Lines of a failed command's log that are printed.
 TAIL = 60
 
@@ -143,7 +145,7 @@ class Runner:
             **start.step.environment,
             "PYTEST_ADDOPTS": f"--junitxml={self.records / stem}.xml",
             "TASK_SECONDS": str(self.records / f"{stem}.tasks"),
-            "ANSIBLE_CALLBACK_PLUGINS": str(pathlib.Path(__file__).with_name("callbacks")),
+            "ANSIBLE_CALLBACK_PLUGINS": str(CALLBACKS),
             "ANSIBLE_CALLBACKS_ENABLED": "task_seconds",
             "ANSIBLE_FORCE_COLOR": "0",
         }

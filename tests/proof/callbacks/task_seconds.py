@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import pathlib
 import time
 import typing as t
 
@@ -21,6 +22,15 @@ type: aggregate
 short_description: Seconds per task file
 description: Appends a line of JSON per playbook to the file that the environment variable TASK_SECONDS names.
 """
+
+
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+
+
+def _from_root(path: str) -> str:
+    """A path as seen from the repository, where it lies in it; the collection is linked into it."""
+    real = pathlib.Path(path).resolve()
+    return str(real.relative_to(ROOT)) if real.is_relative_to(ROOT) else str(real)
 
 
 class CallbackModule(CallbackBase):  # type: ignore[misc]
@@ -45,11 +55,11 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]
         self._task_file, self._since = task_file, now
 
     def v2_playbook_on_start(self, playbook: t.Any) -> None:
-        self._playbook = os.path.relpath(playbook._file_name)
+        self._playbook = _from_root(playbook._file_name)
 
     def v2_playbook_on_task_start(self, task: t.Any, is_conditional: bool) -> None:
         path = (task.get_path() or "").rpartition(":")[0]
-        self._switch(os.path.relpath(os.path.realpath(path)) if path else "?")
+        self._switch(_from_root(path) if path else "?")
 
     def v2_playbook_on_handler_task_start(self, task: t.Any) -> None:
         self.v2_playbook_on_task_start(task, False)

@@ -120,5 +120,5 @@ def test_seconds_per_task_file_are_recorded(tmp_path: pathlib.Path) -> None:
     command = (str(pathlib.Path(sys.executable).with_name("ansible-playbook")), "-i", "localhost,", "play.yml")
     assert run(tmp_path, Step("a", (command,)))["a"].result == "ok"
     seconds = records.read_task_files(tmp_path / ".cache/proof/a-0.tasks")
-    assert list(seconds) == ["play.yml", "more.yml"]
-    assert seconds["play.yml"] >= 1 > seconds["more.yml"]
+    assert list(seconds) == [str(tmp_path / "play.yml"), str(tmp_path / "more.yml")]
+    assert seconds[str(tmp_path / "play.yml")] >= 1 > seconds[str(tmp_path / "more.yml")]
