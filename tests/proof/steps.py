@@ -54,11 +54,20 @@ def static_steps() -> list[Step]:
     """What looks at the files only. Each takes seconds, so no ledger remembers it."""
     linked = ".venv/collections/ansible_collections/hpcai/gpu_cluster"
     at_link = ("env", "-C", linked)
+    programs = (".ci/run", "bin/_env.sh", "bin/demo", "bin/test", "roles/numa_pinning/files/gpu-bind")
+    programs += ("tests/lab/image/build", "tests/lab/vm/build", "tests/sanity/run")
     code = ("plugins", "tests", "benchmarks", "inventories")
     return [
         Step("static/ruff", (("ruff", "check", *code), ("ruff", "format", "--check", *code)), minutes=0.1),
         # Through the link: mypy has to see the files at the place they are imported from.
         Step("static/mypy", (("mypy", f"{linked}/plugins"),), minutes=0.5),
+        Step("packages/shellcheck", (shell("apt_install shellcheck"),), holds=("apt",), minutes=0.1),
+        Step(
+            "static/shellcheck",
+            (("shellcheck", "--external-sources", *programs),),
+            needs=("packages/shellcheck",),
+            minutes=0.1,
+        ),
         Step("static/yamllint", (("yamllint", "--strict", "."),), minutes=0.1),
         Step("static/ansible-lint", ((*at_link, "ansible-lint", "--offline", "--strict"),), minutes=1),
         Step(

@@ -283,12 +283,6 @@ def test_verbose_says_what_is_done(tmp_path: Path) -> None:
     assert done.stderr.splitlines()[-1] == f"gpu-bind: rank 1: runs on CPUs {FIRST}"
 
 
-@pytest.mark.skipif(not shutil.which("shellcheck"), reason="needs shellcheck")
-def test_shellcheck_has_no_remarks() -> None:
-    done = subprocess.run(["shellcheck", "-s", "sh", str(GPU_BIND)], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout
-
-
 RECORDINGS = sorted((Path(__file__).parent / "fixtures/launchers").glob("*.json"))
 
 
