@@ -28,7 +28,6 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._glusterfs.plan 
     forgotten,
     given_up,
     is_ours,
-    mounted_at,
     nodes_to_probe,
     offline_error,
     parse_names,
@@ -44,6 +43,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._glusterfs.plan 
     unlisted,
     unready,
 )
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.mounts import mount_at, read_mounts
 
 _POLL_S = 0.5
 # glusterd serializes changes of the cluster and refuses a second one at once.
@@ -274,9 +274,9 @@ class VolumeKeeper:
 
 
 def current_mount(path: str) -> tuple[str, str] | None:
-    """What is mounted at ``path``."""
-    with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as handle:
-        return mounted_at(handle.read(), path)
+    """File system and source of what is mounted at ``path``."""
+    found = mount_at(path, read_mounts())
+    return (found.filesystem, found.source) if found else None
 
 
 def is_stale(path: str) -> bool:

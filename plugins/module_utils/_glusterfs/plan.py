@@ -297,17 +297,6 @@ def offline_error(name: str, offline: t.Iterable[Brick]) -> ClusterError:
     )
 
 
-def mounted_at(mountinfo: str, path: str) -> tuple[str, str] | None:
-    """Type and source of what is mounted at ``path``, by /proc/self/mountinfo; the last mount is the one on top."""
-    found = None
-    for line in mountinfo.splitlines():
-        left, _dash, right = line.partition(" - ")
-        fields, tail = left.split(" "), right.split(" ")
-        if len(fields) > 4 and len(tail) > 1 and fields[4].replace("\\040", " ") == path:
-            found = (tail[0], tail[1])
-    return found
-
-
 def is_ours(mount: tuple[str, str], volume: str) -> bool:
     """Whether a mount is this volume."""
     kind, source = mount
@@ -326,7 +315,6 @@ __all__ = [
     "forgotten",
     "given_up",
     "is_ours",
-    "mounted_at",
     "nodes_to_probe",
     "offline_error",
     "parse_names",

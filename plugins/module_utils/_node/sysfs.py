@@ -15,6 +15,7 @@ import typing as t
 from pathlib import Path
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.files import read_int, read_text
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.mounts import read_mounts
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._ranges import parse_ranges
 
 _BUS_ID = re.compile(r"^(?:([0-9a-f]{1,8}):)?([0-9a-f]{2}):([0-9a-f]{2})\.([0-7])$", re.IGNORECASE)
@@ -169,14 +170,10 @@ def _number(text: str) -> int | float:
 def _device_users(root: Path) -> dict[str, list[str]]:
     """What uses a block device, by name (``nvme0n1p1``) and by number (``259:3``): mounts, swap areas, md arrays."""
     users: dict[str, list[str]] = {}
-    for line in read_text(root / "proc/self/mountinfo").splitlines():
-        left, _dash, right = line.partition(" - ")
-        fields, tail = left.split(), right.split()
-        if len(fields) < 5 or len(tail) < 2:
-            continue
+    for entry in read_mounts(root):
         # Both: a mounted /dev/root has only the number, btrfs has only the name.
-        for key in (fields[2], tail[1].rpartition("/")[2]):
-            users.setdefault(key, []).append(f"mounted on {fields[4]}")
+        for key in (entry.number, entry.source.rpartition("/")[2]):
+            users.setdefault(key, []).append(f"mounted on {entry.point}")
     for line in read_text(root / "proc/mounts").splitlines():
         fields = line.split()
         if len(fields) >= 2:

@@ -20,6 +20,7 @@ import time
 import typing as t
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.mounts import MountEntry, mount_below, read_mounts
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.sources import open_source
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.plan import (
     ARCHIVE_MARKER,
@@ -31,8 +32,6 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.plan
     directory_request,
     has_unit_file,
     installed_debs,
-    mount_below,
-    mount_points,
     needs_daemon_reload,
     package_names,
     parse_units,
@@ -66,7 +65,7 @@ class Host(t.Protocol):
 
 
 def look(
-    path: str, points: t.Iterable[str] = (), *, content: bool = False, leaving: t.Collection[str] = ()
+    path: str, mounts: t.Iterable[MountEntry] = (), *, content: bool = False, leaving: t.Collection[str] = ()
 ) -> PathState:
     """What is at ``path`` now, without following a link. A directory counts as empty when all in it is ``leaving``."""
     try:
@@ -81,7 +80,7 @@ def look(
         if content:
             with open(path, "rb") as handle:
                 data = handle.read()
-        return PathState("file", mode, found.st_uid, found.st_gid, data, mount=mount_below(path, points))
+        return PathState("file", mode, found.st_uid, found.st_gid, data, mount=mount_below(path, mounts))
     if stat.S_ISDIR(found.st_mode):
         with os.scandir(path) as entries:
             empty = all(entry.path in leaving for entry in entries)
@@ -92,7 +91,7 @@ def look(
             found.st_uid,
             found.st_gid,
             empty=empty,
-            mount=mount_below(path, points),
+            mount=mount_below(path, mounts),
             archive=archive,
             built=built,
         )
@@ -209,8 +208,7 @@ class NodeState:
 
     def plan_paths(self) -> list[Change]:
         """The changes to absent paths, directories, archives, what is built in them, files and links, in this order."""
-        with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as handle:
-            points = mount_points(handle.read())
+        mounts = read_mounts()
         tolerate = bool(self.missing)
         plan: list[Change | None] = []
         leaving: set[str] = set()
@@ -219,7 +217,7 @@ class NodeState:
             protected = os.path.realpath(link) if link and os.path.islink(link) else ""
             # Mount points, and what a link points at, are named without the links that lie above them.
             real = os.path.join(os.path.realpath(os.path.dirname(absent.path)), os.path.basename(absent.path))
-            change = plan_absent(absent, look(real, points, leaving=leaving), real, protected)
+            change = plan_absent(absent, look(real, mounts, leaving=leaving), real, protected)
             plan.append(change)
             if change:
                 leaving.add(real)

@@ -476,21 +476,6 @@ def installed_debs(output: str) -> set[str]:
     return names
 
 
-def mount_points(mountinfo: str) -> list[str]:
-    """Mount points of /proc/self/mountinfo, with its octal escapes undone."""
-    points = []
-    for line in mountinfo.splitlines():
-        fields = line.split(" ")
-        if len(fields) > 4:
-            points.append(re.sub(r"\\([0-7]{3})", lambda m: chr(int(m.group(1), 8)), fields[4]))
-    return points
-
-
-def mount_below(path: str, points: t.Iterable[str]) -> str:
-    """The first mount point at or below ``path``, or an empty string."""
-    return next((point for point in points if point == path or point.startswith(path.rstrip("/") + "/")), "")
-
-
 #: A request that asks for nothing, for those who call NodeState from Python.
 NOTHING: dict[str, t.Any] = {
     key: [] for key in ("packages", "directories", "archives", "files", "links", "absent", "units")
@@ -534,8 +519,6 @@ __all__ = [
     "file_request",
     "has_unit_file",
     "installed_debs",
-    "mount_below",
-    "mount_points",
     "needs_daemon_reload",
     "package_names",
     "parse_absent",

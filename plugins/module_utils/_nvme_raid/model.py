@@ -16,6 +16,7 @@ import re
 import typing as t
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.mounts import MountEntry
 
 LEVELS = ("raid0", "raid1", "raid10", "single")
 FILESYSTEMS = ("xfs", "ext4")
@@ -110,7 +111,7 @@ class Array:
 
 @dataclasses.dataclass(frozen=True)
 class Mount:
-    """One line of mountinfo, with the kernel's name of the device."""
+    """What is mounted where, with the kernel's name of the device."""
 
     point: str
     filesystem: str
@@ -293,24 +294,13 @@ def parse_examine(text: str) -> Member | None:
     )
 
 
-def parse_mountinfo(text: str, names: t.Mapping[str, str]) -> tuple[Mount, ...]:
-    """The mounts of block devices. ``names`` are the kernel's names by number (``259:3``)."""
-    mounts = []
-    for line in text.splitlines():
-        left, _dash, right = line.partition(" - ")
-        fields, tail = left.split(), right.split()
-        if len(fields) < 6 or len(tail) < 3:
-            continue
-        # btrfs and overlays have no device number of their own, a mounted /dev/root has no usable name.
-        device = names.get(fields[2], tail[1].rpartition("/")[2] if tail[1].startswith("/dev/") else "")
-        point, root = _unescape(fields[4]), _unescape(fields[3])
-        options = dict.fromkeys([*fields[5].split(","), *tail[2].split(",")])
-        mounts.append(Mount(point, tail[0], device, tuple(options), root))
-    return tuple(mounts)
-
-
-def _unescape(text: str) -> str:
-    return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match.group(1), 8)), text)
+def device_mounts(entries: t.Iterable[MountEntry], names: t.Mapping[str, str]) -> tuple[Mount, ...]:
+    """The mounts with the kernel's names of their devices. ``names``: these by number (``259:3``)."""
+    # btrfs and overlays have no device number of their own, a mounted /dev/root has no usable name.
+    return tuple(
+        Mount(entry.point, entry.filesystem, names.get(entry.number, entry.device), entry.options, entry.root)
+        for entry in entries
+    )
 
 
 def parse_mdstat(text: str) -> dict[str, tuple[bool, frozenset[str]]]:
@@ -417,6 +407,7 @@ __all__ = [
     "Wanted",
     "array_name",
     "bad_input",
+    "device_mounts",
     "expected_geometry",
     "geometry_fits",
     "matches",
@@ -424,7 +415,6 @@ __all__ = [
     "parse_dumpe2fs",
     "parse_examine",
     "parse_mdstat",
-    "parse_mountinfo",
     "parse_wipefs",
     "parse_xfs_info",
     "plain_uuid",

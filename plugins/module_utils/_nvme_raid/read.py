@@ -19,6 +19,7 @@ from pathlib import Path
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.files import read_int, read_text
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.mounts import read_mounts
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node.sysfs import read_nvme
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.model import (
     Array,
@@ -29,9 +30,9 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.model
     Signature,
     Wanted,
     array_name,
+    device_mounts,
     matches,
     parse_examine,
-    parse_mountinfo,
     parse_wipefs,
     plain_uuid,
 )
@@ -120,7 +121,7 @@ class Reader:
     def node(self) -> Node:
         """Everything that decisions are made from."""
         names = self._numbers()
-        mounts = parse_mountinfo(read_text(self.root / "proc/self/mountinfo"), names)
+        mounts = device_mounts(read_mounts(self.root), names)
         swaps = {line.split()[0].rpartition("/")[2] for line in read_text(self.root / "proc/swaps").splitlines()[1:]}
         disks = self._disks(mounts, swaps)
         arrays = [self._array(name) for name in _entries(self.block) if (self.block / name / "md").is_dir()]

@@ -13,6 +13,7 @@ import re
 from pathlib import Path
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.files import read_text
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.mounts import read_mounts
 
 # A job opens these. umad, which subnet managers and diagnostics open, carries no data.
 _DEVICES = ("/dev/infiniband/uverbs", "/dev/infiniband/rdma_cm", "/dev/infiniband/ucm")
@@ -48,19 +49,15 @@ def _beegfs_over_rdma(root: Path) -> bool:
 def mounts(root: Path) -> list[str]:
     """File systems whose data may travel over RDMA, as ``lustre mounted on /scratch``."""
     found = []
-    for line in read_text(root / "proc/self/mountinfo").splitlines():
-        left, dash, right = line.partition(" - ")
-        fields, tail = left.split(), right.split()
-        if not dash or len(fields) < 5 or len(tail) < 2:
-            continue
-        kind, source, options = tail[0], tail[1], tail[2] if len(tail) > 2 else ""
+    for entry in read_mounts(root):
+        kind = entry.filesystem
         over_rdma = (
-            (kind == "lustre" and "@o2ib" in source)
+            (kind == "lustre" and "@o2ib" in entry.source)
             or (kind in _BEEGFS and _beegfs_over_rdma(root))
-            or (kind in ("nfs", "nfs4") and "proto=rdma" in options.split(","))
+            or (kind in ("nfs", "nfs4") and "proto=rdma" in entry.super_options)
         )
         if over_rdma:
-            found.append(f"{kind} mounted on {fields[4]}")
+            found.append(f"{kind} mounted on {entry.point}")
     return found
 
 

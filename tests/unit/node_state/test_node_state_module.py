@@ -16,6 +16,7 @@ import typing as t
 
 import pytest
 from ansible.module_utils.testing import patch_module_args
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.mounts import MountEntry
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state import apply as node_state_apply
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state import plan as node_state_plan
 from ansible_collections.hpcai.gpu_cluster.plugins.modules import node_state
@@ -182,9 +183,13 @@ def test_what_is_refused_changes_nothing(node: Node, wanted: dict[str, t.Any], k
     assert (node.root / "dir" / "file").read_text() == "mine"
 
 
+def mounts_at(point: str) -> tuple[MountEntry, ...]:
+    return (MountEntry("8:1", "/", point, "ext4", "/dev/sda1"),)
+
+
 def test_a_mount_below_is_never_removed(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     (node.root / "a" / "m").mkdir(parents=True)
-    monkeypatch.setattr(node_state_apply, "mount_points", lambda _text: [f"{node.root}/a/m"])
+    monkeypatch.setattr(node_state_apply, "read_mounts", lambda: mounts_at(f"{node.root}/a/m"))
     result = node.run(absent=[{"path": f"{node.root}/a", "recursive": True}])
     assert result["error_kind"] == "in_use"
     assert listing(node.root) == ["a", "a/m"]
@@ -221,7 +226,7 @@ def test_a_release_in_use_is_not_removed_below_a_link(node: Node, linked: pathli
 def test_a_mount_below_is_never_removed_below_a_link(
     node: Node, linked: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(node_state_apply, "mount_points", lambda _text: [f"{node.root}/data/1.0/m"])
+    monkeypatch.setattr(node_state_apply, "read_mounts", lambda: mounts_at(f"{node.root}/data/1.0/m"))
     result = node.run(absent=[{"path": f"{linked}/1.0", "recursive": True}])
     assert result["error_kind"] == "in_use"
     assert (linked / "1.0" / "m").is_dir()
@@ -231,7 +236,7 @@ def test_a_link_goes_without_what_it_points_at(
     node: Node, linked: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Only the directories above a path are followed: a mount below its target keeps no link."""
-    monkeypatch.setattr(node_state_apply, "mount_points", lambda _text: [f"{node.root}/data/1.0"])
+    monkeypatch.setattr(node_state_apply, "read_mounts", lambda: mounts_at(f"{node.root}/data/1.0"))
     assert node.run(absent=[str(linked)])["changed"] is True
     assert listing(node.root) == ["data", "data/1.0", "data/1.0/m"]
 

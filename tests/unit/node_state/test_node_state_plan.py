@@ -273,15 +273,6 @@ def test_dpkg_lists_are_read() -> None:
     assert ns.installed_debs(output) == {"bash", "mawk", "awk", "posix-awk", "held"}
 
 
-def test_mount_points_have_their_escapes_undone() -> None:
-    text = "36 35 98:0 / /mnt/a\\040b rw - ext4 /dev/x rw\n37 35 98:0 / /mnt rw - ext4 /dev/y rw\n"
-    points = ns.mount_points(text)
-    assert points == ["/mnt/a b", "/mnt"]
-    assert ns.mount_below("/mnt", points) == "/mnt/a b"
-    assert ns.mount_below("/mn", points) == ""
-    assert ns.mount_below("/mnt/a b/c", points) == ""
-
-
 @given(st.text(max_size=40))
 def test_no_text_at_all_makes_a_path_out_of_the_root(text: str) -> None:
     try:

@@ -13,17 +13,18 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.mounts import parse_mountinfo
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.model import (
     Geometry,
     Member,
     Node,
     Signature,
+    device_mounts,
     expected_geometry,
     geometry_fits,
     parse_dumpe2fs,
     parse_examine,
     parse_mdstat,
-    parse_mountinfo,
     parse_wipefs,
     parse_xfs_info,
     wanted_from,
@@ -94,7 +95,7 @@ def test_mdstat_tells_which_arrays_run() -> None:
 
 
 def test_mounts_by_number_and_by_name() -> None:
-    mounts = parse_mountinfo(recorded("mountinfo.txt"), {"9:127": "md127", "254:0": "vda"})
+    mounts = device_mounts(parse_mountinfo(recorded("mountinfo.txt")), {"9:127": "md127", "254:0": "vda"})
     by_point = {mount.point: mount for mount in mounts}
     assert by_point["/mnt/resource_nvme"].device == "md127"
     assert "noatime" in by_point["/mnt/resource_nvme"].options
