@@ -41,9 +41,16 @@ def slow_network(lab: Lab) -> t.Iterator[None]:
 
 
 def kill(lab: Lab, *pattern: str) -> None:
-    """Kill what ``pkill`` finds by these arguments on every node. A fault that hits nobody proves nothing."""
-    found = [lab.run(node, "pkill", "--echo", "-KILL", *pattern, check=False) for node in lab.nodes]
-    assert "killed" in "".join(found), f"no node had a process to kill: {pattern}"
+    """Kill what ``pkill`` finds by these arguments on every node. A fault that hits nobody proves nothing.
+
+    Between two batches no AzCopy runs, on all nodes at the same time where their first batches are equal.
+    """
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        found = [lab.run(node, "pkill", "--echo", "-KILL", *pattern, check=False) for node in lab.nodes]
+        if "killed" in "".join(found):
+            return
+    raise AssertionError(f"no node had a process to kill: {pattern}")
 
 
 def test_azcopy_killed_everywhere_and_blob_service_restarted(lab: Lab, dataset: Dataset, slow_network: None) -> None:
@@ -90,7 +97,7 @@ def test_workers_killed_everywhere_and_run_again(lab: Lab, dataset: Dataset, slo
 
 
 def test_a_refusal_reaches_the_recap_without_the_signature(dataset: Dataset) -> None:
-    """One is enough here: tests/unit/staging/test_refusals.py has every other, and an endpoint that does not answer."""
+    """One is enough here: tests/unit/dataset/test_refusals.py has every other, and an endpoint that does not answer."""
     dataset.fill(4)
     sas = dataset.blobs.sas("rl").replace("sig=", "sig=AAAA")
     source = {**dataset.variables()["dataset_staging_sources"][0], "sas": sas}
