@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The hpcai.gpu_cluster developers
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Runs steps: as many at once as there are cores, each with its logs, until all have ended or the budget is over."""
+"""Runs steps: a few at once, each with its logs, until all have ended or the budget is over."""
 
 from __future__ import annotations
 
@@ -65,10 +65,10 @@ class Runner:
         self,
         steps: t.Sequence[Step],
         seconds: t.Mapping[str, float],
-        cores: int,
+        at_once: int,
         ended: t.Callable[[Step, Outcome], None],
     ) -> list[Outcome]:
-        """Run the steps in this order as far as they can be run at the same time. ``seconds``: how long each takes."""
+        """Run the steps in this order, as many at the same time as can be. ``seconds``: how long each takes."""
         waiting, outcomes = list(steps), []
         running: dict[str, Start] = {}
         finished: queue.Queue[tuple[Step, Outcome]] = queue.Queue()
@@ -92,7 +92,7 @@ class Runner:
                     for step in [one for one in waiting if not self._fits(one, seconds)]:
                         waiting.remove(step)
                         take(step, Outcome(step.name, "cut"))
-                while start := schedule.next_start(waiting, list(running.values()), cores):
+                while start := schedule.next_start(waiting, list(running.values()), at_once):
                     waiting.remove(start.step)
                     running[start.step.name] = start
                     threading.Thread(

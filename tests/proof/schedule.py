@@ -64,25 +64,19 @@ def ready(step: Step, waiting: t.Collection[str], running: t.Collection[str]) ->
     return not {*step.needs, *step.after} & {*waiting, *running}
 
 
-def next_start(waiting: t.Sequence[Step], running: t.Sequence[Start], cores: int) -> Start | None:
-    """The first of the waiting steps that can start now, or nothing.
-
-    A step that wants more cores than there are starts when it is alone. One that is ready but lacks cores keeps them
-    from those behind it: else a wide step would wait for ever.
-    """
+def next_start(waiting: t.Sequence[Step], running: t.Sequence[Start], at_once: int) -> Start | None:
+    """The first of the waiting steps that can start now, or nothing."""
+    if len(running) >= at_once:
+        return None
     held = frozenset().union(*(start.holds for start in running))
-    free = cores - sum(start.step.cores for start in running)
     names, busy = [step.name for step in waiting], [start.step.name for start in running]
     for step in waiting:
         others = [name for name in names if name != step.name]
         if not ready(step, others, busy) or held & set(step.holds):
             continue
         member = next((one for one in step.pool if one not in held and one not in step.holds), "")
-        if step.pool and not member:
-            continue
-        if step.cores > free and running:
-            return None
-        return Start(step, member)
+        if member or not step.pool:
+            return Start(step, member)
     return None
 
 

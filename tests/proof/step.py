@@ -25,8 +25,6 @@ class Step:
     pool: tuple[str, ...] = ()
     pool_variable: str = ""
     environment: t.Mapping[str, str] = dataclasses.field(default_factory=dict)
-    #: How many CPUs it keeps busy.
-    cores: int = 1
     #: Measured on two CPUs; the ledger knows better.
     minutes: float = 1.0
     #: The scenarios of ``scenarios.py`` that are proven when it ends well.

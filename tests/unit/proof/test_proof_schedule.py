@@ -17,8 +17,8 @@ def step(name: str, **rest: object) -> Step:
     return Step(name, (), **rest)  # type: ignore[arg-type]
 
 
-def started(waiting: list[Step], running: list[Start], cores: int = 2) -> str:
-    start = schedule.next_start(waiting, running, cores)
+def started(waiting: list[Step], running: list[Start], at_once: int = 2) -> str:
+    start = schedule.next_start(waiting, running, at_once)
     return f"{start.step.name} {start.member}".strip() if start else ""
 
 
@@ -58,15 +58,14 @@ def test_members_of_a_pool_are_given_once() -> None:
     pool = ("vm-1", "vm-2")
     first = Start(step("a", pool=pool), "vm-1")
     assert started([step("b", pool=pool)], [first]) == "b vm-2"
-    assert started([step("b", pool=pool)], [first, Start(step("c"), "vm-2")], cores=9) == ""
-    assert started([step("b", pool=pool)], [Start(step("all", holds=pool))], cores=9) == ""
+    assert started([step("b", pool=pool)], [first, Start(step("c"), "vm-2")], at_once=9) == ""
+    assert started([step("b", pool=pool)], [Start(step("all", holds=pool))], at_once=9) == ""
 
 
-def test_a_wide_step_is_not_overtaken_for_ever() -> None:
-    busy = [Start(step("a"))]
-    assert started([step("wide", cores=2), step("b")], busy) == ""
-    assert started([step("wide", cores=2), step("b")], []) == "wide"
-    assert started([step("wider than the machine", cores=8)], []) == "wider than the machine"
+def test_no_more_run_at_once_than_may() -> None:
+    busy = [Start(step("a")), Start(step("b"))]
+    assert started([step("c")], busy) == ""
+    assert started([step("c")], busy, at_once=3) == "c"
 
 
 def test_what_needs_a_failed_step_is_lost_but_what_only_comes_after_it_is_not() -> None:
@@ -89,7 +88,6 @@ def tables(draw: st.DrawFn) -> list[Step]:
                 after=tuple(draw(before)),
                 holds=tuple(draw(st.lists(st.sampled_from(["lab", "apt", "vm-1"]), max_size=2, unique=True))),
                 pool=draw(st.sampled_from([(), ("vm-1", "vm-2")])),
-                cores=draw(st.integers(1, 3)),
             )
         )
     return draw(st.permutations(steps))
@@ -105,7 +103,7 @@ def test_every_step_runs_once_and_none_beside_what_it_must_not_meet(waiting: lis
             assert set(start.step.needs) | set(start.step.after) <= set(done)
             assert not any(start.holds & other.holds for other in running)
             running.append(start)
-            assert sum(one.step.cores for one in running) <= 2 or len(running) == 1
+            assert len(running) <= 2
         assert running, "nothing can start, and nothing runs"
         ended = random.choice(running)  # type: ignore[attr-defined]
         running.remove(ended)
