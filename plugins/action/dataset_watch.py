@@ -26,6 +26,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.run imp
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.state import StatePaths
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._dataset_progress import Watch, parse_progress
+from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._role_variables import names_role_variables
 
 _SHOW_EVERY_S = 5.0
 _LOOK_EVERY_S = 1.0
@@ -48,6 +49,7 @@ class ActionModule(ActionBase):
     _supports_check_mode = True
     _supports_async = False
 
+    @names_role_variables
     def run(self, tmp: t.Any = None, task_vars: dict[str, t.Any] | None = None) -> dict[str, t.Any]:
         super().run(tmp, task_vars)
         _result, args = self.validate_argument_spec(

@@ -16,6 +16,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_affinity.op
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node.profile import Profile
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._profiles import SHIPPED, FileLibrary
+from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._role_variables import names_role_variables
 
 ARGUMENT_SPEC: dict[str, t.Any] = {
     "profile": {"type": "str", "default": ""},
@@ -30,6 +31,7 @@ class ActionModule(ActionBase):
 
     _requires_connection = False
 
+    @names_role_variables
     def run(self, tmp: str | None = None, task_vars: dict[str, t.Any] | None = None) -> dict[str, t.Any]:
         super().run(tmp, task_vars)
         _validated, args = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
@@ -44,7 +46,7 @@ class ActionModule(ActionBase):
 
     @staticmethod
     def _profile(name: str, paths: list[str]) -> Profile:
-        library = FileLibrary([*(Path(path).expanduser() for path in paths), SHIPPED])
+        library = FileLibrary([*(Path(path).expanduser() for path in paths), SHIPPED], "profile_paths")
         profile = library.load(name)
         if profile is None:
             known = ", ".join(sorted(item["name"] for item in library.load_all()))

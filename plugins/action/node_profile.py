@@ -20,6 +20,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node.profile im
     deep_merge,
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._profiles import SHIPPED, FileLibrary, require_valid
+from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._role_variables import names_role_variables
 
 _FACT_OPTIONS = ("nvidia_smi", "nvidia_smi_timeout_s", "metadata", "metadata_timeout_s")
 
@@ -40,6 +41,7 @@ ARGUMENT_SPEC: dict[str, t.Any] = {
 class ActionModule(ActionBase):
     """See plugins/modules/node_profile.py for the documentation."""
 
+    @names_role_variables
     def run(self, tmp: str | None = None, task_vars: dict[str, t.Any] | None = None) -> dict[str, t.Any]:
         super().run(tmp, task_vars)
         _validated, args = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
@@ -55,7 +57,7 @@ class ActionModule(ActionBase):
             library = FileLibrary([*(Path(path).expanduser() for path in args["paths"]), SHIPPED])
             choice = choose_profile(facts, args["name"], library)
             profile = deep_merge(choice.profile, args["overrides"])
-            require_valid(profile, f"{choice.profile['name']} with node_profile_overrides")
+            require_valid(profile, f"{choice.profile['name']} with `overrides`")
         except ClusterError as exc:
             return {"failed": True, "changed": False, **exc.as_result()}
         verdicts = compare(profile, facts, args["checks"])
@@ -124,6 +126,6 @@ def _choice_verdicts(choice: Choice) -> list[dict[str, t.Any]]:
             "expected": "a profile of its own",
             "found": "; ".join(choice.notes),
             "source": f"chosen by {choice.by}",
-            "remedy": "Set node_profile_name, or add a file to node_profile_paths.",
+            "remedy": "Set `name`, or add a file to `paths`.",
         }
     ]

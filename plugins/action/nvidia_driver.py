@@ -10,6 +10,7 @@ import typing as t
 
 from ansible.plugins.action import ActionBase
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.plan import ARGUMENT_SPEC
+from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._role_variables import names_role_variables
 
 _MODULE = "hpcai.gpu_cluster.nvidia_driver"
 # One for another driver, and one for modes of the GPUs that only this driver could set.
@@ -47,6 +48,7 @@ class ActionModule(ActionBase):
     _supports_check_mode = True
     _supports_async = False
 
+    @names_role_variables
     def run(self, tmp: str | None = None, task_vars: dict[str, t.Any] | None = None) -> dict[str, t.Any]:
         """Run the module, reboot if it has to be, and run it again."""
         super().run(tmp, task_vars)

@@ -162,13 +162,13 @@ def lacking(home: SshHome, params: dict[str, t.Any], warn: t.Callable[[str], Non
     if copies:
         warn(
             f"Not only the first node holds the cluster's private key ({home.key_path}), but {', '.join(copies)}, too. Run "
-            "once with -e cluster_ssh_renew_key=true, which revokes and removes the copies, or set "
-            "cluster_ssh_private_key_on to all, as homes that nodes share need."
+            "once with `renew_key: true`, which revokes and removes the copies, or let all nodes hold it (`key_on_all`), as "
+            "homes that nodes share need."
         )
     if theirs:
         warn(
             f"{home.key_path} on {', '.join(theirs)} is neither the cluster's key nor one that cluster_ssh made, so it "
-            "stays there. Move it and its .pub away, or set another cluster_ssh_name."
+            "stays there. Move it and its .pub away, or set another `cluster`."
         )
     return outdated(nodes, others, home.lines("known_hosts"), home.key_path, params, key_on_all=params["key_on_all"])
 
@@ -193,8 +193,8 @@ def log_in(home: SshHome, params: dict[str, t.Any]) -> dict[str, t.Any]:
         raise ClusterError(
             "no_key",
             f"{here} does not hold the cluster's key ({key_path}), so it cannot log in to the others.",
-            "If another node holds it, list that one first in cluster_ssh_hosts and run with it in the limit. If the key is "
-            "lost, run once with -e cluster_ssh_renew_key=true and all nodes in the limit: this node makes a new one.",
+            "If another node holds it, list that one first in `hosts` and run with it in the limit. If the key is "
+            "lost, run once with `renew_key: true` and all nodes in the limit: this node makes a new one.",
         )
     with ThreadPoolExecutor(max_workers=max(1, min(params["parallel"], len(hosts)))) as pool:
         reasons = pool.map(lambda host: login(host, params["user"], params["port"], params["timeout_s"]), hosts)

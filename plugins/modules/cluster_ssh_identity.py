@@ -73,7 +73,7 @@ EXAMPLES = r"""
 - name: Configure | Learn who this node is
   hpcai.gpu_cluster.cluster_ssh_identity:
     name: "{{ inventory_hostname }}"
-    make_key: "{{ inventory_hostname == cluster_ssh_hosts[0] }}"
+    make_key: "{{ inventory_hostname == groups['gpu_nodes'][0] }}"
   register: __identity
 """
 

@@ -129,7 +129,7 @@ def ask_consent(module: AnsibleModule, destination: str, paths: list[str]) -> No
     if paths and not module.params["allow_data_loss"]:
         module.fail_json(
             msg=f"{len(paths)} staged files at {destination} would be deleted. "
-            "Set dataset_staging_allow_data_loss: true if that is what you want.",
+            "Set `allow_data_loss: true` if that is what you want.",
             files=len(paths),
         )
 

@@ -218,7 +218,7 @@ def check_volume(module: AnsibleModule) -> dict[str, t.Any]:
         raise ClusterError(
             "consent_missing",
             f"Files of {params['volume']} lie in {', '.join(full)} on {os.uname().nodename}. Nothing was removed.",
-            "Set glusterfs_allow_data_loss: true to delete them.",
+            "Set `allow_data_loss: true` to delete them.",
         )
     return {}
 

@@ -226,7 +226,7 @@ def bring_up(module: AnsibleModule, gluster: Gluster, *, check: bool) -> list[st
     params = module.params
     wanted = wanted_volume(params)
     if params["node"] not in wanted.nodes:
-        raise ClusterError("bad_input", f"{params['node']} is not among the nodes.", "Add it to glusterfs_nodes.")
+        raise ClusterError("bad_input", f"{params['node']} is not among the nodes.", "Add it to `nodes`.")
     if check and params["lead"] and not gluster.answers():
         # The packages are not installed or not started yet: nothing can be asked, and everything is still to be done.
         return [f"create {wanted.name}", f"mount {wanted.name} at {params['mount_point']}"]
@@ -300,7 +300,7 @@ def remove_bricks(params: dict[str, t.Any], *, check: bool) -> list[str]:
         raise ClusterError(
             "consent_missing",
             f"Files of {params['volume']} lie in {', '.join(full)}.",
-            "Set glusterfs_allow_data_loss: true to delete them.",
+            "Set `allow_data_loss: true` to delete them.",
         )
     return clean(bricks, params["volume"], params["mount_point"], check=check)
 

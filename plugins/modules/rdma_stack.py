@@ -290,7 +290,7 @@ class Run:
         fields = [field.name for field in dataclasses.fields(Wanted)]
         self.wanted = Wanted(**{name: params[name] for name in fields})
         if self.wanted.source != "inbox" and not self.wanted.version:
-            raise ClusterError("bad_input", "mofed_version is empty.", "Pin the version of the vendor's stack.")
+            raise ClusterError("bad_input", "`version` is empty.", "Pin the version of the vendor's stack.")
         self.stack = Stack(module, params, self.wanted, self.system)
         self.settings = NodeSettings(module, self._settings(), phase=params["phase"])
         self.software = read_software(module, self.system)

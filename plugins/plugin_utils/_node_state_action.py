@@ -12,6 +12,7 @@ import typing as t
 
 from ansible.errors import AnsibleActionFail, AnsibleError
 from ansible.plugins.action import ActionBase
+from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._role_variables import names_role_variables
 
 
 def hide_sensitive(args: dict[str, t.Any]) -> dict[str, t.Any]:
@@ -51,6 +52,7 @@ class NodeStateAction(ActionBase):
     _supports_check_mode = True
     _supports_async = False
 
+    @names_role_variables
     def run(self, tmp: str | None = None, task_vars: dict[str, t.Any] | None = None) -> dict[str, t.Any]:
         """Run the module, bring what it needs, and run it again."""
         super().run(tmp, task_vars)

@@ -34,14 +34,17 @@ def require_valid(profile: t.Any, where: str) -> None:
 
 
 class FileLibrary:
-    """Profiles in directories of the controller; a file in an earlier directory hides one of the same name."""
+    """Profiles in directories of the controller; a file in an earlier directory hides one of the same name.
 
-    def __init__(self, directories: t.Sequence[Path]) -> None:
+    ``option`` is the module's own that lists the directories.
+    """
+
+    def __init__(self, directories: t.Sequence[Path], option: str = "paths") -> None:
         self._files: dict[str, Path] = {}
         for directory in reversed(directories):
             if not directory.is_dir():
-                message = f"The directory {directory} of node_profile_paths does not exist on the controller."
-                raise ClusterError("bad_input", message, "Correct node_profile_paths.")
+                message = f"The directory {directory} of `{option}` does not exist on the controller."
+                raise ClusterError("bad_input", message, f"Correct `{option}`.")
             for path in sorted(directory.glob("*.yml")):
                 self._files[path.stem.casefold()] = path
 

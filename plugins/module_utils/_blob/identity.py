@@ -122,14 +122,14 @@ class ManagedIdentity:
                 return ClusterError(
                     "auth_failed",
                     f"This machine has no managed identity with the client id {self._client_id} ({said}).",
-                    f"Assign that identity to this machine, with the role {_ROLE}, or correct identity_client_id.",
+                    f"Assign that identity to this machine, with the role {_ROLE}, or correct `identity_client_id`.",
                 )
             return ClusterError("auth_failed", f"This machine has no managed identity ({said}).", _ASSIGN)
         if status == 400 and "multiple" in why.lower() and not self._client_id:
             return ClusterError(
                 "auth_failed",
                 f"This machine has several user-assigned identities, and none was chosen ({said}).",
-                "Name one by its client id: dataset_staging_identity_client_id, or identity_client_id of the module.",
+                "Name one by its client id in `identity_client_id`.",
             )
         if status in _PASSING and status != 404:
             return ClusterError(

@@ -229,7 +229,7 @@ def cluster_key(nodes: t.Sequence[Node]) -> str:
             "two_keys",
             "The nodes of this run know different keys, and the first node of the cluster is not among them or holds none: "
             "nobody can tell which one was revoked.",
-            "Run again with the first node in the limit; if it holds no key, also with -e cluster_ssh_renew_key=true.",
+            "Run again with the first node in the limit; if it holds no key, also with `renew_key: true`.",
         )
     return next(iter(known), "")
 

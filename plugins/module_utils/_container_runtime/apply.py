@@ -111,7 +111,7 @@ class RuntimeRun:
                 "consent_missing",
                 f"The new settings of Docker take effect with a restart, which stops {len(running)} running containers. "
                 "Nothing was changed.",
-                "Set container_runtime_allow_restart: true, or wait until they have ended.",
+                "Set `allow_restart: true`, or wait until they have ended.",
             )
         return True
 

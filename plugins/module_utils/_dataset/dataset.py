@@ -63,7 +63,7 @@ class Dataset:
             raise ClusterError(
                 "not_staged",
                 f"Nothing was staged to {destination}: it has no {os.path.basename(paths.root)}/dataset.json.",
-                "Check dataset_staging_destination and that its file system is mounted, then run dataset_staging.",
+                "Check `destination` and that its file system is mounted, then stage it.",
             )
         return cls(destination, Manifest.read(paths.manifest), **document)
 

@@ -124,7 +124,7 @@ def _list(params: t.Mapping[str, t.Any]) -> Manifest:
         raise ClusterError(
             "bad_input",
             f"A source has no SAS, and with the identity {params['identity']} only AzCopy can log in, not the listing.",
-            "Give the source a SAS, or use the managed identity: dataset_staging_identity: msi.",
+            "Give the source a SAS, or use the managed identity (`identity: msi`).",
         )
     login = ManagedIdentity(params["identity_client_id"]).token if needs_token else None
     manifest = build_manifest(params["sources"], login=login)
@@ -190,7 +190,7 @@ def _foreign(names: t.Sequence[str], destination: str) -> ClusterError:
     return ClusterError(
         "foreign_files",
         f"{len(names)} files at {destination} have names of the dataset but were not staged here: {shown}.",
-        "Move them away, or set dataset_staging_allow_overwrite: true to replace them.",
+        "Move them away, or set `allow_overwrite: true` to replace them.",
     )
 
 

@@ -38,7 +38,7 @@ def run_rank(params: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
             "not_shared",
             f"{params['host']} does not see the run {params['run']} at {params['destination']}.",
             "Check that the destination is mounted here and is the same file system as on the first node, "
-            "or use dataset_staging_scope: local.",
+            "or plan a run of its own for every node (`rank` of dataset_plan).",
         )
     probe(params["azcopy"])
     if params["landing_path"]:

@@ -18,10 +18,10 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.worker 
 VERSION = 1
 _NAMED = 20
 _REMEDY = {
-    "missing": "Run dataset_staging again: it copies only what is missing.",
-    "altered": "Somebody changed these files after they were staged. Run dataset_staging again to repair them.",
-    "outdated": "These blobs were replaced at the source, or dataset_staging_decompress was changed. Run dataset_staging again.",
-    "foreign": "Move these files away, or set dataset_staging_allow_overwrite: true to replace them.",
+    "missing": "Stage it again: that copies only what is missing.",
+    "altered": "Somebody changed these files after they were staged. Stage it again to repair them.",
+    "outdated": "These blobs were replaced at the source, or `decompress` was changed. Stage it again.",
+    "foreign": "Move these files away, or set `allow_overwrite: true` to replace them.",
 }
 
 

@@ -91,7 +91,7 @@ class Gluster:
             raise ClusterError(
                 "timeout",
                 f"{what} within {self.timeout_s:.0f} s.",
-                "Check glusterd and the network between the nodes, or raise glusterfs_timeout_s.",
+                "Check glusterd and the network between the nodes, or raise `timeout_s`.",
             )
         time.sleep(_POLL_S)
 
@@ -202,7 +202,7 @@ class VolumeKeeper:
             raise ClusterError(
                 "volume_conflict",
                 f"{name} keeps {volume.replica} copies, but {self.wanted.replica} are wanted.",
-                "Set glusterfs_replica to what it is, or remove the volume first.",
+                "Set `replica` to what it is, or remove the volume first.",
             )
         if not volume.started:
             self._do([Step(("volume", "start", name), "start the volume")])
@@ -211,7 +211,7 @@ class VolumeKeeper:
         if extra:
             raise ClusterError(
                 "volume_conflict",
-                f"{', '.join(extra)} holds a brick of {name} but is not in glusterfs_nodes.",
+                f"{', '.join(extra)} holds a brick of {name} but is not in `nodes`.",
                 f"List it, or move its data away first: `gluster volume remove-brick {name} … start`, then `commit`.",
             )
         grown = plan_grow(self.wanted, bricks, tag)

@@ -162,12 +162,12 @@ def check_wanted(wanted: Wanted) -> None:
     """What can be wrong in a request before any node is asked."""
     count = len(wanted.nodes)
     if len(set(wanted.nodes)) != count or not count:
-        raise ClusterError("bad_input", "A node is listed twice, or none is.", "Correct glusterfs_nodes.")
+        raise ClusterError("bad_input", "A node is listed twice, or none is.", "Correct `nodes`.")
     if wanted.replica < 1 or count % wanted.replica:
         raise ClusterError(
             "bad_input",
             f"{count} nodes cannot hold {wanted.replica} copies of everything.",
-            "Set glusterfs_replica to a number that divides the number of nodes.",
+            "Set `replica` to a number that divides the number of nodes.",
         )
 
 
@@ -217,7 +217,7 @@ def forgotten(wanted: Wanted, volume: Volume, offline: t.Collection[Brick]) -> l
         raise ClusterError(
             "consent_missing",
             f"Forgetting {names} loses every file of {wanted.name} that lies there, for good.",
-            "Set glusterfs_allow_data_loss: true if that is what you want.",
+            "Set `allow_data_loss: true` if that is what you want.",
         )
     if gone and len(gone) == len(volume.bricks):
         raise ClusterError("bad_input", "All bricks are gone.", "Remove the volume and start again.")
@@ -254,7 +254,7 @@ def check_whole_run(volume: Volume, hosts: t.Collection[str], lost: t.Collection
         return
     named = ", ".join(absent)
     dead = (
-        "If one of them is lost for good, list it in glusterfs_forget_nodes and set glusterfs_allow_data_loss: true."
+        "If one of them is lost for good, list it in `forget_nodes` and set `allow_data_loss: true`."
         if volume.replica == 1
         else f"If one of them is lost for good, replace its brick first: `gluster volume replace-brick {volume.name} …`."
     )
@@ -291,7 +291,7 @@ def offline_error(name: str, offline: t.Iterable[Brick]) -> ClusterError:
     return ClusterError(
         "brick_offline",
         f"The brick of {name} on {named} does not run; what lies there cannot be read.",
-        f"Bring {named} back. If it is lost, list it in glusterfs_forget_nodes and set glusterfs_allow_data_loss: true: "
+        f"Bring {named} back. If it is lost, list it in `forget_nodes` and set `allow_data_loss: true`: "
         "every file on it is gone then.",
         nodes=nodes,
     )

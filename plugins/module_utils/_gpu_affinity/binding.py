@@ -38,7 +38,7 @@ def sources(source: str, facts: Mapping, profile: Mapping) -> tuple[dict[str, t.
         raise ClusterError(
             "bad_input",
             "The map is to come from the profile, but there is none.",
-            "Run the role node_profile first, or set numa_pinning_source to facts.",
+            "Run node_profile first, or set `source` to facts.",
         )
     here, there = numa_nodes(facts), from_profile(profile)
     if not same_cpus(here, there.nodes):
@@ -47,7 +47,7 @@ def sources(source: str, facts: Mapping, profile: Mapping) -> tuple[dict[str, t.
             "profile_does_not_fit",
             f"The NUMA map of the profile {profile.get('name')} is for other CPUs than this node has ({described}): ranks "
             "would be bound to CPUs that are not there.",
-            "Set numa_pinning_source to facts or auto, or choose the profile of this machine type.",
+            "Set `source` to facts or auto, or choose the profile of this machine type.",
         )
     planned["gpus"] = [{**gpu, "numa": None} for gpu in facts.get("gpus") or []] or [
         {"index": gpu.index, "numa": gpu.numa, "bus_id": gpu.bus_id, "name": gpu.model} for gpu in there.gpus

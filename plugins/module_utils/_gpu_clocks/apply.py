@@ -147,7 +147,7 @@ def _check_wish(wish: Wish) -> None:
         raise ClusterError(
             "bad_value",
             "The policy is values, and no value is given.",
-            "Set gpu_clocks_graphics_mhz, gpu_clocks_memory_mhz, or both.",
+            "Set `graphics_mhz`, `memory_mhz`, or both.",
         )
 
 
@@ -379,7 +379,7 @@ class Clocks:
             },
         }
         if not plans:
-            result["reason"] = "This node has no GPU, and none is required (gpu_clocks_required)."
+            result["reason"] = "This node has no GPU, and `required` is false."
         bad = [(plan.gpu.label, problem) for plan in plans for problem in plan.problems]
         if bad or (lost and plans):
             raise _failure(bad, lost, len(plans), result)

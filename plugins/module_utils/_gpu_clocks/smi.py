@@ -67,10 +67,10 @@ _REFUSALS: tuple[tuple[str, str], ...] = (
 FINAL = frozenset({"no_permission", "lost", "timeout"})
 REMEDIES = {
     "no_permission": "Run as root (become: true); in a container or virtual machine, on the host.",
-    "unsupported": "Leave this clock out, use another gpu_clocks_method, or set gpu_clocks_allow_unsupported: true.",
+    "unsupported": "Leave this clock out, use another `method`, or set `allow_unsupported: true`.",
     "bad_combination": "See the pairs that the GPU knows: nvidia-smi -q -d SUPPORTED_CLOCKS.",
     "out_of_range": "Ask for no more than clocks.max of the GPU.",
-    "no_maximum": "Give the clocks in MHz with gpu_clocks_policy: values.",
+    "no_maximum": "Give the clocks in MHz with `policy: values`.",
     "lost": "Drain the node, read the XID in the kernel log, reset the GPU or reboot.",
     "timeout": "See dmesg for XIDs; reboot the node if the driver hangs.",
     "not_applied": "See clocks_event_reasons of the GPU and dmesg, and whether another tool sets clocks.",

@@ -64,7 +64,7 @@ def _request(method: str, path: str, headers: dict[str, str], timeout_s: float, 
 
 def _error(message: str) -> ClusterError:
     return ClusterError(
-        "metadata_unavailable", message, "Set node_profile_name, or allow the node to reach 169.254.169.254 port 80."
+        "metadata_unavailable", message, "Set `name`, or allow the node to reach 169.254.169.254 port 80."
     )
 
 

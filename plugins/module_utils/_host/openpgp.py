@@ -79,8 +79,7 @@ def check_fingerprint(data: bytes, wanted: str, name: str) -> None:
         raise ClusterError(
             "wrong_key",
             f"{name} holds {said}, but the key {want} was expected. Nothing was changed.",
-            "Check the address. If the vendor has a new key, confirm its fingerprint and set "
-            "nvidia_driver_repository_fingerprint.",
+            "Check the address. If the vendor has a new key, confirm its fingerprint and set `repository_fingerprint`.",
         )
 
 

@@ -22,7 +22,7 @@ _GPU_MEMORY_TOLERANCE_PERCENT = 3
 # Worst last.
 _ORDER = ("ok", "warn", "incomplete", "fail")
 _GPU_REMEDY = "Read the XID messages in the kernel log, reset the GPU or reboot; if it stays, replace the node."
-_TYPE_REMEDY = "Check that the node is of this machine type (node_profile_name), or override the value."
+_TYPE_REMEDY = "Check that the node is of this machine type (`name` of node_profile), or override the value."
 
 
 class _Section:

@@ -48,7 +48,7 @@ def place_on_numa(facts: Facts) -> None:
                 _unknown(
                     f"numa of {kind} {', '.join(unplaced)}",
                     "the kernel does not tell the NUMA node (numa_node is -1 or the PCI device is not visible)",
-                    "Choose a machine type by node_profile_name: its NUMA map can be used instead.",
+                    "Choose a machine type by `name` of node_profile: its NUMA map can be used instead.",
                 )
             )
 

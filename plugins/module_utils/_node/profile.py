@@ -266,7 +266,7 @@ def _by_hardware(profiles: list[Profile], facts: dict[str, t.Any]) -> tuple[Prof
         return winners[0], ""
     if winners:
         names = ", ".join(sorted(profile["name"] for profile in winners))
-        return None, f"the hardware fits several profiles ({names}): set node_profile_name"
+        return None, f"the hardware fits several profiles ({names}): set `name`"
     return None, "the hardware fits no profile"
 
 
@@ -279,9 +279,9 @@ def choose_profile(facts: dict[str, t.Any], requested: str, library: Library) ->
             raise ClusterError(
                 "profile_unknown",
                 f"There is no profile {requested!r}.",
-                f"Set node_profile_name to one of {known}, or put {requested}.yml into one of node_profile_paths.",
+                f"Set `name` to one of {known}, or put {requested}.yml into one of `paths`.",
             )
-        return Choice(profile, "node_profile_name")
+        return Choice(profile, "its name")
     notes = []
     sku, product = facts["platform"].get("sku"), facts["platform"].get("product")
     if sku:

@@ -190,7 +190,7 @@ def find(wanted: Wanted, node: Node) -> Found | None:
         raise ClusterError(
             "ambiguous",
             f"There are {len(uuids)} arrays named {wanted.name}: {', '.join(sorted(uuids))}.",
-            "Say which one with nvme_raid_uuid, or remove the other from its disks with `mdadm --zero-superblock`.",
+            "Say which one with `uuid`, or remove the other from its disks with `mdadm --zero-superblock`.",
         )
     if arrays:
         array = arrays[0]
@@ -243,7 +243,7 @@ def _find_single(wanted: Wanted, node: Node) -> Found | None:
         raise ClusterError(
             "ambiguous",
             f"{_names(candidates)} all hold {wanted.filesystem} labeled {wanted.label}.",
-            "Narrow the selector so that one is left, or set another nvme_raid_label.",
+            "Narrow the selector so that one is left, or set another `label`.",
         )
     if not candidates:
         return None
@@ -262,7 +262,7 @@ def _check_listing(wanted: Wanted, usable: t.Iterable[Verdict]) -> None:
     for disk in (verdict.disk for verdict in usable if verdict.use == "data"):
         if disk.links and not listed & set(disk.links):
             raise bad_input(
-                f"nvme_raid_format_devices names {disk.path}, which may be another disk after a reboot.",
+                f"`format_devices` names {disk.path}, which may be another disk after a reboot.",
                 f"Write {disk.stable} instead.",
             )
 
@@ -289,11 +289,11 @@ def _unknown_names(wanted: Wanted, disks: t.Sequence[Disk]) -> tuple[str, ...]:
     """Names in the request that no disk has: misspelled, or of another node."""
     told = []
     if wanted.by_id and not any(means(pattern, disk) for disk in disks for pattern in wanted.by_id):
-        told.append(f"nvme_raid_by_id matches no disk of this node: {', '.join(wanted.by_id)}.")
+        told.append(f"`by_id` matches no disk of this node: {', '.join(wanted.by_id)}.")
     there = {name for disk in disks for name in (disk.path, *disk.links)}
     unknown = [name for name in wanted.format_devices if name not in there]
     if wanted.allow_format and unknown:
-        told.append(f"nvme_raid_format_devices names no disk of this node: {', '.join(unknown)}.")
+        told.append(f"`format_devices` names no disk of this node: {', '.join(unknown)}.")
     return tuple(told)
 
 
@@ -337,7 +337,7 @@ def _check_members(wanted: Wanted, found: Found, disks: t.Iterable[Disk]) -> Non
             raise ClusterError(
                 "array_conflict",
                 f"{wanted.name} lies on {disk.stable}, which {reason}. Nothing was changed.",
-                "Set another nvme_raid_name to leave it alone. A disk that became read-only has failed: see "
+                "Set another `name` to leave it alone. A disk that became read-only has failed: see "
                 "`journalctl -k`, and replace it.",
             )
 
@@ -350,7 +350,7 @@ def _missing(wanted: Wanted, found: Found, node: Node) -> ClusterError:
         "disk_missing",
         f"{wanted.name} ({found.level}) was made of {found.disks} disks, and {why}: {_names(have)}. Nothing was changed.",
         "Bring the missing disk back, or take the node out of service. To give the rest up and start anew, set "
-        "nvme_raid_allow_format and list these disks in nvme_raid_format_devices.",
+        "`allow_format` and list these disks in `format_devices`.",
         disks_missing=max(found.disks - len(have), 0),
     )
 
@@ -434,7 +434,7 @@ def _foreign_content(wanted: Wanted, what: str) -> ClusterError:
     return ClusterError(
         "foreign_data",
         f"{wanted.name} does not hold {wanted.filesystem} labeled {wanted.label}, but {what}. Nothing was changed.",
-        "Set nvme_raid_filesystem and nvme_raid_label to what is there, or remove the array first.",
+        "Set `filesystem` and `label` to what is there, or remove the array first.",
     )
 
 
@@ -447,7 +447,7 @@ def plan_mount(wanted: Wanted, node: Node, device: str) -> list[Step]:
         raise ClusterError(
             "in_the_way",
             f"{there[-1].device or there[-1].filesystem} is mounted at {point}.",
-            "Unmount it, or set another nvme_raid_mount_point.",
+            "Unmount it, or set another `mount_point`.",
         )
     if not there:
         elsewhere = [mount.point for mount in node.mounted(device)] if device else []
@@ -455,7 +455,7 @@ def plan_mount(wanted: Wanted, node: Node, device: str) -> list[Step]:
             raise ClusterError(
                 "in_the_way",
                 f"{wanted.name} is mounted at {elsewhere[0]}, not at {point}.",
-                "Unmount it there, or set nvme_raid_mount_point to it.",
+                "Unmount it there, or set `mount_point` to it.",
             )
         _check_directory(wanted, node)
         return [Step("mount", f"mount {wanted.name} at {point}", f"/dev/{device}" if device else "")]
@@ -467,13 +467,13 @@ def _check_directory(wanted: Wanted, node: Node) -> None:
         raise ClusterError(
             "in_the_way",
             f"{wanted.mount_point} is a {node.directory.kind}, not a directory.",
-            "Move it away, or set another nvme_raid_mount_point.",
+            "Move it away, or set another `mount_point`.",
         )
     if not node.directory.empty:
         raise ClusterError(
             "in_the_way",
             f"{wanted.mount_point} is not empty; the mount would hide its files.",
-            "Move them away, or set another nvme_raid_mount_point.",
+            "Move them away, or set another `mount_point`.",
         )
 
 
@@ -527,8 +527,8 @@ def _check_data(wanted: Wanted, usable: t.Sequence[Verdict], data: t.Sequence[Ve
         raise ClusterError(
             "foreign_data",
             f"{_reasons(data)}.{why} Nothing was changed.",
-            "If that may be lost, set nvme_raid_allow_format: true and list exactly these disks in "
-            "nvme_raid_format_devices. If not, narrow the selector or set nvme_raid_expected_disks.",
+            "If that may be lost, set `allow_format: true` and list exactly these disks in "
+            "`format_devices`. If not, narrow the selector or set `expected_disks`.",
             disks=[verdict.disk.stable for verdict in data],
         )
 
@@ -541,7 +541,7 @@ def _check_count(wanted: Wanted, usable: t.Sequence[Verdict], why: str) -> None:
             "disk_missing",
             f"{expected} disks are expected for {wanted.name}, and {len(usable)} can be used"
             f"{': ' + _names(verdict.disk for verdict in usable) if usable else ''}.{why} Nothing was changed.",
-            "Look for disks that died (`dmesg | grep nvme`), or set nvme_raid_expected_disks and the selector to what "
+            "Look for disks that died (`dmesg | grep nvme`), or set `expected_disks` and the selector to what "
             "this node has.",
             disks_missing=expected - len(usable),
         )
@@ -550,13 +550,13 @@ def _check_count(wanted: Wanted, usable: t.Sequence[Verdict], why: str) -> None:
             "too_many_disks",
             f"{expected or 1} disks are wanted for {wanted.name}, but {len(usable)} could be used: "
             f"{_names(verdict.disk for verdict in usable)}. Nothing was changed.",
-            "Narrow the selector: nvme_raid_models, nvme_raid_by_id, nvme_raid_min_mib, nvme_raid_max_mib.",
+            "Narrow the selector: `models`, `by_id`, `min_mib`, `max_mib`.",
         )
     if len(usable) < _DISKS_MIN[wanted.level]:
         raise ClusterError(
             "disk_missing",
             f"A {wanted.level} needs {_DISKS_MIN[wanted.level]} disks, and {len(usable)} can be used.",
-            "Choose another nvme_raid_level, or widen the selector.",
+            "Choose another `level`, or widen the selector.",
         )
 
 
@@ -614,7 +614,7 @@ def plan_absent(wanted: Wanted, node: Node, found: Found | None, verdicts: tuple
         raise ClusterError(
             "consent_missing",
             f"{wanted.name} {what}. Nothing was changed.",
-            "Set nvme_raid_allow_data_loss: true to remove it with everything on it.",
+            "Set `allow_data_loss: true` to remove it with everything on it.",
         )
     steps = [Step("unmount", f"unmount {mount.point}", value=mount.point) for mount in mounts]
     if found.kind == "array":

@@ -124,7 +124,7 @@ class Stack:
             raise ClusterError(
                 "timeout",
                 f"{what} took longer than {self.params['timeout_s']} s and was ended.",
-                "Look at what it said, raise mofed_timeout_s, and run again: it starts over.",
+                "Look at what it said, raise `timeout_s`, and run again: it starts over.",
                 output=(out + err)[-_TAIL:],
             )
         if rc != 0:
@@ -217,7 +217,7 @@ class Stack:
         self.run(unpack, "unpacking the installer")
         installer = os.path.join(tree, "mlnxofedinstall")
         if not os.access(installer, os.X_OK):
-            raise ClusterError("bad_archive", "The archive has no mlnxofedinstall.", "Check mofed_artifact.")
+            raise ClusterError("bad_archive", "The archive has no mlnxofedinstall.", "Check `artifact`.")
         supported = [] if rebuild else read_text(Path(tree) / ".supported_kernels").split()
         modules = read_modules(self.host, self.system) if self.wanted.kernel_parts else Modules()
         check_kernel(self.wanted, self.system, modules, supported)
@@ -357,7 +357,7 @@ class Stack:
             raise ClusterError(
                 "kernel_mismatch",
                 f"The stack is installed, but has no modules for the kernel {self.system.kernel}.",
-                "Build them (mofed_kernel_support: true), or boot a kernel that has them. Nothing was unloaded.",
+                "Build them (`kernel_support: true`), or boot a kernel that has them. Nothing was unloaded.",
             )
         self.run(["systemctl", "restart", "openibd.service"], "restarting openibd")
         stale = read_modules(self.host, self.system).stale
@@ -365,7 +365,7 @@ class Stack:
             raise ClusterError(
                 "still_loaded",
                 f"After the restart of openibd the old {', '.join(stale)} is still loaded.",
-                "Reboot the node, or set mofed_allow_reboot: true.",
+                "Reboot the node, or set `allow_reboot: true`.",
             )
 
     def _do_reboot(self, _step: Step) -> None:

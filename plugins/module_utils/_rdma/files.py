@@ -77,12 +77,12 @@ def naming_rules(device_names: t.Mapping[str, str], distribution: str = "") -> s
 
     names = list(device_names.values())
     if len(set(names)) != len(names):
-        raise ClusterError("bad_input", "Two devices of mofed_device_names have one name.", "Give each its own.")
+        raise ClusterError("bad_input", "Two devices of `device_names` have one name.", "Give each its own.")
     for address, name in sorted(device_names.items()):
         try:
             bus_id = normalize_bus_id(address)
         except ValueError as exc:
-            raise ClusterError("bad_input", f"mofed_device_names: {exc}.", "Quote it, as lspci -D prints it.") from exc
+            raise ClusterError("bad_input", f"`device_names`: {exc}.", "Quote it, as lspci -D prints it.") from exc
         lines.append(rule(f'KERNELS=="{bus_id}"', _checked_name(name)))
     lines.append('ATTR{[dmi/id]sys_vendor}!="Microsoft Corporation", GOTO="mofed_distribution"\n')
     for number in range(_AZURE_HCAS):
@@ -180,7 +180,7 @@ def wanted_files(settings: Settings) -> dict[str, str]:
         if settings.container:
             raise ClusterError(
                 "container",
-                "mofed_rxe_netdev is set, but this is a container: kernel modules belong to its host.",
+                "`rxe_netdev` is set, but this is a container: kernel modules belong to its host.",
                 "Set it for the host.",
             )
         files[RXE] = rxe_unit(settings.rxe_netdev, settings.rxe_device)

@@ -145,8 +145,8 @@ def chosen_sum(sums: t.Mapping[str, t.Any], version: str, system: System) -> str
     if not re.fullmatch(r"[0-9a-f]{64}", digest):
         raise ClusterError(
             "checksum_missing",
-            f"mofed_sha256 has no valid entry {key}.",
-            "Compute it with sha256sum from a copy of the file that you trust, and write it into mofed_sha256.",
+            f"`sha256` has no valid entry {key}.",
+            "Compute it with sha256sum from a copy of the file that you trust, and write it into `sha256`.",
         )
     return digest
 
@@ -237,7 +237,7 @@ def refuse_conflicts(names: t.Sequence[str], what: str, wanted: Wanted) -> None:
         raise ClusterError(
             "conflict",
             f"{what} takes the place of packages that are installed: {', '.join(names)}.",
-            "Set mofed_allow_replace: true if they may be removed or replaced. Nothing has been changed.",
+            "Set `allow_replace: true` if they may be removed or replaced. Nothing has been changed.",
             packages=list(names),
         )
 
@@ -250,7 +250,7 @@ def installer_arguments(
         if option.split("=")[0] in _FIRMWARE_OPTIONS:
             raise ClusterError(
                 "bad_input",
-                f"mofed_installer_options has {option}, which changes the firmware of adapters.",
+                f"`installer_options` has {option}, which changes the firmware of adapters.",
                 "Take it out. Update firmware apart, with the vendor's tools.",
             )
     arguments = ["--without-fw-update", "--force"]
@@ -269,7 +269,7 @@ def check_kernel(wanted: Wanted, system: System, modules: Modules, supported: t.
         raise ClusterError(
             "kernel_mismatch",
             f"This build has no modules for the kernel {system.kernel}.",
-            "Set mofed_kernel_support: true to build them, or choose another version. Nothing has been changed.",
+            "Set `kernel_support: true` to build them, or choose another version. Nothing has been changed.",
         )
     if not modules.headers:
         raise ClusterError(
@@ -304,7 +304,7 @@ def plan_restart(wanted: Wanted, reason: str) -> Step:
     raise ClusterError(
         "consent_missing",
         f"{reason[:1].upper()}{reason[1:]}: the modules have to be loaded anew, which interrupts the node's network over them.",
-        "Set mofed_allow_restart: true to restart openibd, or mofed_allow_reboot: true to reboot.",
+        "Set `allow_restart: true` to restart openibd, or `allow_reboot: true` to reboot.",
     )
 
 
@@ -325,14 +325,14 @@ def plan_stack(
         raise ClusterError(
             "container",
             "This is a container: kernel modules belong to its host.",
-            "Set mofed_user_space_only: true for containers, and run the role with modules on the host.",
+            "Set `user_space_only: true` for containers, and install the modules on the host.",
         )
     if source and source != wanted.source:
         if not wanted.allow_replace:
             raise ClusterError(
                 "conflict",
-                f"{have} is installed, and mofed_source is {wanted.source}.",
-                f"Set mofed_allow_replace: true to remove {source} first, or mofed_source: {source} to keep it.",
+                f"{have} is installed, and `source` is {wanted.source}.",
+                f"Set `allow_replace: true` to remove {source} first, or `source: {source}` to keep it.",
             )
         steps.append(Step("uninstall", have, have, ""))
     if wanted.source != "inbox":
@@ -366,8 +366,8 @@ def plan_removal(wanted: Wanted, software: Software, users: t.Callable[[], t.Seq
     if source != wanted.source:
         raise ClusterError(
             "conflict",
-            f"{source} {version} is installed, and mofed_source is {wanted.source}.",
-            f"Set mofed_source: {source} to remove it.",
+            f"{source} {version} is installed, and `source` is {wanted.source}.",
+            f"Set `source: {source}` to remove it.",
         )
     refuse_users(users(), f"removing {source} {version}")
     return [Step("uninstall", f"{source} {version}", f"{source} {version}", "")]

@@ -115,7 +115,7 @@ class NodeSettings:
             raise ClusterError(
                 "in_the_way",
                 f"{files.NAMES} exists and is not ours.",
-                "Move it away, or set mofed_persistent_names: false to keep it.",
+                "Move it away, or set `persistent_names: false` to keep it.",
             )
 
     def write(self, request: dict[str, t.Any], *, check: bool) -> None:
@@ -177,7 +177,7 @@ class NodeSettings:
         if not (self.root / "sys/class/net" / netdev).exists():
             names = sorted(path.name for path in (self.root / "sys/class/net").glob("*"))
             raise ClusterError(
-                "no_interface", f"There is no interface {netdev}: {', '.join(names)}.", "Correct mofed_rxe_netdev."
+                "no_interface", f"There is no interface {netdev}: {', '.join(names)}.", "Correct `rxe_netdev`."
             )
         if (self.root / "sys/module/rdma_rxe").exists():
             return

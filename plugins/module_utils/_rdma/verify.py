@@ -95,7 +95,7 @@ def judge_stack(wanted: Wanted, software: Software, modules: Modules) -> list[Ve
             )
         ]
     if wanted.kernel_parts and modules.stale:
-        remedy = "Restart openibd (mofed_allow_restart: true) or reboot."
+        remedy = "Restart openibd (rdma_stack with `allow_restart: true`) or reboot."
         return [
             _verdict("fail", "loaded modules", "those on disk", f"other builds of {', '.join(modules.stale)}", remedy)
         ]

@@ -1,0 +1,110 @@
+# Copyright (c) 2026 The hpcai.gpu_cluster developers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What modules say, in the words of the role that called them.
+
+Modules name their own options, in backticks. Where a role called the module, its user knows the role's variables instead,
+and the task says which of them became which option: ``allow_format: "{{ scratch_allow_format | bool }}"``.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+import typing as t
+
+from ansible.plugins.action import ActionBase
+from ansible.plugins.action.normal import ActionModule as NormalAction
+
+Result = dict[str, t.Any]
+Run = t.Callable[..., Result]
+Translate = t.Callable[[str], str]
+
+#: `option` or `option: value`.
+_OPTION = re.compile(r"`(\w+)(?=[`:])")
+#: Where in a result, and in the lists of dictionaries in it, text for people stands.
+_TEXTS = frozenset({"message", "msg", "notes", "reason", "remedy", "warnings"})
+
+
+def _behind(value: t.Any, role: str, variables: t.Mapping[str, t.Any], seen: set[str]) -> list[str]:
+    """The role's variables that a template reads, also through private ones (``__role_...``), in order."""
+    found = []
+    for private, name in re.findall(rf"\b(__)?({re.escape(role)}_\w+)", str(value)):
+        if not private:
+            found.append(name)
+        elif name not in seen:
+            seen.add(name)
+            found += _behind(variables.get(f"__{name}", ""), role, variables, seen)
+    return found
+
+
+def variable_of(option: str, arguments: t.Mapping[str, t.Any], role: str, variables: t.Mapping[str, t.Any]) -> str:
+    """The role's variable that stands for an option, or "". ``arguments`` are the task's, before they were templated."""
+    usual = f"{role}_{option}"
+    found = _behind(arguments.get(option, ""), role, variables, set())
+    if usual in found or (not found and usual in variables):
+        return usual
+    return found[0] if found else ""
+
+
+def in_words_of_the_role(result: Result, arguments: t.Any, variables: t.Mapping[str, t.Any]) -> Result:
+    """The result with the role's variables in place of the module's options. Without a role it stays as it is."""
+    role = str(variables.get("ansible_role_name") or "").rpartition(".")[2]
+    if not role:
+        return result
+    known = arguments if isinstance(arguments, dict) else {}
+
+    def translate(text: str) -> str:
+        return _OPTION.sub(lambda match: f"`{variable_of(match[1], known, role, variables) or match[1]}", text)
+
+    translated = _texts(result, translate, deeper=True)
+    if translated.get("msg") != result.get("msg"):
+        # The module's error with the message in its own words: without it Ansible makes one of the result's.
+        translated.pop("exception", None)
+    return translated
+
+
+def _texts(part: Result, translate: Translate, *, deeper: bool) -> Result:
+    """A copy with its texts translated, and those of dictionaries in its lists."""
+    translated = {}
+    for key, value in part.items():
+        if key in _TEXTS and isinstance(value, str):
+            value = translate(value)
+        elif key in _TEXTS and isinstance(value, list):
+            value = [_item(text, translate) for text in value]
+        elif deeper and isinstance(value, list) and value and isinstance(value[0], dict):
+            value = [_texts(item, translate, deeper=False) if isinstance(item, dict) else item for item in value]
+        translated[key] = value
+    return translated
+
+
+def _item(item: t.Any, translate: Translate) -> t.Any:
+    """A text of a list. A warning is an object of Ansible's, and a text to Ansible, too: it stays what it is where nothing changes."""
+    text = getattr(getattr(item, "event", None), "msg", item)
+    if not isinstance(text, str):
+        return item
+    said = translate(text)
+    return item if said == text else said
+
+
+def names_role_variables(run: Run) -> Run:
+    """Around an action's ``run``: its result speaks of the role's variables."""
+
+    @functools.wraps(run)
+    def wrapped(self: ActionBase, tmp: str | None = None, task_vars: dict[str, t.Any] | None = None) -> Result:
+        arguments = (self._task.get_ds() or {}).get(self._task.action)
+        return in_words_of_the_role(run(self, tmp, task_vars), arguments, task_vars or {})
+
+    return wrapped
+
+
+class ModuleAction(NormalAction):
+    """Runs the module on the node, as Ansible does for modules without an action."""
+
+    @names_role_variables
+    def run(self, tmp: str | None = None, task_vars: dict[str, t.Any] | None = None) -> Result:
+        """Run it, in the background, too."""
+        return t.cast(Result, super().run(tmp, task_vars))
+
+
+__all__ = ["ModuleAction", "in_words_of_the_role", "names_role_variables", "variable_of"]
