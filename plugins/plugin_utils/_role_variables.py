@@ -27,7 +27,7 @@ _TEXTS = frozenset({"message", "msg", "notes", "reason", "remedy", "warnings"})
 
 
 def _behind(value: t.Any, role: str, variables: t.Mapping[str, t.Any], seen: set[str]) -> list[str]:
-    """The role's variables that a template reads, also through private ones (``__role_...``), in order."""
+    """The role's variables that a template reads, also through private ones (``__role_...``)."""
     found = []
     for private, name in re.findall(rf"\b(__)?({re.escape(role)}_\w+)", str(value)):
         if not private:
@@ -39,19 +39,19 @@ def _behind(value: t.Any, role: str, variables: t.Mapping[str, t.Any], seen: set
 
 
 def variable_of(option: str, arguments: t.Mapping[str, t.Any], role: str, variables: t.Mapping[str, t.Any]) -> str:
-    """The role's variable that stands for an option, or "". ``arguments`` are the task's, before they were templated."""
+    """The role's variable that stands for an option, or "". ``arguments`` are the task's, before they were templated.
+
+    Where a task makes an option of several variables, and none of them has its name, no one of them stands for it.
+    """
     usual = f"{role}_{option}"
-    found = _behind(arguments.get(option, ""), role, variables, set())
+    found = set(_behind(arguments.get(option, ""), role, variables, set()))
     if usual in found or (not found and usual in variables):
         return usual
-    return found[0] if found else ""
+    return found.pop() if len(found) == 1 else ""
 
 
-def in_words_of_the_role(result: Result, arguments: t.Any, variables: t.Mapping[str, t.Any]) -> Result:
-    """The result with the role's variables in place of the module's options. Without a role it stays as it is."""
-    role = str(variables.get("ansible_role_name") or "").rpartition(".")[2]
-    if not role:
-        return result
+def in_words_of(role: str, result: Result, arguments: t.Any, variables: t.Mapping[str, t.Any]) -> Result:
+    """The result with the role's variables in place of the module's options."""
     known = arguments if isinstance(arguments, dict) else {}
 
     def translate(text: str) -> str:
@@ -92,8 +92,13 @@ def names_role_variables(run: Run) -> Run:
 
     @functools.wraps(run)
     def wrapped(self: ActionBase, tmp: str | None = None, task_vars: dict[str, t.Any] | None = None) -> Result:
+        result = run(self, tmp, task_vars)
+        variables = task_vars or {}
+        role = str(variables.get("ansible_role_name") or "").rpartition(".")[2]
+        if not role:
+            return result
         arguments = (self._task.get_ds() or {}).get(self._task.action)
-        return in_words_of_the_role(run(self, tmp, task_vars), arguments, task_vars or {})
+        return in_words_of(role, result, arguments, variables)
 
     return wrapped
 
@@ -107,4 +112,4 @@ class ModuleAction(NormalAction):
         return t.cast(Result, super().run(tmp, task_vars))
 
 
-__all__ = ["ModuleAction", "in_words_of_the_role", "names_role_variables", "variable_of"]
+__all__ = ["ModuleAction", "in_words_of", "names_role_variables", "variable_of"]

@@ -94,7 +94,7 @@ def test_which_key_is_the_cluster_s(nodes: list[ssh.Node], key: str) -> None:
 def test_two_keys_are_not_guessed_between(nodes: list[ssh.Node]) -> None:
     with pytest.raises(ClusterError, match="know different keys") as caught:
         ssh.cluster_key(nodes)
-    assert "cluster_ssh_renew_key" in caught.value.remedy
+    assert "`renew_key: true`" in caught.value.remedy
 
 
 FIRST = node("a", public=KEY_A, first=True)

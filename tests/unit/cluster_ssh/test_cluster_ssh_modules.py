@@ -187,7 +187,7 @@ def test_a_lost_first_node_is_replaced_by_a_new_key(machines: list[Machine], log
     nodes = [second.identity(make_key=True)["node"]]
     failed = second.check(nodes=nodes, **wish)
     assert (failed["error_kind"], logins()) == ("no_key", [])
-    assert "-e cluster_ssh_renew_key=true" in failed["msg"]
+    assert "`renew_key: true`" in failed["msg"]
     nodes = [second.identity(make_key=True, renew_key=True)["node"]]
     assert second.check(nodes=nodes, **wish)["outdated"] == ["gpu-2"]
     assert second.trust(nodes)["changed"] is True
@@ -261,7 +261,7 @@ def test_a_copy_of_the_key_stays_until_it_is_revoked_and_is_named(machines: list
     assert first.check(nodes=nodes, hosts=[])["outdated"] == []
     (warned,) = warnings(first, nodes)
     assert "but gpu-2, too" in warned
-    assert "cluster_ssh_renew_key" in warned
+    assert "`renew_key: true`" in warned
     assert warnings(first, nodes, key_on_all=True) == warnings(second, nodes[1:]) == []
 
 

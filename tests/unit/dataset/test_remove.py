@@ -48,7 +48,7 @@ def test_consent_is_needed_and_nothing_is_lost_without_it(tmp_path, destination,
     before = files(tmp_path)
     result = run(capsys, destination=destination)
     assert result["failed"]
-    assert "dataset_staging_allow_data_loss" in result["msg"]
+    assert "`allow_data_loss: true`" in result["msg"]
     assert files(tmp_path) == before
 
 

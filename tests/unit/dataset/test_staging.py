@@ -130,7 +130,7 @@ def test_foreign_files_are_refused_unless_allowed(staging) -> None:
     foreign = staging.destination / "data/train/f_001.tfrecord"
     foreign.parent.mkdir(parents=True)
     foreign.write_text("my own results")
-    with pytest.raises(ClusterError, match="dataset_staging_allow_overwrite") as caught:
+    with pytest.raises(ClusterError, match="`allow_overwrite: true`") as caught:
         staging.plan()
     assert caught.value.kind == "foreign_files"
     assert foreign.read_text() == "my own results"
@@ -176,7 +176,7 @@ def test_a_raw_file_is_not_adopted_where_the_inflated_one_is_wanted(staging) -> 
     staging.put("a.bin", b"content " * 500)
     (staging.destination / "data").mkdir()
     (staging.destination / "data/a.bin").write_bytes(gzip.compress(b"content " * 500, 1, mtime=0))
-    with pytest.raises(ClusterError, match="dataset_staging_allow_overwrite"):
+    with pytest.raises(ClusterError, match="`allow_overwrite: true`"):
         staging.plan()
     assert staging.plan(decompress=False)["verified_files"] == 1
     assert staging.plan()["missing_files"] == 1, "it is ours since it was adopted, and still raw"
@@ -221,7 +221,7 @@ def test_a_mount_point_may_end_in_a_slash(staging) -> None:
 
 def test_an_identity_that_only_azcopy_knows_is_refused_before_anything_is_listed(staging) -> None:
     source = {"url": staging.service.url(staging.container), "prefix": "", "sas": ""}
-    with pytest.raises(ClusterError, match="dataset_staging_identity: msi"):
+    with pytest.raises(ClusterError, match="`identity: msi`"):
         staging.plan(sources=[source], identity="azcli")
 
 

@@ -17,7 +17,8 @@ import yaml
 
 ROOT = pathlib.Path(__file__).parents[3]
 MODULES = sorted(path.stem for path in (ROOT / "plugins" / "modules").glob("*.py"))
-ACTIONS = {path.stem for path in (ROOT / "plugins" / "action").glob("*.py")}
+#: With a part of their own on the controller. The others only say there what the module says.
+ACTIONS = {path.stem for path in (ROOT / "plugins" / "action").glob("*.py") if "ModuleAction" not in path.read_text()}
 GROUPS: dict[str, list[str]] = yaml.safe_load((ROOT / "meta" / "runtime.yml").read_text())["action_groups"]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
@@ -100,3 +101,14 @@ def test_a_module_without_difference_to_show_changes_nothing_or_says_why(
     """``N/A`` is for modules that never report a change."""
     if documented[module]["attributes"]["diff_mode"]["support"] == "N/A":
         assert not re.search(r"changed=(?!False)|\"changed\": (?!False)", declared(module))
+
+
+def test_every_module_has_an_action_that_names_the_variables_of_roles() -> None:
+    """An action of its own, or one of NodeStateAction, which wraps what it runs."""
+    texts = {path.stem: path.read_text() for path in (ROOT / "plugins" / "action").glob("*.py")}
+    assert sorted(texts) == MODULES
+    assert not [
+        name
+        for name, text in texts.items()
+        if not re.search(r"@names_role_variables\n    def run|\((ModuleAction|NodeStateAction)\)", text)
+    ]

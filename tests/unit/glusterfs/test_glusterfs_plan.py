@@ -179,13 +179,13 @@ def test_a_volume_is_taken_away_only_where_all_its_nodes_are_asked(
     with pytest.raises(ClusterError) as caught:
         gl.check_whole_run(have, hosts, lost)
     assert (caught.value.kind, caught.value.details["nodes"]) == ("partial_run", absent)
-    assert ("glusterfs_forget_nodes" in caught.value.remedy) == (have.replica == 1)
+    assert ("`forget_nodes`" in caught.value.remedy) == (have.replica == 1)
 
 
 def test_the_lost_node_is_named_with_what_it_costs() -> None:
     error = gl.offline_error("scratch", [GONE])
     assert "gpu-3" in error.message
-    assert "glusterfs_forget_nodes" in error.remedy
+    assert "`forget_nodes`" in error.remedy
     assert "every file on it is gone" in error.remedy
 
 

@@ -237,7 +237,7 @@ def test_a_new_node_joins() -> None:
 
 def test_shrinking_is_left_to_a_person() -> None:
     pool = started("a", "b")
-    with pytest.raises(ClusterError, match="not in glusterfs_nodes"):
+    with pytest.raises(ClusterError, match="not in `nodes`"):
         keeper(pool, "a").start()
     assert len(pool.bricks) == 2
 
@@ -297,7 +297,7 @@ def test_a_volume_is_not_taken_away_from_nodes_that_were_not_asked(
         getattr(keeper(pool, "a", "b", "c", **parts), what)(["a", "c"])
     assert (caught.value.kind, caught.value.details) == ("partial_run", {"nodes": ["b"]})
     assert "--limit" in caught.value.remedy
-    assert "glusterfs_forget_nodes" in caught.value.remedy
+    assert "`forget_nodes`" in caught.value.remedy
     assert (pool.exists, pool.started, pool.commands) == (True, True, [])
 
 

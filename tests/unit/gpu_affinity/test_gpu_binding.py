@@ -84,7 +84,7 @@ def test_a_profile_for_other_cpus_is_refused_and_nothing_is_written(
     result = call(capsys, source="profile", profile=profile, **options)
     assert result["error_kind"] == "profile_does_not_fit"
     assert "not there" in result["msg"]
-    assert "numa_pinning_source" in result["remedy"]
+    assert "`source`" in result["remedy"]
     assert not Path(options["map"]).exists()
     # What the kernel tells is enough, whatever the profile says of another machine.
     assert call(capsys, source="auto", profile=profile, **options)["plan"]["source"] == "facts"

@@ -255,7 +255,7 @@ def test_the_override_wins_everywhere(base: Profile, override: Profile) -> None:
 
 def test_the_inventory_wins() -> None:
     node = facts(sku="p4d.24xlarge", gpus=gpus_of("dgx_a100"))
-    assert chosen(node, "Standard_ND40rs_v2") == ("Standard_ND40rs_v2", "node_profile_name")
+    assert chosen(node, "Standard_ND40rs_v2") == ("Standard_ND40rs_v2", "its name")
 
 
 def test_an_unknown_name_lists_the_known_ones() -> None:

@@ -135,7 +135,7 @@ def test_the_action_in_every_mode(tmp_path: Path) -> None:
         "hang": (hang, {**nd, "nvidia_smi_timeout_s": 0.5}, False, "incomplete", "1 incomplete"),
         "unknown machine": (["--exit", "9"], {}, False, "incomplete", "generic, chosen by nothing that is known"),
         "wrong name": ([], {"name": "NDv4"}, True, "", "There is no profile 'NDv4'"),
-        "wrong path": ([], {"paths": ["/nowhere/at/all"]}, True, "", "/nowhere/at/all of node_profile_paths"),
+        "wrong path": ([], {"paths": ["/nowhere/at/all"]}, True, "", "/nowhere/at/all of `paths`"),
         "wrong key": ([], {**nd, "overrides": {"memory": {"mbi": 1}}}, True, "", "memory.mbi: unknown key"),
         "wrong file": ([], {"paths": [str(site)], "name": "mine"}, True, "", "mine.yml cannot be read"),
         "wrong choice": ([], {"on_mismatch": "panic"}, True, "", "must be one of: fail, warn"),

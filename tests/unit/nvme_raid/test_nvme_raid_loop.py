@@ -139,7 +139,7 @@ def test_a_selector_that_names_no_disk_is_a_warning(
     # In a process that has imported the controller's half of Ansible, warnings are displayed and not returned.
     monkeypatch.setattr(nvme_raid.AnsibleModule, "warn", lambda _self, text, **_options: warned.append(text))
     nothing = loop.module(capsys, by_id=["/dev/disk/by-id/none"])
-    told = "nvme_raid_by_id matches no disk of this node: /dev/disk/by-id/none."
+    told = "`by_id` matches no disk of this node: /dev/disk/by-id/none."
     assert (nothing["changed"], nothing["notes"][-1]) == (False, told)
     assert told in warned
 

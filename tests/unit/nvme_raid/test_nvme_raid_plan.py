@@ -172,7 +172,7 @@ def test_a_disk_with_data_is_refused_without_consent_and_listing(reason: str) ->
         error = refused(wanted, node)
         assert error.kind == "foreign_data"
         assert f"{full.stable} {reason}" in error.message
-        assert "nvme_raid_allow_format" in error.remedy
+        assert "`allow_format: true`" in error.remedy
     found = plan(ask(allow_format=True, format_devices=[*full.links]), node)
     assert kinds(found) == ["erase", "create", "mkfs", "mount"]
     assert found.steps[0].disks == ("nvme0n1",)
@@ -427,7 +427,7 @@ def test_what_became_read_only_is_ours_and_told() -> None:
 def test_a_selector_that_names_no_disk_is_told() -> None:
     pattern = "/dev/disk/by-id/nvme-Modle_*"
     found = plan(ask(by_id=[pattern]), Node((disk(0),)))
-    assert (found.steps, found.warnings) == ((), (f"nvme_raid_by_id matches no disk of this node: {pattern}.",))
+    assert (found.steps, found.warnings) == ((), (f"`by_id` matches no disk of this node: {pattern}.",))
     assert found.warnings[0] in refused(ask(by_id=[pattern], expected_disks=1), Node((disk(0),))).message
     # One of several that fits is enough, also on a disk that something else rules out.
     for wanted in (ask(by_id=[pattern, "/dev/disk/by-id/*_0"]), ask(by_id=["/dev/disk/by-id/*_0"], min_mib=9999)):
@@ -436,7 +436,7 @@ def test_a_selector_that_names_no_disk_is_told() -> None:
 
 def test_consent_for_a_disk_that_is_not_there_is_told() -> None:
     listed = ["/dev/disk/by-id/nvme-Model_0", "/dev/disk/by-id/nvme-Modle_1"]
-    told = f"nvme_raid_format_devices names no disk of this node: {listed[1]}."
+    told = f"`format_devices` names no disk of this node: {listed[1]}."
     assert plan(ask(allow_format=True, format_devices=listed), Node((disk(0), disk(1)))).warnings == (told,)
     full = Node((disk(0, signatures=(EXT4,)), disk(1, signatures=(EXT4,))))
     assert told in refused(ask(allow_format=True, format_devices=listed), full).message
@@ -466,7 +466,7 @@ def test_files_are_removed_only_with_consent() -> None:
     full = dataclasses.replace(node, directory=dataclasses.replace(node.directory, empty=False, holds_files=True))
     error = refused(ask(state="absent"), full)
     assert error.kind == "consent_missing"
-    assert "nvme_raid_allow_data_loss" in error.remedy
+    assert "`allow_data_loss: true`" in error.remedy
     assert kinds(plan(ask(state="absent", allow_data_loss=True), full)) == ["unmount", "stop", "erase"]
     # Nobody is asked for what does not exist.
     assert kinds(plan(ask(state="absent"), node)) == ["unmount", "stop", "erase"]
