@@ -106,7 +106,10 @@ def test_a_manifest_is_read(capsys: Capture, tmp_path: Path) -> None:
         ({"world_size": 4, "files": [{"name": "a", "size": -1}]}, "bad_input", "size of -1"),
         ({"world_size": 4, "files": [{"name": "a", "size": 1}] * 2}, "bad_input", "listed twice"),
         ({"world_size": 4, "files": [{"name": "a\nb", "size": 1}]}, "bad_input", "line break"),
+        ({"world_size": 4, "files": [{"name": "a\rb", "size": 1}]}, "bad_input", "line break"),
+        ({"world_size": 4, "files": [{"name": "a\0b", "size": 1}]}, "bad_input", "NUL"),
         ({"world_size": 4, "files": [{"name": "", "size": 1}]}, "bad_input", "not the name of a file"),
+        ({"world_size": 4, "files": [{"name": "a/", "size": 1}]}, "bad_input", "not the name of a file"),
         ({"world_size": 4, "files": [{"name": "a", "size": 1}], "file_cost_bytes": -1}, "bad_input", "file_cost_bytes"),
         ({"world_size": 4, "manifest": "/nonexistent"}, "bad_input", "No such file"),
         ({"world_size": 4, "index": GROUPS, "files": [{"name": "README", "size": 1}]}, "bad_input", "'README' has no"),
@@ -192,6 +195,18 @@ def test_beyond_the_limit_a_file_list_takes_over() -> None:
         0
     ]
     assert (share.use, share.include_pattern, len(share.files)) == ("file_list", "", 1000)
+
+
+@pytest.mark.parametrize(("length", "use"), [(4096, "pattern"), (4097, "file_list")])
+def test_4096_bytes_of_patterns_are_not_beyond_it(length: int, use: str) -> None:
+    names = ["a" * 2047, "b" * (length - 2048)]
+    assert share_out(1, files=[(name, 1) for name in names]).shares[0].use == use
+
+
+def test_a_cost_per_file_weighs_in() -> None:
+    files = [("big", 100), *((f"small-{number}", 1) for number in range(10))]
+    assert [len(share.files) for share in share_out(2, files=files).shares] == [1, 10]
+    assert [len(share.files) for share in share_out(2, files=files, file_cost_bytes=1000).shares] == [5, 6]
 
 
 @pytest.mark.parametrize("names", [["a;b", "c"], ["x/same", "y/same"]])

@@ -6,6 +6,8 @@
 from __future__ import annotations
 
 import collections
+import errno
+import subprocess
 
 import pytest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
@@ -250,6 +252,16 @@ def test_a_name_has_the_number_whose_pattern_matches_it(before: str, after: str,
         assert [template.index_of(name, indexes)] == matching
     except ClusterError:
         assert len(matching) != 1
+
+
+def test_linux_takes_the_longest_argument_that_we_call_fitting_and_none_longer() -> None:
+    longest = "x" * MAX_ARGUMENT_BYTES
+    assert fits_an_argument([longest])
+    assert subprocess.run(["true", longest], check=False).returncode == 0
+    assert not fits_an_argument([longest + "x"])
+    with pytest.raises(OSError, match="too long") as caught:
+        subprocess.run(["true", longest + "x"], check=False)
+    assert caught.value.errno == errno.E2BIG
 
 
 def test_the_argument_limit_counts_bytes_and_separators() -> None:

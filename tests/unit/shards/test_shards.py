@@ -6,6 +6,8 @@
 from __future__ import annotations
 
 import itertools
+import random
+import typing as t
 
 import pytest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
@@ -41,6 +43,36 @@ def test_the_largest_share_stays_within_the_bound_of_the_method(weights: list[fl
     plan = plan_shards(weights, ranks)
     assert plan.imbalance >= 1 - 1e-9
     assert max(plan.loads) <= plan.ideal + max(weights, default=0) + 1e-6
+
+
+#: Sizes in bytes, as datasets have them: records cut to about one length, anything up to a limit, many small and few big.
+SIZES: dict[str, t.Callable[[random.Random], float]] = {
+    "within 1 %": lambda chance: 1e9 * chance.uniform(0.99, 1.01),
+    "within 10 %": lambda chance: 2.26e6 * chance.uniform(0.9, 1.1),
+    "up to 1 GB": lambda chance: chance.uniform(0, 1e9),
+    "Pareto": lambda chance: 1e5 * chance.paretovariate(1.5),
+}
+
+
+@pytest.mark.parametrize(("files", "ranks"), [(2_000, 8), (10_000, 24), (10_000, 64), (20_000, 100)])
+@pytest.mark.parametrize("sizes", SIZES)
+def test_no_rank_works_longer_than_the_others_by_more_than_a_fiftieth_of_a_percent(
+    sizes: str, files: int, ranks: int
+) -> None:
+    chance = random.Random(1)
+    seconds = file_seconds([int(SIZES[sizes](chance)) for _file in range(files)])
+    plan = plan_shards(seconds, ranks)
+    longest = max(sum(seconds[index] for index in share) for share in plan.shares)
+    equal = sum(seconds) / ranks
+    assert longest <= max(equal * 1.0002, max(seconds) * (1 + 1e-9))
+    assert plan.imbalance == pytest.approx(longest / max(equal, max(seconds)))
+
+
+def test_a_file_more_is_made_up_for_by_lighter_files() -> None:
+    # One after the other, the heaviest first, would give 3 + 2 + 2 against 3 + 2.
+    plan = plan_shards([3, 3, 2, 2, 2], 2)
+    assert sorted(list(share) for share in plan.shares) == [[0, 1], [2, 3, 4]]
+    assert (plan.loads, plan.imbalance) == ([6, 6], 1.0)
 
 
 @given(weights_strategy, st.integers(1, 50))
@@ -110,6 +142,15 @@ def test_batches_are_about_as_long_as_wanted() -> None:
     assert len(make_batches(range(600), seconds, target_s=1)) == 16
     assert len(make_batches(range(600), seconds, target_s=10_000)) == 1
     assert make_batches([], seconds) == []
+
+
+@pytest.mark.parametrize(("work_s", "batches"), [(59, 1), (119, 1), (120, 2), (179, 2)])
+def test_a_batch_is_rather_too_long_than_too_short(work_s: int, batches: int) -> None:
+    assert len(make_batches(range(work_s), [1.0] * work_s, target_s=60)) == batches
+
+
+def test_the_heaviest_batch_comes_first() -> None:
+    assert make_batches([0, 1, 2], [10.0, 30.0, 20.0], target_s=1) == [[1], [2], [0]]
 
 
 def test_imbalance() -> None:
