@@ -11,6 +11,9 @@ import typing as t
 
 import pytest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy.messages import (
+    FATAL_KINDS,
+    LOG_TAIL_LINES,
+    MAX_NAMED_FILES,
     JobState,
     check_counts,
     classify,
@@ -28,6 +31,12 @@ def replay(name: str) -> JobState:
     for line in (FIXTURES / name).read_bytes().splitlines():
         state.feed(line)
     return state
+
+
+def say(state: JobState, kind: str, content: str | dict[str, t.Any]) -> None:
+    """One line of AzCopy's output. An object is JSON within JSON, with its numbers as strings."""
+    text = content if isinstance(content, str) else json.dumps(content)
+    state.feed(json.dumps({"MessageType": kind, "MessageContent": text}))
 
 
 def counts(state: JobState) -> tuple[str, int, int, int, int, int]:
@@ -123,6 +132,14 @@ def test_a_refusal_of_an_expired_sas_says_so(expiry: str, kind: str) -> None:
             "412 The condition specified using HTTP conditional header(s) is not met. ConditionNotMet",
             "changed_at_source",
         ),
+        ("HEAD http://x/y\nRESPONSE 412: 412 Precondition Failed\nERROR CODE: Unavailable", "changed_at_source"),
+        ("the source file was modified during the transfer", "changed_at_source"),
+        ("RESPONSE 401: 401 Unauthorized", "auth_failed"),
+        ("HEAD http://x/y\nRESPONSE 403: 403 Forbidden\nERROR CODE: Unavailable", "auth_failed"),
+        ("RESPONSE 404: 404 The specified blob does not exist.", "not_found"),
+        ("RESPONSE 503: 503 The server is busy.\nERROR CODE: ServerBusy", None),
+        ("open /data/x: read-only file system", "bad_input"),
+        ("tls: failed to verify certificate: x509: certificate signed by unknown authority", "tls_untrusted"),
         ("the MD5 hash of the data, as we received it, did not match the expected value", "corrupt"),
         ("unexpected EOF", "truncated"),
         ("dial tcp: lookup x.blob.core.windows.net: no such host", "unreachable"),
@@ -134,6 +151,68 @@ def test_causes(text: str, kind: str | None) -> None:
     assert (error.kind if error else None) == kind
 
 
+def test_a_sas_that_may_not_do_this_is_told_from_one_that_is_refused() -> None:
+    may_not = find_cause(
+        "RESPONSE 403: 403 This request is not authorized\nERROR CODE: AuthorizationPermissionMismatch"
+    )
+    refused = find_cause("RESPONSE 403: 403 Server failed to authenticate\nERROR CODE: AuthenticationFailed")
+    assert may_not is not None
+    assert refused is not None
+    assert (may_not.kind, refused.kind) == ("auth_failed", "auth_failed")
+    assert "may not do this" in may_not.message
+    assert "refused" in refused.message
+
+
+FATAL = {
+    "auth_failed": "ERROR CODE: AuthenticationFailed",
+    "azcopy_unsuitable": "unknown flag: --no-such",
+    "bad_input": "request size greater than pacer target",
+    "container_missing": "ERROR CODE: ContainerNotFound",
+    "disk_full": "no space left on device",
+    "sas_expired": "Signature not valid in the specified time frame",
+    "tls_untrusted": "x509: certificate has expired",
+    "unreachable": "dial tcp 10.0.0.1:443: connection refused",
+}
+
+
+def failed_job(total: int, failed: int) -> JobState:
+    state = JobState()
+    names = [{"Src": f"http://x/c/f{number}", "ErrorCode": "0"} for number in range(failed)]
+    numbers = {"TotalTransfers": str(total), "TransfersCompleted": str(total - failed), "TransfersFailed": str(failed)}
+    say(state, "Progress", {"JobStatus": "CompletedWithErrors", **numbers, "FailedTransfers": names})
+    say(state, "EndOfJob", {"JobStatus": "CompletedWithErrors", **numbers, "FailedTransfers": []})
+    return state
+
+
+def test_what_every_file_would_fail_of_is_the_verdict_itself() -> None:
+    assert set(FATAL) == FATAL_KINDS
+    for kind, words in FATAL.items():
+        error = classify(failed_job(9, 4), 1, log_text=words)
+        assert error is not None
+        assert error.kind == kind
+        assert "5 of 9 files were copied" in error.message
+        stalled = classify(failed_job(9, 4), -15, stopped="stalled", log_text=words)
+        assert stalled is not None
+        assert stalled.kind == kind
+
+
+def test_what_one_file_fails_of_is_the_verdict_only_where_there_is_no_other_file() -> None:
+    of_many, of_one = (classify(failed_job(total, 1), 1, log_text="unexpected EOF") for total in (9, 1))
+    assert of_many is not None
+    assert of_one is not None
+    assert (of_many.kind, of_one.kind) == ("partial", "truncated")
+    assert "1 of 9 transfers failed: f0 (truncated:" in of_many.message
+    assert of_many.remedy.endswith("Upload the blob again from a good copy.")
+
+
+@pytest.mark.parametrize(("failed", "named"), [(3, ": f0, f1, f2."), (4, ", for example f0, f1, f2.")])
+def test_a_message_names_three_files(failed: int, named: str) -> None:
+    error = classify(failed_job(9, failed), 1)
+    assert error is not None
+    assert error.message == f"{failed} of 9 transfers failed{named}"
+    assert len(error.details["failed_files"]) == failed
+
+
 @pytest.mark.parametrize(
     ("stopped", "kind"), [("cancelled", "cancelled"), ("timeout", "stalled"), ("stalled", "stalled")]
 )
@@ -143,7 +222,9 @@ def test_a_stopped_run_is_never_a_success(stopped: str, kind: str) -> None:
     assert error.kind == kind
 
 
-@pytest.mark.parametrize(("rc", "kind"), [(-9, "partial"), (2, "azcopy_unsuitable"), (127, "azcopy_unsuitable")])
+@pytest.mark.parametrize(
+    ("rc", "kind"), [(-9, "partial"), (1, "partial"), *((rc, "azcopy_unsuitable") for rc in (2, 126, 127))]
+)
 def test_an_end_without_endofjob(rc: int, kind: str) -> None:
     state = JobState()
     for line in (FIXTURES / "ok.jsonl").read_text().splitlines()[:4]:
@@ -205,6 +286,112 @@ def test_secrets_are_gone_before_anything_is_kept() -> None:
     kept = " ".join([*state.tail, *state.complaints])
     assert "cret" not in kept
     assert "RESPONSE 403" in kept
+
+
+@pytest.mark.parametrize("key", ["FailedTransfers", "SkippedTransfers"])
+@pytest.mark.parametrize(
+    ("source", "name"),
+    [
+        ("http://x/c/d/f1?sv=1&sig=se%2Bcret%3D", "http://x/c/d/f1"),
+        ("http://x/c/d/f1?sv=1&sig=unknown", "http://x/c/d/f1"),
+        ("http://x/c/d/f1%3Fsv=1&sig=se%2Bcret%3D", "http://x/c/d/f1%3FREDACTED"),
+    ],
+)
+def test_a_file_is_named_without_its_sas(key: str, source: str, name: str) -> None:
+    state = JobState(secrets=("sv=1&sig=se%2Bcret%3D",))
+    say(state, "Progress", {key: [{"Src": source, "ErrorCode": "403"}]})
+    assert {**state.failed_files, **state.skipped_files} == {name: "403"}
+
+
+def test_a_dry_run_names_files_without_their_sas_and_leaves_directories_out() -> None:
+    state = JobState(secrets=("sv=1&sig=se%2Bcret%3D",))
+    url = "http://x/c/d/f1?sv=1&sig=se%2Bcret%3D"
+    say(state, "Dryrun", {"EntityType": "Folder", "Source": "http://x/c/d", "Destination": "/data/d"})
+    say(state, "Dryrun", {"EntityType": "File", "Source": "/data/f1", "Destination": url, "SourceSize": "7"})
+    say(state, "Dryrun", {"EntityType": "File", "Source": url, "Destination": "/data/f1", "SourceSize": "7"})
+    clean = "http://x/c/d/f1?REDACTED"
+    assert [tuple(file) for file in state.planned] == [("/data/f1", clean, 7, ""), (clean, "/data/f1", 7, "")]
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "telling"),
+    [
+        ("Error", "Cannot perform copy due to error: it broke", True),
+        ("Info", "GET http://x/c\nRESPONSE 403: 403 Forbidden", True),
+        ("Info", "INFO: Authentication failed, it is either not correct, or expired", True),
+        ("Info", "INFO: authentication failed", True),
+        ("Info", "INFO: Scanning...", False),
+        ("Prompt", "File exists. Do you wish to overwrite?", False),
+    ],
+)
+def test_what_azcopy_says_is_a_complaint_only_where_it_tells_of_a_failure(kind: str, text: str, telling: bool) -> None:
+    state = JobState()
+    say(state, kind, text)
+    assert list(state.tail) == [text]
+    assert state.complaints == ([text] if telling else [])
+    assert state.asked is (kind == "Prompt")
+
+
+def test_words_that_are_not_azcopys_json_are_complaints() -> None:
+    state = JobState()
+    state.feed("panic: runtime error")
+    assert state.complaints == ["panic: runtime error"]
+
+
+def test_the_first_complaints_and_the_last_words_are_kept() -> None:
+    """The first failure is the cause of the later ones; memory stays bounded whatever AzCopy prints."""
+    state = JobState()
+    for number in range(1000):
+        say(state, "Error", f"{number} " + "x" * 10_000)
+    assert [text.split()[0] for text in state.complaints] == [str(number) for number in range(LOG_TAIL_LINES)]
+    assert [text.split()[0] for text in state.tail] == [str(number) for number in range(1000 - LOG_TAIL_LINES, 1000)]
+    assert max(map(len, state.complaints)) == 4000
+    assert max(map(len, state.tail)) == 2000
+
+
+def test_a_thousand_failed_files_are_named_and_all_are_counted() -> None:
+    state = failed_job(5000, 2000)
+    assert (len(state.failed_files), state.failed) == (MAX_NAMED_FILES, 2000)
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "TotalTransfers",
+        "TransfersCompleted",
+        "TransfersFailed",
+        "TransfersSkipped",
+        "TotalBytesTransferred",
+        "BytesOverWire",
+        "TotalBytesEnumerated",
+    ],
+)
+def test_every_kind_of_progress_is_seen(key: str) -> None:
+    state = JobState()
+    say(state, "Progress", {key: "1"})
+    before = state.signature
+    say(state, "Progress", {key: "1"})
+    assert state.signature == before
+    say(state, "Progress", {key: "2"})
+    assert state.signature != before
+
+
+def test_scanning_is_over_once_all_transfers_are_ordered() -> None:
+    state = JobState()
+    assert state.scanning
+    say(state, "Progress", {"CompleteJobOrdered": False})
+    assert state.scanning
+    say(state, "Progress", {"CompleteJobOrdered": True})
+    assert not state.scanning
+
+
+@pytest.mark.parametrize(("stuck", "named"), [(3, "It hangs on f0, f1, f2."), (4, "It hangs on f0, f1, f2, …")])
+def test_a_stalled_copy_says_where_it_hangs(stuck: int, named: str) -> None:
+    state = JobState(stuck=[f"f{number}" for number in range(stuck)])
+    error = classify(state, -15, stopped="stalled")
+    assert error is not None
+    assert named in error.message
+    assert "0 of an unknown number of files" in error.message
 
 
 def test_an_empty_line_is_nothing() -> None:
