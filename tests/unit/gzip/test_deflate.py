@@ -98,6 +98,66 @@ def test_a_faulty_compressor_is_noticed(tmp_path: pathlib.Path, monkeypatch: pyt
     assert list((tmp_path / "out").iterdir()) == []
 
 
+def test_a_compressor_that_ends_early_is_noticed(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Cut:
+        """Everything is there but the last byte of the trailer."""
+
+        def __init__(self) -> None:
+            self._real = zlib.compressobj(6, zlib.DEFLATED, 31)
+
+        def compress(self, block: bytes) -> bytes:
+            return self._real.compress(block)
+
+        def flush(self) -> bytes:
+            return self._real.flush()[:-1]
+
+    monkeypatch.setattr(deflate, "_compressor", lambda engine: Cut())
+    (tmp_path / "in").write_bytes(b"data")
+    with pytest.raises(ClusterError) as caught:
+        deflate.deflate_file(str(tmp_path / "in"), str(tmp_path / "out" / "x.gz"))
+    assert caught.value.kind == "corrupt"
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+def test_a_compressor_that_alters_a_byte_is_noticed(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Altering:
+        """Gives a gzip file that is right in itself, of as many bytes, but not of these."""
+
+        def __init__(self) -> None:
+            self._real = zlib.compressobj(6, zlib.DEFLATED, 31)
+
+        def compress(self, block: bytes) -> bytes:
+            return self._real.compress(b"D" + block[1:])
+
+        def flush(self) -> bytes:
+            return self._real.flush()
+
+    monkeypatch.setattr(deflate, "_compressor", lambda engine: Altering())
+    (tmp_path / "in").write_bytes(b"data")
+    with pytest.raises(ClusterError) as caught:
+        deflate.deflate_file(str(tmp_path / "in"), str(tmp_path / "out" / "x.gz"))
+    assert caught.value.kind == "corrupt"
+
+
+def test_what_is_too_short_to_be_gzip_is_made_again(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "out").mkdir()
+    (tmp_path / "in" / "x").write_bytes(b"data")
+    (tmp_path / "out" / "x.gz").write_bytes(b"")
+    stamp = (tmp_path / "in" / "x").stat().st_mtime_ns
+    os.utime(tmp_path / "out" / "x.gz", ns=(stamp, stamp))
+    results = list(deflate.deflate_tree(str(tmp_path / "in"), str(tmp_path / "out")))
+    assert [result.fresh for result in results] == [True]
+    assert gzip.decompress((tmp_path / "out" / "x.gz").read_bytes()) == b"data"
+
+
+def test_only_what_is_named_is_compressed(tmp_path: pathlib.Path) -> None:
+    make_tree(tmp_path / "in")
+    results = list(deflate.deflate_tree(str(tmp_path / "in"), str(tmp_path / "out"), names=["sub/c with space"]))
+    assert [result.name for result in results] == ["sub/c with space"]
+    assert [path.name for path in (tmp_path / "out").rglob("*") if path.is_file()] == ["c with space.gz"]
+
+
 def test_errors_are_named(tmp_path: pathlib.Path) -> None:
     with pytest.raises(ClusterError, match="cannot be read") as caught:
         deflate.deflate_file(str(tmp_path / "none"), str(tmp_path / "x.gz"))

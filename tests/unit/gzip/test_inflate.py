@@ -14,11 +14,12 @@ import pathlib
 import stat
 import threading
 import time
+import typing as t
 import zlib
 
 import pytest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gzip import inflate
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gzip import inflate, part_file
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gzip.inflate import Finished, LandingItem
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -146,22 +147,67 @@ def test_a_blob_that_was_replaced(tmp_path: pathlib.Path, kind_of: str) -> None:
     assert files_in(tmp_path / "out") == []
 
 
-def test_a_full_disk_leaves_nothing(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = os.write
-    written = []
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [(errno.ENOSPC, "disk_full"), (errno.EDQUOT, "disk_full"), (errno.EROFS, "bad_input"), (errno.EIO, "bad_input")],
+    ids=errno.errorcode.get,
+)
+@pytest.mark.parametrize("call", ["write", "close", "replace"])
+def test_a_full_disk_or_quota_leaves_nothing(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, call: str, code: int, kind: str
+) -> None:
+    """A network file system may tell of it only when the file is closed or gets its name."""
+    real = getattr(os, call)
+    calls = []
 
-    def fill_up(handle: int, data: bytes) -> int:
-        written.append(len(data))
-        if len(written) > 1:
-            raise OSError(errno.ENOSPC, "No space left on device")
-        return real(handle, data)
+    def fill_up(*arguments: t.Any) -> t.Any:
+        calls.append(call)
+        if call == "write" and len(calls) == 1:
+            return real(*arguments)
+        if call == "close":
+            real(*arguments)
+        raise OSError(code, os.strerror(code))
 
     (tmp_path / "raw").write_bytes(gzip.compress(NOISE * 3))
-    monkeypatch.setattr(os, "write", fill_up)
-    with pytest.raises(ClusterError) as caught:
-        inflate.inflate_file(str(tmp_path / "raw"), str(tmp_path / "out/x"))
-    assert caught.value.kind == "disk_full"
+    with monkeypatch.context() as patch:
+        patch.setattr(os, call, fill_up)
+        with pytest.raises(ClusterError) as caught:
+            inflate.inflate_file(str(tmp_path / "raw"), str(tmp_path / "out/x"))
+    assert calls
+    assert caught.value.kind == kind
+    assert str(tmp_path / "out/x") in caught.value.message
     assert files_in(tmp_path / "out") == []
+
+
+@pytest.mark.parametrize("durable", [False, True])
+@pytest.mark.parametrize("way", ["inflated", "renamed", "copied"])
+def test_a_durable_file_is_whole_on_disk_before_it_gets_its_name(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, way: str, durable: bool
+) -> None:
+    events: list[tuple[str, int]] = []
+    real_fsync, real_replace = os.fsync, os.replace
+
+    def fsync(handle: int) -> None:
+        events.append(("synced", os.fstat(handle).st_size))
+        real_fsync(handle)
+
+    def replace(source: str, destination: str) -> None:
+        events.append(("named", os.stat(source).st_size))
+        real_replace(source, destination)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    monkeypatch.setattr(os, "replace", replace)
+    raw = gzip.compress(NOISE) if way == "inflated" else NOISE
+    (tmp_path / "raw").write_bytes(raw)
+    if way == "inflated":
+        inflate.inflate_file(str(tmp_path / "raw"), str(tmp_path / "out/x"), durable=durable)
+    elif way == "renamed":
+        inflate.place_file(str(tmp_path / "raw"), str(tmp_path / "out/x"), durable=durable)
+    else:
+        with part_file.part_file(str(tmp_path / "out/x"), durable) as (write, _handle):
+            write(NOISE)
+    assert (tmp_path / "out/x").read_bytes() == NOISE
+    assert events == [("synced", len(NOISE))] * durable + [("named", len(NOISE))]
 
 
 def test_short_writes_are_continued(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -299,6 +345,80 @@ def test_drain_finishes_files_while_others_are_still_landing(tmp_path: pathlib.P
     assert (tmp_path / "out/d1/f1").read_bytes() == b"d1/f1.gz"
     assert (tmp_path / "out/plain.txt").read_bytes() == b"plain"
     assert [path for path in (tmp_path / "landing").rglob("*") if path.is_file()] == []
+
+
+def test_drain_does_not_miss_what_lands_last(tmp_path: pathlib.Path) -> None:
+    """The last file may land, and AzCopy end, at any moment: here it does so right when it is asked whether it has."""
+    items = landing_items(tmp_path, ["last.gz"])
+    (tmp_path / "landing").mkdir()
+
+    def copier_done() -> bool:
+        raw = tmp_path / "landing/last.gz"
+        if not (tmp_path / "out").exists():
+            raw.write_bytes(gzip.compress(b"last"))
+        return True
+
+    finished = list(inflate.drain(items, copier_done=copier_done, poll_s=0.01))
+    assert [(file.name, file.error) for file in finished] == [("last.gz", None)]
+    assert (tmp_path / "out/last").read_bytes() == b"last"
+
+
+def test_drain_tells_once_that_all_has_landed(tmp_path: pathlib.Path) -> None:
+    names = ["a.gz", "b.gz"]
+    (tmp_path / "landing").mkdir()
+    looks: list[int] = []
+    told_at: list[int] = []
+
+    def copier_done() -> bool:
+        looks.append(len(looks))
+        if len(looks) in (2, 4):
+            (tmp_path / "landing" / names[len(looks) // 2 - 1]).write_bytes(gzip.compress(b"x"))
+        return False
+
+    items = landing_items(tmp_path, names)
+    finished = list(
+        inflate.drain(items, copier_done=copier_done, poll_s=0.01, on_landed=lambda: told_at.append(len(looks)))
+    )
+    assert sorted(file.name for file in finished) == names
+    assert told_at == [4]
+
+
+def test_drain_removes_raw_files_of_failures_too(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "landing").mkdir()
+    (tmp_path / "landing/good").write_bytes(gzip.compress(b"good"))
+    (tmp_path / "landing/bad").write_bytes(gzip.compress(b"bad")[:-3])
+    kinds = {
+        file.name: file.error and file.error.kind
+        for file in inflate.drain(landing_items(tmp_path, ["good", "bad"]), copier_done=lambda: True)
+    }
+    assert kinds == {"good": None, "bad": "truncated"}
+    assert files_in(tmp_path / "landing") == []
+
+
+def test_drain_finishes_what_runs_when_it_is_stopped(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "landing").mkdir()
+    for name in ("a.gz", "b.gz"):
+        (tmp_path / "landing" / name).write_bytes(gzip.compress(name.encode()))
+    stopping = threading.Event()
+    finished = []
+    items = landing_items(tmp_path, ["a.gz", "b.gz", "never.gz"])
+    for file in inflate.drain(items, copier_done=lambda: False, poll_s=0.01, should_stop=stopping.is_set):
+        finished.append((file.name, file.error))
+        stopping.set()
+    assert sorted(finished) == [("a.gz", None), ("b.gz", None)]
+
+
+def test_a_file_without_gzip_in_its_name_is_inflated_where_its_bytes_say_so(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "landing").mkdir()
+    contents = {"packed": gzip.compress(b"packed"), "plain": b"plain", "empty": b"", "one": b"\x1f"}
+    for name, content in contents.items():
+        (tmp_path / "landing" / name).write_bytes(content)
+    results = list(inflate.drain(landing_items(tmp_path, list(contents)), copier_done=lambda: True))
+    assert [file.error for file in results] == [None] * 4
+    assert {file.name: file.result.members for file in results if file.result} == dict.fromkeys(contents, 0) | {
+        "packed": 1
+    }
+    assert {name: (tmp_path / "out" / name).read_bytes() for name in contents} == {**contents, "packed": b"packed"}
 
 
 def test_drain_reports_what_failed_and_what_never_came(tmp_path: pathlib.Path) -> None:

@@ -46,6 +46,40 @@ def test_a_directory_that_somebody_removed_is_made_again(tmp_path: pathlib.Path,
         shutil.rmtree(tmp_path / "a")
 
 
+def test_a_reader_sees_the_old_file_or_the_new_one_and_never_half(tmp_path: pathlib.Path) -> None:
+    final = tmp_path / "x"
+    final.write_bytes(b"old")
+    with part_file.part_file(str(final)) as (write, _handle):
+        write(b"ne")
+        assert final.read_bytes() == b"old"
+        write(b"w")
+    assert final.read_bytes() == b"new"
+    assert list(tmp_path.iterdir()) == [final]
+
+
+@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
+def test_whoever_gives_up_leaves_the_old_file_and_no_part(tmp_path: pathlib.Path, error: type[BaseException]) -> None:
+    final = tmp_path / "x"
+    final.write_bytes(b"old")
+
+    def give_up() -> None:
+        with part_file.part_file(str(final)) as (write, _handle):
+            write(b"half")
+            raise error
+
+    with pytest.raises(error):
+        give_up()
+    assert final.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [final]
+
+
+def test_the_longest_name_leaves_room_for_its_part(tmp_path: pathlib.Path) -> None:
+    final = tmp_path / ("n" * 255)
+    with part_file.part_file(str(final)) as (write, _handle):
+        write(b"data")
+    assert final.read_bytes() == b"data"
+
+
 def test_many_threads_make_the_same_directories(tmp_path: pathlib.Path) -> None:
     names = [f"a/b{number % 2}/c/d/e/f{number}" for number in range(64)]
 
