@@ -64,6 +64,24 @@ def test_eight_checkpoint_files_below_20_gbps_get_2300_each() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("processes", "ingress", "share", "cap"),
+    [
+        (1, 20_000, 0.92, 18_400),
+        (1, 10_000, 0.57, 5_700),  # 0.57 x 10,000 is a little less than 5,700 in binary
+        (1, 1_000, 0.29, 290),
+        (3, 20_000, 0.92, 6_133),  # 6,133.3: whole megabits from 100 on
+        (7, 500, 0.92, 65.714),  # 65.7142: thousandths below
+        (1, 100, 1, 100),
+        (4, 399.999, 1, 99.999),
+    ],
+)
+def test_an_upload_gets_what_a_person_would_compute(processes: int, ingress: float, share: float, cap: float) -> None:
+    plan = plan_upload(processes=processes, ingress_mbps=ingress, share=share)
+    assert plan.cap_mbps == cap
+    assert plan.total_mbps == pytest.approx(processes * cap)
+
+
 @given(st.integers(1, 1000), st.floats(10_000, 1e6), st.floats(0.1, 1))
 def test_uploads_stay_below_their_share(processes: int, ingress: float, share: float) -> None:
     plan = plan_upload(processes=processes, ingress_mbps=ingress, share=share)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import pathlib
+import shutil
 import threading
 
 import pytest
@@ -115,3 +118,101 @@ def test_an_owner_tells_how_far_it_is(two, clock) -> None:
     owner.heartbeat({"b": 0.25})
     assert idle.pace("b", 0) == (10, 0.25)
     assert idle.pace("unknown", 0) == (0, 0)
+
+
+def test_whoever_ends_gives_back_all_that_it_holds_and_nothing_else(two) -> None:
+    ending, other = two
+    for batch in ("a", "b", "c"):
+        assert ending.claim(batch, 0)
+    assert other.claim("d", 0)
+    ending.finish("c", {"failed": []})
+    ending.release_all("worker ended")
+    states = other.survey(["a", "b", "c", "d"])
+    assert {batch: other.claimable(state) for batch, state in states.items()} == {
+        "a": True,
+        "b": True,
+        "c": False,
+        "d": False,
+    }
+    assert other.claim("a", 1)
+
+
+def test_what_cannot_be_given_back_does_not_keep_the_rest(
+    two, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The shared file system may fail for one file, or altogether: a rank that ends must end all the same."""
+    ending, other = two
+    for batch in ("a", "b", "c"):
+        assert ending.claim(batch, 0)
+    real = os.replace
+
+    def replace(source: str, destination: str) -> None:
+        if os.path.basename(destination).startswith("a."):
+            raise OSError(5, "Input/output error")
+        real(source, destination)
+
+    monkeypatch.setattr(os, "replace", replace)
+    ending.release_all("worker ended")
+    assert [other.claimable(other.survey([batch])[batch]) for batch in ("a", "b", "c")] == [False, True, True]
+    assert other.claim("b", 1)
+    shutil.rmtree(tmp_path)
+    other.release_all("worker ended")
+
+
+def test_nobody_takes_over_more_often_than_attempts_are_allowed(two) -> None:
+    """max_attempts is 3: the attempts 0, 1 and 2."""
+    first, second = two
+    assert first.claim("b", 0)
+    assert second.take_over("b", 0, "slow")
+    assert first.take_over("b", 1, "slow")
+    assert not second.take_over("b", 2, "slow")
+    state = first.survey(["b"])["b"]
+    assert state.attempt == 2
+    assert first.finished(state)
+    assert not first.claimable(state)
+
+
+def test_what_others_leave_in_the_directory_is_no_claim(two, tmp_path: pathlib.Path) -> None:
+    (tmp_path / "b.0.released.tmp.part").write_text("{")
+    (tmp_path / "other.0").write_text("x 0 0 0")
+    state = two[0].survey(["b"])["b"]
+    assert (state.attempt, state.released, state.done) == (-1, set(), False)
+
+
+def test_the_newest_attempt_counts(two) -> None:
+    first, second = two
+    assert first.claim("b", 0)
+    assert second.take_over("b", 0, "no sign of life")
+    state = first.survey(["b"])["b"]
+    assert (state.attempt, state.released, state.claimed) == (1, {0}, True)
+    first.heartbeat({"b": 0.5})  # the one that was given up lives after all, and changes nothing
+    assert second.pace("b", 1) == (0, 0)
+    second.release("b", "partial")
+    assert first.survey(["b"])["b"].next_attempt == 2
+
+
+def test_a_claim_that_is_gone_is_not_stale(two) -> None:
+    assert not two[0].is_stale("never", 0)
+
+
+def test_what_somebody_else_finished_is_not_kept_alive(two, tmp_path: pathlib.Path) -> None:
+    slow, quick = two
+    assert slow.claim("b", 0)
+    quick.finish("b", {"failed": []})
+    assert slow.is_done("b")
+    slow.forget("b")
+    (tmp_path / "b.0").unlink()
+    slow.heartbeat({"b": 1.0})
+    slow.release_all("worker ended")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["b.done"]
+
+
+def test_a_heartbeat_counts_from_the_claim(two, clock, tmp_path: pathlib.Path) -> None:
+    owner, idle = two
+    clock.now = 100
+    owner.claim("b", 0)
+    clock.now = 107
+    owner.heartbeat({})
+    assert idle.pace("b", 0) == (7, 0)
+    (tmp_path / "b.0").write_text("cut")
+    assert idle.pace("b", 0) == (0, 0)
