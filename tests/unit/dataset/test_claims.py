@@ -120,7 +120,7 @@ def test_an_owner_tells_how_far_it_is(two, clock) -> None:
     assert idle.pace("unknown", 0) == (0, 0)
 
 
-def test_whoever_ends_gives_back_all_that_it_holds_and_nothing_else(two) -> None:
+def test_whoever_ends_gives_back_all_that_it_holds_and_nothing_else(two, tmp_path: pathlib.Path) -> None:
     ending, other = two
     for batch in ("a", "b", "c"):
         assert ending.claim(batch, 0)
@@ -134,7 +134,18 @@ def test_whoever_ends_gives_back_all_that_it_holds_and_nothing_else(two) -> None
         "c": False,
         "d": False,
     }
+    assert sorted(path.name for path in tmp_path.glob("*.released")) == ["a.0.released", "b.0.released"]
     assert other.claim("a", 1)
+
+
+def test_what_is_done_is_nobodys(two) -> None:
+    owner, other = two
+    owner.claim("b", 0)
+    owner.finish("b", {"failed": []})
+    state = other.survey(["b"])["b"]
+    assert (state.done, state.claimed, state.next_attempt) == (True, False, None)
+    assert other.finished(state)
+    assert not other.claimable(state)
 
 
 def test_what_cannot_be_given_back_does_not_keep_the_rest(

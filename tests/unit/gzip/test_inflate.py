@@ -179,6 +179,18 @@ def test_a_full_disk_or_quota_leaves_nothing(
     assert files_in(tmp_path / "out") == []
 
 
+def test_a_full_disk_keeps_a_file_from_its_place(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_source: str, _destination: str) -> None:
+        raise OSError(errno.EDQUOT, os.strerror(errno.EDQUOT))
+
+    (tmp_path / "raw").write_bytes(NOISE)
+    monkeypatch.setattr(os, "replace", fail)
+    with pytest.raises(ClusterError) as caught:
+        inflate.place_file(str(tmp_path / "raw"), str(tmp_path / "out/x"))
+    assert caught.value.kind == "disk_full"
+    assert files_in(tmp_path / "out") == []
+
+
 @pytest.mark.parametrize("durable", [False, True])
 @pytest.mark.parametrize("way", ["inflated", "renamed", "copied"])
 def test_a_durable_file_is_whole_on_disk_before_it_gets_its_name(
@@ -395,17 +407,30 @@ def test_drain_removes_raw_files_of_failures_too(tmp_path: pathlib.Path) -> None
     assert files_in(tmp_path / "landing") == []
 
 
-def test_drain_finishes_what_runs_when_it_is_stopped(tmp_path: pathlib.Path) -> None:
+def test_drain_finishes_what_runs_when_it_is_stopped(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "landing").mkdir()
-    for name in ("a.gz", "b.gz"):
+    for name in ("quick.gz", "slow.gz"):
         (tmp_path / "landing" / name).write_bytes(gzip.compress(name.encode()))
-    stopping = threading.Event()
+    stopping, asked_again = threading.Event(), threading.Event()
+    real = inflate.inflate_file
+
+    def inflate_file(src: str, dst: str, **options: t.Any) -> inflate.InflateResult:
+        if dst.endswith("slow"):
+            assert asked_again.wait(20)
+        return real(src, dst, **options)
+
+    def should_stop() -> bool:
+        if stopping.is_set():
+            asked_again.set()
+        return stopping.is_set()
+
+    monkeypatch.setattr(inflate, "inflate_file", inflate_file)
     finished = []
-    items = landing_items(tmp_path, ["a.gz", "b.gz", "never.gz"])
-    for file in inflate.drain(items, copier_done=lambda: False, poll_s=0.01, should_stop=stopping.is_set):
+    items = landing_items(tmp_path, ["quick.gz", "slow.gz", "never.gz"])
+    for file in inflate.drain(items, copier_done=lambda: False, threads=2, poll_s=0.01, should_stop=should_stop):
         finished.append((file.name, file.error))
         stopping.set()
-    assert sorted(finished) == [("a.gz", None), ("b.gz", None)]
+    assert finished == [("quick.gz", None), ("slow.gz", None)]
 
 
 def test_a_file_without_gzip_in_its_name_is_inflated_where_its_bytes_say_so(tmp_path: pathlib.Path) -> None:
