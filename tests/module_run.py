@@ -1,35 +1,34 @@
 # Copyright (c) 2026 The hpcai.gpu_cluster developers
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A whole module run in the process of the test."""
+"""A whole module run in the process of the test, from its arguments to the JSON that Ansible would read."""
 
 from __future__ import annotations
 
+import contextlib
+import io
+import json
 import typing as t
 
 import pytest
-from ansible.module_utils import basic
 from ansible.module_utils.testing import patch_module_args
 
-
-def run_main(main: t.Callable[[], None], arguments: dict[str, t.Any]) -> dict[str, t.Any]:
-    """What the module returns; ``failed`` tells how it ended."""
-    result: dict[str, t.Any] = {}
-
-    def leave(_module: basic.AnsibleModule, **kwargs: t.Any) -> None:
-        result.update(failed=False, **kwargs)
-        raise SystemExit(0)
-
-    def fail(_module: basic.AnsibleModule, msg: str, **kwargs: t.Any) -> None:
-        result.update(failed=True, msg=msg, **kwargs)
-        raise SystemExit(1)
-
-    with pytest.MonkeyPatch.context() as patch, patch_module_args(arguments):
-        patch.setattr(basic.AnsibleModule, "exit_json", leave)
-        patch.setattr(basic.AnsibleModule, "fail_json", fail)
-        with pytest.raises(SystemExit):
-            main()
-    return result
+Main = t.Callable[[], None]
 
 
-__all__ = ["run_main"]
+def print_main(main: Main, arguments: dict[str, t.Any]) -> str:
+    """What the module prints: one JSON object, whose ``failed`` agrees with the exit status."""
+    printed = io.StringIO()
+    with patch_module_args(arguments), contextlib.redirect_stdout(printed), pytest.raises(SystemExit) as ended:
+        main()
+    output = printed.getvalue()
+    assert ended.value.code == int(json.loads(output).get("failed", False)), output
+    return output
+
+
+def run_main(main: Main, arguments: dict[str, t.Any]) -> dict[str, t.Any]:
+    """What the module returns, in the types that JSON knows and without secrets; ``failed`` tells how it ended."""
+    return {"failed": False, **json.loads(print_main(main, arguments))}
+
+
+__all__ = ["print_main", "run_main"]

@@ -10,9 +10,9 @@ import json
 import typing as t
 
 import pytest
-from ansible.module_utils.testing import patch_module_args
 from ansible_collections.hpcai.gpu_cluster.plugins.modules import azcopy_copy
 from lab.blob.service import Azurite, azcopy_path, azurite
+from module_run import print_main
 
 _NUMBERS = itertools.count(1)
 
@@ -34,9 +34,7 @@ def container(blobs: Azurite) -> str:
 
 
 @pytest.fixture
-def run_module(
-    blobs: Azurite, capsys: pytest.CaptureFixture[str], tmp_path_factory: pytest.TempPathFactory
-) -> RunModule:
+def run_module(blobs: Azurite, tmp_path_factory: pytest.TempPathFactory) -> RunModule:
     """Run the module with these options and return its JSON; ``check=True`` is check mode."""
     log_dir = tmp_path_factory.mktemp("azcopy-log")
 
@@ -44,9 +42,7 @@ def run_module(
         options.setdefault("sas", blobs.sas())
         options.setdefault("azcopy", azcopy_path())
         options.setdefault("log_dir", str(log_dir))
-        with patch_module_args({**options, "_ansible_check_mode": check}), pytest.raises(SystemExit):
-            azcopy_copy.main()
-        output = capsys.readouterr().out
+        output = print_main(azcopy_copy.main, {**options, "_ansible_check_mode": check})
         assert "sig=" not in output.replace("sig=REDACTED", "")
         return t.cast(dict[str, t.Any], json.loads(output))
 

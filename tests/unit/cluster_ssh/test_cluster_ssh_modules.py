@@ -15,13 +15,13 @@ import types
 import typing as t
 
 import pytest
-from ansible.module_utils.testing import patch_module_args
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._cluster_ssh import home as cluster_ssh_home
 from ansible_collections.hpcai.gpu_cluster.plugins.modules import (
     cluster_ssh_check,
     cluster_ssh_identity,
     cluster_ssh_trust,
 )
+from module_run import run_main
 
 pytestmark = pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="needs OpenSSH's client")
 
@@ -29,10 +29,8 @@ pytestmark = pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="need
 class Machine:
     """A home and an /etc/ssh of its own."""
 
-    def __init__(
-        self, root: pathlib.Path, name: str, capsys: pytest.CaptureFixture[str], patch: pytest.MonkeyPatch
-    ) -> None:
-        self.root, self.name, self._capsys, self._patch = root / name, name, capsys, patch
+    def __init__(self, root: pathlib.Path, name: str, patch: pytest.MonkeyPatch) -> None:
+        self.root, self.name, self._patch = root / name, name, patch
         self.ssh = self.root / "home" / ".ssh"
         self.etc = self.root / "etc"
         self.ssh.parent.mkdir(parents=True)
@@ -59,9 +57,7 @@ class Machine:
         home.symlink_to(self.ssh.parent)
         entry = types.SimpleNamespace(pw_dir=str(home), pw_uid=os.geteuid(), pw_gid=os.getegid(), pw_name="someone")
         self._patch.setattr(cluster_ssh_home, "pwd", types.SimpleNamespace(getpwnam=lambda _user: entry))
-        with patch_module_args({**args, "_ansible_diff": True}), pytest.raises(SystemExit):
-            module.main()
-        return t.cast("dict[str, t.Any]", json.loads(self._capsys.readouterr().out))
+        return run_main(module.main, {**args, "_ansible_diff": True})
 
     def identity(self, **args: t.Any) -> dict[str, t.Any]:
         # All these machines are one, so its names and addresses would be everybody's.
@@ -82,10 +78,8 @@ class Machine:
 
 
 @pytest.fixture
-def machines(
-    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> list[Machine]:
-    return [Machine(tmp_path, name, capsys, monkeypatch) for name in ("gpu-1", "gpu-2")]
+def machines(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> list[Machine]:
+    return [Machine(tmp_path, name, monkeypatch) for name in ("gpu-1", "gpu-2")]
 
 
 def converge(machines: list[Machine], **trust: t.Any) -> list[bool]:
@@ -204,7 +198,7 @@ def test_a_revoked_key_does_not_come_back(machines: list[Machine]) -> None:
     """A new first node makes its own key; later runs leave it out."""
     former, other = machines
     converge(machines)
-    new = Machine(former.root.parent, "gpu-0", former._capsys, former._patch)
+    new = Machine(former.root.parent, "gpu-0", former._patch)
     nodes = [new.identity(make_key=True)["node"], former.identity()["node"], other.identity()["node"]]
     for machine in (new, former, other):
         machine.trust(nodes)

@@ -11,8 +11,8 @@ import typing as t
 
 import pytest
 from ansible.module_utils import basic
-from ansible.module_utils.testing import patch_module_args
 from ansible_collections.hpcai.gpu_cluster.plugins.modules import dataset_plan, dataset_stage, dataset_upload
+from module_run import print_main
 
 URL = "https://account.blob.core.windows.net/cosmoflow"
 SECRET = "U0VDUkVUc2VjcmV0U0VDUkVUc2VjcmV0"
@@ -26,9 +26,7 @@ Run = t.Callable[..., dict[str, t.Any]]
 
 
 @pytest.fixture
-def run(
-    request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> t.Iterator[Run]:
+def run(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> t.Iterator[Run]:
     """Run a module's main; nothing that it printed or logged may hold the secret."""
     seen: list[str] = []
     monkeypatch.setattr(basic.AnsibleModule, "log", lambda _module, *args, **kwargs: seen.append(repr((args, kwargs))))
@@ -36,10 +34,9 @@ def run(
     def work(module: t.Any, url: str, **options: t.Any) -> dict[str, t.Any]:
         where = {"url": url, "sas": options.pop("sas", "")}
         arguments = {"sources": [where], "destination": "/nowhere/data"} if module is not dataset_upload else where
-        with patch_module_args({**arguments, **options, **VERBOSE}), pytest.raises(SystemExit):
-            module.main()
-        seen.append(capsys.readouterr().out)
-        return t.cast(dict[str, t.Any], json.loads(seen[-1]))
+        output = print_main(module.main, {**arguments, **options, **VERBOSE})
+        seen.append(output)
+        return t.cast(dict[str, t.Any], json.loads(output))
 
     yield work
     assert SECRET not in "".join(seen)

@@ -12,10 +12,10 @@ import typing as t
 import urllib.parse
 
 import pytest
-from ansible.module_utils.testing import patch_module_args
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob import listing
 from ansible_collections.hpcai.gpu_cluster.plugins.modules import dataset_plan
 from lab.blob.service import free_port
+from module_run import print_main
 
 pytestmark = pytest.mark.blob
 
@@ -23,7 +23,7 @@ Plan = t.Callable[[t.Mapping[str, t.Any]], dict[str, t.Any]]
 
 
 @pytest.fixture
-def plan(staging, capsys: pytest.CaptureFixture[str]) -> Plan:
+def plan(staging) -> Plan:
     """The module with these parts of a source replaced, check mode or not; what it prints is in no case the signature."""
 
     def work(change: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
@@ -31,9 +31,7 @@ def plan(staging, capsys: pytest.CaptureFixture[str]) -> Plan:
         source = {**options["sources"][0], **change}
         wanted = {"sources": [source], "destination": options["destination"], "hosts": options["hosts"]}
         for check_mode in (True, False):
-            with patch_module_args({**wanted, "_ansible_check_mode": check_mode}), pytest.raises(SystemExit):
-                dataset_plan.main()
-            output = capsys.readouterr().out
+            output = print_main(dataset_plan.main, {**wanted, "_ansible_check_mode": check_mode})
             signature = source["sas"].partition("sig=")[2].partition("&")[0]
             assert signature not in output
             assert urllib.parse.unquote(signature) not in output

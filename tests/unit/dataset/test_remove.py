@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import pathlib
 import threading
 import time
 import typing as t
 
 import pytest
-from ansible.module_utils.testing import patch_module_args
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.manifest import Blob, Manifest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset import run as dataset_run
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.claims import Claims
@@ -21,12 +19,11 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.state i
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.worker import BatchOutcome, Worker
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gzip.part_file import part_file
 from ansible_collections.hpcai.gpu_cluster.plugins.modules import dataset_remove
+from module_run import run_main
 
 
-def run(capsys: pytest.CaptureFixture[str], *, check: bool = False, **options: t.Any) -> dict[str, t.Any]:
-    with patch_module_args({**options, "_ansible_check_mode": check}), pytest.raises(SystemExit):
-        dataset_remove.main()
-    return t.cast("dict[str, t.Any]", json.loads(capsys.readouterr().out))
+def run(*, check: bool = False, **options: t.Any) -> dict[str, t.Any]:
+    return run_main(dataset_remove.main, {**options, "_ansible_check_mode": check})
 
 
 @pytest.fixture
@@ -44,56 +41,56 @@ def files(directory: pathlib.Path) -> list[str]:
     return sorted(str(path.relative_to(directory)) for path in directory.rglob("*") if path.is_file())
 
 
-def test_consent_is_needed_and_nothing_is_lost_without_it(tmp_path, destination, capsys) -> None:
+def test_consent_is_needed_and_nothing_is_lost_without_it(tmp_path, destination) -> None:
     before = files(tmp_path)
-    result = run(capsys, destination=destination)
+    result = run(destination=destination)
     assert result["failed"]
     assert "`allow_data_loss: true`" in result["msg"]
     assert files(tmp_path) == before
 
 
-def test_check_mode_tells_the_truth(tmp_path, destination, capsys) -> None:
+def test_check_mode_tells_the_truth(tmp_path, destination) -> None:
     before = files(tmp_path)
-    planned = run(capsys, check=True, destination=destination, allow_data_loss=True)
+    planned = run(check=True, destination=destination, allow_data_loss=True)
     assert (planned["changed"], planned["files"]) == (True, 2)
     assert files(tmp_path) == before
-    done = run(capsys, destination=destination, allow_data_loss=True)
+    done = run(destination=destination, allow_data_loss=True)
     assert (done["changed"], done["files"], done["diff"]) == (True, 2, planned["diff"])
 
 
-def test_files_of_others_stay(tmp_path, destination, capsys) -> None:
-    run(capsys, destination=destination, allow_data_loss=True)
+def test_files_of_others_stay(tmp_path, destination) -> None:
+    run(destination=destination, allow_data_loss=True)
     assert files(tmp_path) == ["data/mine"]
     assert not (tmp_path / "data/train").exists()
-    assert run(capsys, destination=destination, allow_data_loss=True)["changed"] is False
+    assert run(destination=destination, allow_data_loss=True)["changed"] is False
 
 
-def test_what_a_killed_worker_had_not_finished_goes_too(tmp_path, destination, capsys) -> None:
+def test_what_a_killed_worker_had_not_finished_goes_too(tmp_path, destination) -> None:
     data = pathlib.Path(destination)
     with contextlib.suppress(InterruptedError), part_file(str(data / "val/c")):
         (left,) = (data / "val").iterdir()
         raise InterruptedError
     left.write_bytes(b"half")  # a kill leaves it there
     (data / "val/.0123456789ab.theirs.part").write_text("a name that is not one of ours")
-    assert run(capsys, destination=destination, allow_data_loss=True)["files"] == 2
+    assert run(destination=destination, allow_data_loss=True)["files"] == 2
     assert files(tmp_path) == ["data/mine", "data/val/.0123456789ab.theirs.part"]
 
 
-def test_logs_of_others_stay(tmp_path, capsys) -> None:
+def test_logs_of_others_stay(tmp_path) -> None:
     logs = tmp_path / "log"
     for name in ("20261120T120000-0a1b2c/job.log", "rank-0123456789abcdef.lock", "messages"):
         (logs / name).parent.mkdir(parents=True, exist_ok=True)
         (logs / name).write_text("")
-    assert run(capsys, log_path=str(logs))["changed"]
+    assert run(log_path=str(logs))["changed"]
     assert files(logs) == ["messages"]
-    assert run(capsys, log_path=str(logs))["changed"] is False
+    assert run(log_path=str(logs))["changed"] is False
 
 
-def test_a_destination_that_never_was_is_no_error(tmp_path, capsys) -> None:
-    assert run(capsys, destination=str(tmp_path / "nowhere"), log_path=str(tmp_path / "nowhere"))["changed"] is False
+def test_a_destination_that_never_was_is_no_error(tmp_path) -> None:
+    assert run(destination=str(tmp_path / "nowhere"), log_path=str(tmp_path / "nowhere"))["changed"] is False
 
 
-def test_what_a_killed_worker_landed_goes_and_the_rest_of_the_disk_stays(tmp_path, destination, capsys) -> None:
+def test_what_a_killed_worker_landed_goes_and_the_rest_of_the_disk_stays(tmp_path, destination) -> None:
     disk = tmp_path / "nvme"
     ours = pathlib.Path(landing_directory(str(disk), destination, "gpu-1"))
     theirs = pathlib.Path(landing_directory(str(disk), "/mnt/scratch/other", "gpu-1"))
@@ -101,14 +98,14 @@ def test_what_a_killed_worker_landed_goes_and_the_rest_of_the_disk_stays(tmp_pat
         path.parent.mkdir(parents=True)
         path.write_text("raw")
     options = {"destination": f"{destination}/", "landing_path": str(disk), "keep_data": True}
-    planned = run(capsys, check=True, **options)
+    planned = run(check=True, **options)
     assert planned["changed"]
     assert ours.exists()
-    done = run(capsys, **options)
+    done = run(**options)
     assert (done["changed"], done["files"], done["diff"]) == (True, 0, planned["diff"])
     assert files(disk) == ["checkpoints/a", f"{theirs.name}/a"]
     assert len(files(tmp_path / "data")) == 4, "another node of those that share it deletes the data"
-    assert run(capsys, **options)["changed"] is False
+    assert run(**options)["changed"] is False
 
 
 def begin(destination: pathlib.Path) -> Run:
@@ -122,7 +119,7 @@ def begin(destination: pathlib.Path) -> Run:
     return planned
 
 
-def test_a_worker_that_still_copies_is_stopped_and_leaves_nothing(tmp_path, capsys) -> None:
+def test_a_worker_that_still_copies_is_stopped_and_leaves_nothing(tmp_path) -> None:
     data = tmp_path / "data"
     planned = begin(data)
     receipts = ReceiptLog(StatePaths(str(data)).receipts, "gpu-1")
@@ -147,7 +144,7 @@ def test_a_worker_that_still_copies_is_stopped_and_leaves_nothing(tmp_path, caps
     thread = threading.Thread(target=worker.run, daemon=True)
     thread.start()
     assert began.wait(10)
-    result = run(capsys, destination=str(data), allow_data_loss=True)
+    result = run(destination=str(data), allow_data_loss=True)
     assert result["changed"]
     assert list(tmp_path.iterdir()) == []
     thread.join(timeout=10)
@@ -157,29 +154,29 @@ def test_a_worker_that_still_copies_is_stopped_and_leaves_nothing(tmp_path, caps
     assert worker.progress.error["kind"] == "superseded"
 
 
-def test_only_workers_that_may_be_alive_are_waited_for(tmp_path, capsys, monkeypatch) -> None:
+def test_only_workers_that_may_be_alive_are_waited_for(tmp_path, monkeypatch) -> None:
     data = tmp_path / "data"
     planned = begin(data)
     RankProgress(0, "gpu-1", state="finished").write(planned)
     start = time.monotonic()
-    run(capsys, check=True, destination=str(data))
+    run(check=True, destination=str(data))
     assert dataset_run.current_run_id(str(data)) == planned.id, "check mode stops nobody"
-    assert run(capsys, destination=str(data))["changed"]
+    assert run(destination=str(data))["changed"]
     assert time.monotonic() - start < 3
     assert not data.exists()
 
     monkeypatch.setattr(dataset_run, "_DEAD_AFTER_S", 0.5)
     RankProgress(0, "gpu-1", beat=7).write(begin(data))  # killed
     start = time.monotonic()
-    assert run(capsys, destination=str(data))["changed"]
+    assert run(destination=str(data))["changed"]
     assert time.monotonic() - start >= 0.5
     assert not data.exists()
 
 
-def test_nothing_is_deleted_below_a_worker_that_does_not_stop(tmp_path, destination, capsys, monkeypatch) -> None:
+def test_nothing_is_deleted_below_a_worker_that_does_not_stop(tmp_path, destination, monkeypatch) -> None:
     monkeypatch.setattr(dataset_run, "_STOP_S", 0.5)
     RankProgress(0, "gpu-7", beat=7).write(begin(pathlib.Path(destination)))
-    result = run(capsys, destination=destination, allow_data_loss=True)
+    result = run(destination=destination, allow_data_loss=True)
     assert (result["failed"], result["error_kind"]) == (True, "busy")
     assert "gpu-7" in result["msg"]
     assert (tmp_path / "data/train/a").exists()

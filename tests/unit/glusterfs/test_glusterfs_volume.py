@@ -5,20 +5,19 @@
 
 from __future__ import annotations
 
-import json
 import os
 import pathlib
 import types
 import typing as t
 
 import pytest
-from ansible.module_utils.testing import patch_module_args
 from ansible_collections.hpcai.gpu_cluster.plugins.action.glusterfs_volume import ActionModule as GlusterAction
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._glusterfs import apply as node
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._glusterfs.plan import Wanted
 from ansible_collections.hpcai.gpu_cluster.plugins.modules import glusterfs_check, glusterfs_volume
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._node_state_action import NodeStateAction
+from module_run import run_main
 
 
 class Pool:
@@ -483,8 +482,8 @@ def test_a_volume_that_cannot_be_written_is_reported(tmp_path: pathlib.Path) -> 
 class Machine:
     """A node with a volume that is somewhere between absent and in use; what the module runs is answered here."""
 
-    def __init__(self, root: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-        self.mount_point, self.bricks, self._capsys = root / "mnt", root / "bricks", capsys
+    def __init__(self, root: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.mount_point, self.bricks = root / "mnt", root / "bricks"
         self.mount_point.mkdir()
         self.pool = Pool("a", "b")
         self.changes: list[dict[str, str]] = []
@@ -512,14 +511,12 @@ class Machine:
             "volume": "scratch", "state": "prepared", "packages": ["glusterfs-server"], "nodes": ["a", "b"], "node": "a", "lead": True,
             "brick_directory": str(self.bricks), "mount_point": str(self.mount_point), "mode": "0755", "prove": True, **args,
         }  # fmt: skip
-        with patch_module_args({**wanted, "_ansible_check_mode": check}), pytest.raises(SystemExit):
-            glusterfs_volume.main()
-        return t.cast("dict[str, t.Any]", json.loads(self._capsys.readouterr().out))
+        return run_main(glusterfs_volume.main, {**wanted, "_ansible_check_mode": check})
 
 
 @pytest.fixture
-def machine(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Machine:
-    return Machine(tmp_path, monkeypatch, capsys)
+def machine(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
+    return Machine(tmp_path, monkeypatch)
 
 
 def test_where_nothing_is_left_preparing_proves_the_volume(machine: Machine) -> None:
@@ -615,14 +612,10 @@ def test_a_node_is_unmounted_where_all_are_asked_or_lost(machine: Machine, monke
     assert machine.run(state="unmounted", check=True, **lost)["done"] == unmounted
 
 
-def test_status_tells_what_is_wrong_and_does_not_fail(
-    machine: Machine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_status_tells_what_is_wrong_and_does_not_fail(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     def status() -> dict[str, t.Any]:
         args = {"step": "status", "volume": "scratch", "mount_point": str(machine.mount_point)}
-        with patch_module_args(args), pytest.raises(SystemExit):
-            glusterfs_check.main()
-        return t.cast("dict[str, t.Any]", json.loads(capsys.readouterr().out))
+        return run_main(glusterfs_check.main, args)
 
     # A mount outlives glusterd.
     monkeypatch.setattr(glusterfs_check, "current_mount", lambda _path: ("fuse.glusterfs", "localhost:/scratch"))
@@ -637,4 +630,4 @@ def test_status_tells_what_is_wrong_and_does_not_fail(
     found = status()
     assert "glusterd" in found["problem"]
     assert (found["bricks"], found["started"], found["mounted"]) == ({}, False, True)
-    assert "failed" not in found
+    assert not found["failed"]

@@ -5,16 +5,15 @@
 
 from __future__ import annotations
 
-import json
 import os
 import typing as t
 from pathlib import Path
 
 import pytest
 import yaml
-from ansible.module_utils.testing import patch_module_args
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_affinity.binding import judge_probe, nothing_to_pin
 from ansible_collections.hpcai.gpu_cluster.plugins.modules import gpu_binding
+from module_run import run_main
 
 REPOSITORY = Path(__file__).parents[3]
 GPU_BIND = REPOSITORY / "roles/numa_pinning/files/gpu-bind"
@@ -33,10 +32,8 @@ def facts(cpus: str = CPUS, gpus: int = 2) -> dict[str, t.Any]:
     }
 
 
-def call(capsys: pytest.CaptureFixture[str], check: bool = False, **options: t.Any) -> dict[str, t.Any]:
-    with patch_module_args({**options, "_ansible_check_mode": check}), pytest.raises(SystemExit):
-        gpu_binding.main()
-    return json.loads(capsys.readouterr().out)
+def call(check: bool = False, **options: t.Any) -> dict[str, t.Any]:
+    return run_main(gpu_binding.main, {**options, "_ansible_check_mode": check})
 
 
 @pytest.fixture
@@ -45,135 +42,121 @@ def options(tmp_path: Path) -> dict[str, t.Any]:
 
 
 @needs_root
-def test_written_proven_and_unchanged_afterwards(
-    capsys: pytest.CaptureFixture[str], options: dict[str, t.Any], tmp_path: Path
-) -> None:
-    planned = call(capsys, check=True, **options)
+def test_written_proven_and_unchanged_afterwards(options: dict[str, t.Any], tmp_path: Path) -> None:
+    planned = call(check=True, **options)
     assert (planned["changed"], planned["proven"], (tmp_path / "etc").exists()) == (True, 0, False)
-    first = call(capsys, **options)
+    first = call(**options)
     # Both ranks have the same place: one process shows it.
     assert (first["changed"], first["proven"]) == (True, 1)
     text = Path(options["map"]).read_text()
     assert text.startswith("# Ansible managed")
     assert text.splitlines()[-1].startswith("1 1 ")
     assert [entry["after"] for entry in first["diff"] if "map" in entry["after_header"]] == [text]
-    again = call(capsys, **options)
+    again = call(**options)
     assert (again["changed"], again["changes"], again["proven"]) == (False, [], 1)
-    assert call(capsys, state="verified", **options)["changed"] is False
-    assert call(capsys, check=True, **options)["proven"] == 1
+    assert call(state="verified", **options)["changed"] is False
+    assert call(check=True, **options)["proven"] == 1
 
 
 @needs_root
-def test_verified_writes_nothing_and_names_what_is_due(
-    capsys: pytest.CaptureFixture[str], options: dict[str, t.Any]
-) -> None:
-    assert call(capsys, state="verified", **options)["error_kind"] == "not_as_planned"
+def test_verified_writes_nothing_and_names_what_is_due(options: dict[str, t.Any]) -> None:
+    assert call(state="verified", **options)["error_kind"] == "not_as_planned"
     assert not Path(options["map"]).exists()
-    call(capsys, **options)
+    call(**options)
     Path(options["map"]).write_text("0 0 0 0 - -\n")
-    result = call(capsys, state="verified", **options)
+    result = call(state="verified", **options)
     assert (result["error_kind"], options["map"] in result["msg"]) == ("not_as_planned", True)
     assert Path(options["map"]).read_text() == "0 0 0 0 - -\n"
 
 
 @needs_root
-def test_a_profile_for_other_cpus_is_refused_and_nothing_is_written(
-    capsys: pytest.CaptureFixture[str], options: dict[str, t.Any]
-) -> None:
+def test_a_profile_for_other_cpus_is_refused_and_nothing_is_written(options: dict[str, t.Any]) -> None:
     profile = yaml.safe_load(NDV4.read_text())
-    result = call(capsys, source="profile", profile=profile, **options)
+    result = call(source="profile", profile=profile, **options)
     assert result["error_kind"] == "profile_does_not_fit"
     assert "not there" in result["msg"]
     assert "`source`" in result["remedy"]
     assert not Path(options["map"]).exists()
     # What the kernel tells is enough, whatever the profile says of another machine.
-    assert call(capsys, source="auto", profile=profile, **options)["plan"]["source"] == "facts"
+    assert call(source="auto", profile=profile, **options)["plan"]["source"] == "facts"
 
 
 @needs_root
-def test_a_profile_that_fits_places_gpus_even_before_the_driver_is_there(
-    capsys: pytest.CaptureFixture[str], options: dict[str, t.Any]
-) -> None:
+def test_a_profile_that_fits_places_gpus_even_before_the_driver_is_there(options: dict[str, t.Any]) -> None:
     profile = {
         "name": "site",
         "cpu": {},
         "gpus": {"count": 2},
         "numa": {"nodes": [{"id": 0, "cpus": CPUS, "gpus": [0, 1]}]},
     }
-    result = call(capsys, source="profile", profile=profile, **{**options, "facts": facts(gpus=0)})
+    result = call(source="profile", profile=profile, **{**options, "facts": facts(gpus=0)})
     assert result["proven"] == 1
-    assert call(capsys, source="profile", **options)["error_kind"] == "bad_input"
+    assert call(source="profile", **options)["error_kind"] == "bad_input"
 
 
-def test_a_node_without_gpus_is_left_alone_unless_it_should_have_some(
-    capsys: pytest.CaptureFixture[str], options: dict[str, t.Any]
-) -> None:
-    result = call(capsys, **{**options, "facts": facts(gpus=0)})
+def test_a_node_without_gpus_is_left_alone_unless_it_should_have_some(options: dict[str, t.Any]) -> None:
+    result = call(**{**options, "facts": facts(gpus=0)})
     assert (result["changed"], result["plan"], "No GPU here" in result["msg"]) == (False, {}, True)
-    result = call(capsys, profile={"gpus": {"count": 8}}, **{**options, "facts": facts(gpus=0)})
+    result = call(profile={"gpus": {"count": 8}}, **{**options, "facts": facts(gpus=0)})
     assert result["error_kind"] == "no_gpus"
     assert nothing_to_pin({}, {})
 
 
 @needs_root
-def test_a_wrapper_that_cannot_bind_is_a_failure(
-    capsys: pytest.CaptureFixture[str], options: dict[str, t.Any], tmp_path: Path
-) -> None:
-    result = call(capsys, **{**options, "facts": facts("4000-4001")})
+def test_a_wrapper_that_cannot_bind_is_a_failure(options: dict[str, t.Any], tmp_path: Path) -> None:
+    result = call(**{**options, "facts": facts("4000-4001")})
     assert (result["error_kind"], "may not run on the CPUs 4000-4001" in result["msg"]) == ("not_bound", True)
     missing = {**options, "gpu_bind": str(tmp_path / "missing")}
-    assert call(capsys, **missing)["error_kind"] == "not_installed"
+    assert call(**missing)["error_kind"] == "not_installed"
     # In check mode on a fresh node it is still to be installed.
-    assert call(capsys, check=True, **missing)["proven"] == 0
+    assert call(check=True, **missing)["proven"] == 0
     unbound = tmp_path / "unbound"
     unbound.write_text('#!/bin/sh\nwhile [ "$1" != -- ]; do shift; done; shift; exec "$@"\n')
     unbound.chmod(0o755)
     narrow = facts("4000")
-    result = call(capsys, **{**options, "facts": narrow, "gpu_bind": str(unbound)})
+    result = call(**{**options, "facts": narrow, "gpu_bind": str(unbound)})
     assert (result["error_kind"], "not among 4000" in result["msg"]) == ("not_bound", True)
 
 
 @needs_root
-def test_slurm_s_and_nccl_s_files_are_written_where_asked(
-    capsys: pytest.CaptureFixture[str], options: dict[str, t.Any], tmp_path: Path
-) -> None:
+def test_slurm_s_and_nccl_s_files_are_written_where_asked(options: dict[str, t.Any], tmp_path: Path) -> None:
     wanted = {
         "gres_conf": str(tmp_path / "gres.conf"),
         "gres_type": "a100",
         "nccl_topology": str(tmp_path / "topo.xml"),
     }
-    assert call(capsys, **wanted, **options)["changed"] is True
+    assert call(**wanted, **options)["changed"] is True
     assert (tmp_path / "gres.conf").read_text().startswith("Name=gpu Type=a100 File=/dev/nvidia[0-1] Cores=0")
     assert '<system version="1">' in (tmp_path / "topo.xml").read_text()
-    assert call(capsys, **wanted, **options)["changed"] is False
+    assert call(**wanted, **options)["changed"] is False
     unknown = facts()
     unknown["gpus"][0]["name"] = "Something New"
-    result = call(capsys, **wanted, **{**options, "facts": unknown})
+    result = call(**wanted, **{**options, "facts": unknown})
     assert (result["error_kind"], "PCIe speed" in result["msg"]) == ("cannot_write", True)
 
 
 @needs_root
 def test_numbers_of_device_files_reach_the_map_of_an_older_run_and_gres_conf(
-    capsys: pytest.CaptureFixture[str], options: dict[str, t.Any], tmp_path: Path
+    options: dict[str, t.Any], tmp_path: Path
 ) -> None:
     wanted = {**options, "gres_conf": str(tmp_path / "gres.conf")}
-    call(capsys, **wanted)
+    call(**wanted)
     assert "minors" not in Path(options["map"]).read_text()
     for gpu, minor in zip(wanted["facts"]["gpus"], (1, 0)):
         gpu["minor"] = minor
-    assert call(capsys, **wanted)["changed"] is True
+    assert call(**wanted)["changed"] is True
     assert "# minors 1,0\n" in Path(options["map"]).read_text()
     files = [line.split()[1] for line in (tmp_path / "gres.conf").read_text().splitlines()]
     assert files == ["File=/dev/nvidia1", "File=/dev/nvidia0"]
-    assert call(capsys, **wanted)["changed"] is False
+    assert call(**wanted)["changed"] is False
     wanted["facts"]["gpus"][1]["minor"] = None
-    result = call(capsys, **wanted)
+    result = call(**wanted)
     assert (result["error_kind"], "which /dev/nvidiaN is GPU 1" in result["msg"]) == ("cannot_write", True)
 
 
 @needs_root
-def test_without_facts_the_node_is_looked_at(capsys: pytest.CaptureFixture[str], options: dict[str, t.Any]) -> None:
-    result = call(capsys, **{**options, "facts": {}})
+def test_without_facts_the_node_is_looked_at(options: dict[str, t.Any]) -> None:
+    result = call(**{**options, "facts": {}})
     assert result["changed"] is (bool(result["plan"]))
 
 

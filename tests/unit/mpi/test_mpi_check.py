@@ -5,18 +5,17 @@
 
 from __future__ import annotations
 
-import json
 import os
 import pathlib
 import sys
 import typing as t
 
 import pytest
-from ansible.module_utils.testing import patch_module_args
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host import command
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._mpi import verify as mpi
 from ansible_collections.hpcai.gpu_cluster.plugins.modules import mpi_check
+from module_run import run_main
 
 FIXTURES = pathlib.Path(__file__).parent / "fixtures"
 HOSTS = ["gpu-1", "gpu-2"]
@@ -126,15 +125,13 @@ class Launch(t.Protocol):
 
 
 @pytest.fixture
-def launch(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Launch:
+def launch(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Launch:
     (tmp_path / "mpirun").write_text(LAUNCHER.format(python=sys.executable))
     (tmp_path / "mpirun").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
 
     def run(**args: t.Any) -> dict[str, t.Any]:
-        with patch_module_args({"module": "", "collective": False, **args}), pytest.raises(SystemExit):
-            mpi_check.main()
-        return t.cast("dict[str, t.Any]", json.loads(capsys.readouterr().out))
+        return run_main(mpi_check.main, {"module": "", "collective": False, **args})
 
     return run
 

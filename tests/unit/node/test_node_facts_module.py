@@ -11,9 +11,9 @@ import typing as t
 from pathlib import Path
 
 import pytest
-from ansible.module_utils.testing import patch_module_args
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node.facts import collect
 from ansible_collections.hpcai.gpu_cluster.plugins.modules import node_facts
+from module_run import run_main
 from unit.host.test_metadata import AZURE_PATH, metadata_service
 from unit.node.fake_node import (
     FIXTURES,
@@ -232,18 +232,16 @@ def test_only_nvidia_smi_is_started(tmp_path: Path) -> None:
     assert [Path(program).name for program in started] == ["nvidia-smi"]
 
 
-def run_module(capsys: pytest.CaptureFixture[str], args: dict[str, t.Any]) -> dict[str, t.Any]:
-    with patch_module_args(args), pytest.raises(SystemExit) as ended:
-        node_facts.main()
-    assert ended.value.code == 0
-    result: dict[str, t.Any] = json.loads(capsys.readouterr().out)
+def run_module(args: dict[str, t.Any]) -> dict[str, t.Any]:
+    result = run_main(node_facts.main, args)
+    assert not result["failed"]
     return result
 
 
 @pytest.mark.parametrize("check_mode", [False, True])
-def test_the_module_on_this_machine(tmp_path: Path, capsys: pytest.CaptureFixture[str], check_mode: bool) -> None:
+def test_the_module_on_this_machine(tmp_path: Path, check_mode: bool) -> None:
     args = {"nvidia_smi": smi(tmp_path, "dgx_a100"), "metadata": "never", "_ansible_check_mode": check_mode}
-    result = run_module(capsys, args)
+    result = run_module(args)
     assert result["changed"] is False
     assert set(result["ansible_facts"]) == {"gpu_node"}
     facts = result["ansible_facts"]["gpu_node"]
@@ -251,10 +249,10 @@ def test_the_module_on_this_machine(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert facts["cpus"]["threads"] >= 1
 
 
-def test_the_module_gives_up_on_a_hanging_driver(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_module_gives_up_on_a_hanging_driver(tmp_path: Path) -> None:
     program = tmp_path / "nvidia-smi"
     program.write_text("#!/bin/sh\nexec sleep 60\n", encoding="utf-8")
     program.chmod(0o755)
     args = {"nvidia_smi": str(program), "nvidia_smi_timeout_s": 0.3, "metadata": "never"}
-    facts = run_module(capsys, args)["ansible_facts"]["gpu_node"]
+    facts = run_module(args)["ansible_facts"]["gpu_node"]
     assert facts["nvidia_smi"] == {"state": "timeout", "rc": None}

@@ -15,11 +15,11 @@ import tarfile
 import typing as t
 
 import pytest
-from ansible.module_utils.testing import patch_module_args
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.mounts import MountEntry
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state import apply as node_state_apply
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state import plan as node_state_plan
 from ansible_collections.hpcai.gpu_cluster.plugins.modules import node_state
+from module_run import run_main
 
 OWNER = pwd.getpwuid(os.geteuid()).pw_name
 GROUP = grp.getgrgid(os.getegid()).gr_name
@@ -54,20 +54,15 @@ exit 0
 class Node:
     """A directory that plays a node."""
 
-    def __init__(self, root: pathlib.Path, capsys: pytest.CaptureFixture[str], units: pathlib.Path) -> None:
-        self.root, self._capsys, self.units = root, capsys, units
+    def __init__(self, root: pathlib.Path, units: pathlib.Path) -> None:
+        self.root, self.units = root, units
 
     def run(self, check: bool = False, **args: t.Any) -> dict[str, t.Any]:
         for kind in ("files", "directories"):
             for entry in args.get(kind, []):
                 entry.setdefault("owner", OWNER)
                 entry.setdefault("group", GROUP)
-        with (
-            patch_module_args({**args, "_ansible_check_mode": check, "_ansible_diff": True}),
-            pytest.raises(SystemExit),
-        ):
-            node_state.main()
-        return t.cast("dict[str, t.Any]", json.loads(self._capsys.readouterr().out))
+        return run_main(node_state.main, {**args, "_ansible_check_mode": check, "_ansible_diff": True})
 
     def unit(self, name: str, active: str = "inactive", enabled: str = "disabled") -> None:
         text = f"LoadState=loaded\nActiveState={active}\nUnitFileState={enabled}\nNeedDaemonReload=no\n"
@@ -81,7 +76,7 @@ class Node:
 
 
 @pytest.fixture
-def node(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Node:
+def node(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Node:
     programs, units, root = tmp_path / "bin", tmp_path / "units", tmp_path / "root"
     for directory in (programs, units, root):
         directory.mkdir()
@@ -90,7 +85,7 @@ def node(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str], monkeypatch
     monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
     monkeypatch.setenv("UNITS", str(units))
     monkeypatch.setattr(node_state_apply, "SYSTEMD", str(tmp_path))
-    return Node(root, capsys, units)
+    return Node(root, units)
 
 
 def test_a_unit_that_systemd_does_not_know_at_once(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from ansible.module_utils.testing import patch_module_args
 from ansible_collections.hpcai.gpu_cluster.plugins.modules import nvme_raid
+from module_run import run_main
 
 ROOT = Path(__file__).resolve().parents[3]
 # Another one in every process: the size tells a test's disk from those of tests that run at the same time.
@@ -39,11 +39,9 @@ class Loop:
             "min_mib": SIZE >> 20, "max_mib": SIZE >> 20, "mount_point": str(self.mount_point), "mode": "0750",
         }  # fmt: skip
 
-    def module(self, capsys: pytest.CaptureFixture[str], **changes: t.Any) -> dict[str, t.Any]:
+    def module(self, **changes: t.Any) -> dict[str, t.Any]:
         check = changes.pop("check", False)
-        with patch_module_args({**self.settings, **changes, "_ansible_check_mode": check}), pytest.raises(SystemExit):
-            nvme_raid.main()
-        return dict(json.loads(capsys.readouterr().out))
+        return run_main(nvme_raid.main, {**self.settings, **changes, "_ansible_check_mode": check})
 
     def mounted(self) -> bool:
         return os.path.ismount(self.mount_point)
@@ -65,80 +63,76 @@ def loop(tmp_path: Path) -> t.Iterator[Loop]:
     made.close()
 
 
-def test_a_disk_is_made_used_and_given_back(loop: Loop, capsys: pytest.CaptureFixture[str]) -> None:
-    planned = loop.module(capsys, check=True)
+def test_a_disk_is_made_used_and_given_back(loop: Loop) -> None:
+    planned = loop.module(check=True)
     assert planned["steps"] == [f"make ext4 on {loop.device}", f"mount lab at {loop.mount_point}"]
     assert not loop.image.read_bytes().strip(b"\0")
-    assert "To be done for lab" in loop.module(capsys, verify=True)["msg"]
+    assert "To be done for lab" in loop.module(verify=True)["msg"]
 
-    first = loop.module(capsys)
+    first = loop.module()
     assert first["changed"]
     assert first["steps"] == planned["steps"]
     assert first["diff"]["after"] == "".join(f"{step}\n" for step in planned["steps"])
     assert first["array"]["device"] == loop.device
     assert loop.mounted()
     assert loop.mount_point.stat().st_mode & 0o7777 == 0o750
-    assert not loop.module(capsys)["changed"]
-    assert not loop.module(capsys, verify=True)["changed"]
+    assert not loop.module()["changed"]
+    assert not loop.module(verify=True)["changed"]
 
     loop.mount_point.chmod(0o777)
-    assert loop.module(capsys, mount_options=["nodev"])["steps"] == [
+    assert loop.module(mount_options=["nodev"])["steps"] == [
         f"mount {loop.mount_point} again with nodev",
         f"set owner and mode of {loop.mount_point} to 0:0 0750",
     ]
-    assert not loop.module(capsys, mount_options=["nodev"])["changed"]
+    assert not loop.module(mount_options=["nodev"])["changed"]
 
     (loop.mount_point / "data").write_text("precious")
-    assert loop.module(capsys, state="absent")["error_kind"] == "consent_missing"
+    assert loop.module(state="absent")["error_kind"] == "consent_missing"
     assert (loop.mount_point / "data").read_text() == "precious"
-    assert loop.module(capsys, state="absent", allow_data_loss=True)["changed"]
+    assert loop.module(state="absent", allow_data_loss=True)["changed"]
     assert not loop.mounted()
-    assert not loop.module(capsys, state="absent")["changed"]
+    assert not loop.module(state="absent")["changed"]
     # Given back empty: it is taken again without consent.
-    assert loop.module(capsys)["changed"]
+    assert loop.module()["changed"]
 
 
-def test_foreign_data_needs_consent_for_this_very_disk(loop: Loop, capsys: pytest.CaptureFixture[str]) -> None:
+def test_foreign_data_needs_consent_for_this_very_disk(loop: Loop) -> None:
     subprocess.run(["mkfs.ext4", "-q", "-L", "theirs", loop.device], check=True)
     before = loop.image.read_bytes()
     for changes in ({}, {"allow_format": True}, {"format_devices": [loop.device]}, {"verify": True}):
-        refused = loop.module(capsys, **changes)
+        refused = loop.module(**changes)
         assert refused["error_kind"] == "foreign_data"
         assert f"{loop.device} holds ext4 labeled theirs" in refused["msg"]
     assert loop.image.read_bytes() == before
-    done = loop.module(capsys, allow_format=True, format_devices=[loop.device])
+    done = loop.module(allow_format=True, format_devices=[loop.device])
     assert (
         done["steps"][0]
         == f"erase {loop.device.removeprefix('/dev/')} ({loop.device}), which holds ext4 labeled theirs"
     )
-    assert not loop.module(capsys, allow_format=True, format_devices=[loop.device])["changed"]
+    assert not loop.module(allow_format=True, format_devices=[loop.device])["changed"]
 
 
-def test_a_disk_that_is_mounted_is_never_touched(
-    loop: Loop, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_a_disk_that_is_mounted_is_never_touched(loop: Loop, tmp_path: Path) -> None:
     subprocess.run(["mkfs.ext4", "-q", "-L", "theirs", loop.device], check=True)
     elsewhere = tmp_path / "theirs"
     elsewhere.mkdir()
     subprocess.run(["mount", loop.device, elsewhere], check=True)
     try:
-        done = loop.module(capsys, allow_format=True, format_devices=[loop.device])
+        done = loop.module(allow_format=True, format_devices=[loop.device])
         assert not done["changed"]
         verdict = next(disk for disk in done["disks"] if disk["path"] == loop.device)
         assert (verdict["use"], verdict["reason"]) == ("excluded", f"is mounted on {elsewhere}")
-        refused = loop.module(capsys, allow_format=True, format_devices=[loop.device], expected_disks=1)
+        refused = loop.module(allow_format=True, format_devices=[loop.device], expected_disks=1)
         assert refused["error_kind"] == "disk_missing"
     finally:
         subprocess.run(["umount", elsewhere], check=True)
 
 
-def test_a_selector_that_names_no_disk_is_a_warning(
-    loop: Loop, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_selector_that_names_no_disk_is_a_warning(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
     warned: list[str] = []
     # In a process that has imported the controller's half of Ansible, warnings are displayed and not returned.
     monkeypatch.setattr(nvme_raid.AnsibleModule, "warn", lambda _self, text, **_options: warned.append(text))
-    nothing = loop.module(capsys, by_id=["/dev/disk/by-id/none"])
+    nothing = loop.module(by_id=["/dev/disk/by-id/none"])
     told = "`by_id` matches no disk of this node: /dev/disk/by-id/none."
     assert (nothing["changed"], nothing["notes"][-1]) == (False, told)
     assert told in warned

@@ -5,13 +5,11 @@
 
 from __future__ import annotations
 
-import json
 import math
 import typing as t
 from pathlib import Path
 
 import pytest
-from ansible.module_utils.testing import patch_module_args
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.manifest import Blob, Manifest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._shards.answer import Index, Share, share_out
@@ -19,26 +17,24 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._shards.patterns
 from ansible_collections.hpcai.gpu_cluster.plugins.modules import azcopy_shard
 from hypothesis import given
 from hypothesis import strategies as st
+from module_run import run_main
 
 GROUPS = {"template": "*_{index:03d}.tfrecord.gz", "count": 64}
 FIXED_KEYS = {"rank", "skip", "patterns", "include_pattern", "files", "expected_files", "expected_bytes"}
-Capture = pytest.CaptureFixture[str]
 
 
-def run(capsys: Capture, **options: t.Any) -> dict[str, t.Any]:
-    with patch_module_args(options), pytest.raises(SystemExit):
-        azcopy_shard.main()
-    return json.loads(capsys.readouterr().out)
+def run(**options: t.Any) -> dict[str, t.Any]:
+    return run_main(azcopy_shard.main, options)
 
 
-def test_rank_0_of_16_over_64_groups_as_the_reference_writes_it(capsys: Capture) -> None:
-    result = run(capsys, rank=0, world_size=16, index=GROUPS, pattern_style="literal")
+def test_rank_0_of_16_over_64_groups_as_the_reference_writes_it() -> None:
+    result = run(rank=0, world_size=16, index=GROUPS, pattern_style="literal")
     assert result["include_pattern"] == "*_000.tfrecord.gz;*_001.tfrecord.gz;*_002.tfrecord.gz;*_003.tfrecord.gz"
     assert result["patterns"] == result["include_pattern"].split(";")
 
 
-def test_the_same_share_in_few_patterns(capsys: Capture) -> None:
-    result = run(capsys, rank=2, world_size=16, index=GROUPS)
+def test_the_same_share_in_few_patterns() -> None:
+    result = run(rank=2, world_size=16, index=GROUPS)
     assert result["patterns"] == ["*_00[89].tfrecord.gz", "*_01[01].tfrecord.gz"]
     assert (result["use"], result["skip"], result["imbalance"]) == ("pattern", False, 1.0)
     assert result["expected_files"] is result["expected_bytes"] is None
@@ -47,15 +43,15 @@ def test_the_same_share_in_few_patterns(capsys: Capture) -> None:
     assert set(result["shards"][0]) >= FIXED_KEYS
 
 
-def test_all_ranks_and_check_mode(capsys: Capture) -> None:
-    result = run(capsys, world_size=16, index=GROUPS, _ansible_check_mode=True)
+def test_all_ranks_and_check_mode() -> None:
+    result = run(world_size=16, index=GROUPS, _ansible_check_mode=True)
     assert [shard["rank"] for shard in result["shards"]] == list(range(16))
     assert all(len(shard["patterns"]) <= 2 for shard in result["shards"])
     assert "include_pattern" not in result
 
 
-def test_a_surplus_rank_skips(capsys: Capture) -> None:
-    result = run(capsys, world_size=100, index=GROUPS)
+def test_a_surplus_rank_skips() -> None:
+    result = run(world_size=100, index=GROUPS)
     idle = [shard for shard in result["shards"] if shard["skip"]]
     assert len(idle) == 36
     for shard in idle:
@@ -63,16 +59,16 @@ def test_a_surplus_rank_skips(capsys: Capture) -> None:
         assert (shard["expected_files"], shard["expected_bytes"], shard["use"]) == (0, 0, "nothing")
 
 
-def test_a_literal_template_names_its_files(capsys: Capture) -> None:
-    result = run(capsys, rank=1, world_size=2, index={"template": "part-{index}.tar", "count": 4, "start": 8})
+def test_a_literal_template_names_its_files() -> None:
+    result = run(rank=1, world_size=2, index={"template": "part-{index}.tar", "count": 4, "start": 8})
     assert result["files"] == ["part-10.tar", "part-11.tar"]
     assert (result["expected_files"], result["expected_bytes"]) == (2, None)
     assert result["include_pattern"] == "part-1[01].tar"
 
 
-def test_files_are_balanced_by_bytes(capsys: Capture) -> None:
+def test_files_are_balanced_by_bytes() -> None:
     sizes = {"a.gz": 50, "b.gz": 30, "c.gz": 30, "d.gz": 10}
-    result = run(capsys, world_size=2, files=[{"name": name, "size": size} for name, size in sizes.items()])
+    result = run(world_size=2, files=[{"name": name, "size": size} for name, size in sizes.items()])
     assert [(shard["files"], shard["expected_bytes"]) for shard in result["shards"]] == [
         (["a.gz", "d.gz"], 60),
         (["b.gz", "c.gz"], 60),
@@ -81,13 +77,13 @@ def test_files_are_balanced_by_bytes(capsys: Capture) -> None:
     assert result["imbalance"] == 1.0
 
 
-def test_a_manifest_is_read(capsys: Capture, tmp_path: Path) -> None:
+def test_a_manifest_is_read(tmp_path: Path) -> None:
     path = str(tmp_path / "manifest.jsonl")
     blobs = [Blob(f"train/a_{group:03d}.tfrecord.gz", 10 + group) for group in range(64)]
     Manifest([{"url": "https://example.com/c", "prefix": ""}], blobs).write(path)
-    by_bytes = run(capsys, world_size=4, manifest=path)
+    by_bytes = run(world_size=4, manifest=path)
     assert sum(shard["expected_files"] for shard in by_bytes["shards"]) == 64
-    by_number = run(capsys, rank=3, world_size=4, manifest=path, index=GROUPS)
+    by_number = run(rank=3, world_size=4, manifest=path, index=GROUPS)
     assert by_number["files"] == [blob.name for blob in blobs[48:]]
     assert by_number["expected_bytes"] == sum(blob.size for blob in blobs[48:])
     assert by_number["imbalance"] == pytest.approx(by_number["expected_bytes"] / (sum(b.size for b in blobs) / 4))
@@ -123,8 +119,8 @@ def test_a_manifest_is_read(capsys: Capture, tmp_path: Path) -> None:
         ({"world_size": 4, "files": ["a"]}, None, "dict"),
     ],
 )
-def test_errors_say_what_is_wrong(capsys: Capture, options: dict[str, t.Any], kind: str | None, fragment: str) -> None:
-    result = run(capsys, **options)
+def test_errors_say_what_is_wrong(options: dict[str, t.Any], kind: str | None, fragment: str) -> None:
+    result = run(**options)
     assert result["failed"] is True
     assert result.get("error_kind") == kind
     assert fragment in result["msg"]
