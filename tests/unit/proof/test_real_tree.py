@@ -79,6 +79,7 @@ def repository() -> Repository:
         (r"changelogs/config\.yaml", []),
         (r"plugins/doc_fragments/.*\.py", []),
         (r"benchmarks/staging/s1_.*\.py", []),
+        (r"requirements/mutation\.txt", []),
         (r"tests/unit/mofed/test_rdma_check\.py|tests/unit/_?rdma/test_\w+\.py", []),
         (r"roles/gpu_clocks/defaults/main\.yml", [*SITE, "faults/*", *VM, "role/gpu_clocks", "vm/test_slurm*"]),
         (r"roles/glusterfs/tasks/main\.yml", [*SITE, "faults/*", "role/glusterfs", "role/dataset_staging"]),

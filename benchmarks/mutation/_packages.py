@@ -1,0 +1,37 @@
+# Copyright (c) 2026 The hpcai.gpu_cluster developers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What is mutated, and which tests have to notice.
+
+A mutated planner must not reach the machine that it runs on. Only tests are named here that replace everything that a plan would
+change: none that runs the module on disks, packages, or kernel modules that are there.
+"""
+
+from __future__ import annotations
+
+import typing as t
+
+
+class Package(t.NamedTuple):
+    """``files``: patterns below plugins/module_utils. ``tests``: paths below tests/unit."""
+
+    files: tuple[str, ...]
+    tests: tuple[str, ...]
+
+
+PACKAGES: dict[str, Package] = {
+    "_shards": Package(("_shards/*.py",), ("shards",)),
+    "_nvme_raid/plan": Package(("_nvme_raid/plan.py",), ("nvme_raid/test_nvme_raid_plan.py",)),
+    "_nvidia_driver/plan": Package(
+        ("_nvidia_driver/plan.py",),
+        ("nvidia_driver/test_nvidia_driver_run.py", "nvidia_driver/test_nvidia_driver_rules.py"),
+    ),
+    "_gpu_clocks/plan": Package(("_gpu_clocks/plan.py",), ("gpu_clocks/test_gpu_clocks_plan.py",)),
+    "_gpu_affinity": Package(("_gpu_affinity/*.py",), ("gpu_affinity",)),
+    "_rdma/plan": Package(("_rdma/plan.py",), ("rdma/test_rdma_stack_plan.py", "rdma/test_rdma_check.py")),
+    "_azcopy/messages": Package(("_azcopy/messages.py",), ("azcopy/test_messages.py",)),
+    "_dataset/claims": Package(("_dataset/claims.py",), ("dataset/test_claims.py",)),
+    "_gzip": Package(("_gzip/*.py",), ("gzip",)),
+}
+
+__all__ = ["PACKAGES", "Package"]

@@ -1,0 +1,134 @@
+#!/usr/bin/env python3
+# Copyright (c) 2026 The hpcai.gpu_cluster developers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Do the tests notice when a planner is wrong? Mutants killed and survived per package, against the goal of 85 %.
+
+    python benchmarks/mutation/run.py [PACKAGE ...] [--mutants 30] [--seed 8]
+
+cosmic-ray makes the mutants, one for each of --mutants places per file (0: of every place), in a copy of the clone. For each of them
+the package's tests run until the first that fails; _packages.py says which. Survivors are printed as differences, to be answered by a
+test, by deleted code, or by a reason why they are equal to the original. All packages need about an hour; the share of a sample
+of 30 is sure to about 13 points, so a package below the goal wants a run with more. The first run makes .cache/mutation, a
+virtual environment with requirements/mutation.txt.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import subprocess
+import sys
+import tempfile
+import time
+import typing as t
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+TOOL = ROOT / ".cache/mutation"
+REQUIREMENTS = ROOT / "requirements/mutation.txt"
+#: The tests run with what bin/test uses, not with the tool's own packages.
+TESTS = ROOT / ".venv/bin/python"
+GOAL = 85.0
+PYTEST = ("-m", "pytest", "-x", "-q", "--hypothesis-seed=8", "-m", "not slow and not blob")
+
+
+class Score(t.NamedTuple):
+    killed: int
+    survived: int
+
+    @property
+    def percent(self) -> float:
+        return 100 * self.killed / max(self.killed + self.survived, 1)
+
+
+def enter_the_tools_environment() -> None:
+    """Go on in a virtual environment that has cosmic-ray, made where it is missing or out of date."""
+    stamp, python = TOOL / "installed.txt", TOOL / "bin/python"
+    wanted = REQUIREMENTS.read_text(encoding="utf-8")
+    if not stamp.exists() or stamp.read_text(encoding="utf-8") != wanted:
+        subprocess.run([sys.executable, "-m", "venv", "--clear", TOOL], check=True)
+        pip = [python, "-m", "pip", "--quiet", "--disable-pip-version-check"]
+        subprocess.run([*pip, "install", "--requirement", REQUIREMENTS], check=True)
+        stamp.write_text(wanted, encoding="utf-8")
+    if Path(sys.prefix) != TOOL:
+        os.execv(python, [str(python), *sys.argv])
+
+
+def main() -> int:
+    # What needs no tool comes first, so that --help and a wrong name cost nothing.
+    from _packages import PACKAGES
+
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("package", nargs="*", help=f"of {', '.join(PACKAGES)}; all where none is given")
+    parser.add_argument("--mutants", type=int, default=30, help="places per file; 0: every place")
+    parser.add_argument("--seed", type=int, default=8)
+    options = parser.parse_args()
+    if unknown := set(options.package) - set(PACKAGES):
+        parser.error(f"no such package: {', '.join(sorted(unknown))}")
+    if not TESTS.exists():
+        parser.error("run bin/test once: it makes the environment of the tests")
+    enter_the_tools_environment()
+
+    sys.path.append(str(ROOT / "benchmarks/staging"))
+    from _copy import copy_tree
+    from _report import Goal, goal_met, report
+
+    with tempfile.TemporaryDirectory() as folder:
+        copy_tree(ROOT, Path(folder))
+        os.chdir(folder)
+        # Ansible's loader, too, must find the copy, whatever the shell says.
+        os.environ["ANSIBLE_COLLECTIONS_PATH"] = f"{folder}/.venv/collections"
+        scores = {name: try_package(name, options.mutants, options.seed) for name in options.package or PACKAGES}
+    goals = [Goal(f"killed in {name}", score.percent, GOAL, " %", at_least=True) for name, score in scores.items()]
+    rows = [
+        {"package": name, "killed": score.killed, "survived": score.survived, "percent": round(score.percent)}
+        for name, score in scores.items()
+    ]
+    report("Mutants that the tests notice", rows, goal=goals)
+    return 0 if goal_met(goals) else 1
+
+
+def try_package(name: str, mutants: int, seed: int) -> Score:
+    """Works in the copy, which is the current directory."""
+    from _mutants import draw
+    from _packages import PACKAGES
+    from cosmic_ray.mutating import mutate_and_test
+
+    files = sorted(path for pattern in PACKAGES[name].files for path in Path("plugins/module_utils").glob(pattern))
+    command = [str(TESTS), *PYTEST, *(f"tests/unit/{path}" for path in PACKAGES[name].tests)]
+    limit_s = 30 + 4 * seconds_unchanged(command)
+    killed = survived = 0
+    for path in files:
+        for mutation in draw(path, mutants, seed):
+            result = mutate_and_test([mutation], shlex.join(command), limit_s)
+            if result.is_killed:
+                killed += 1
+            else:
+                survived += 1
+                print(
+                    f"\nsurvived: {path}:{mutation.start_pos[0]} {mutation.operator_name}\n{changed_lines(result.diff)}"
+                )
+        print(f"{name}: {killed} killed, {survived} survived, up to {path.name}", flush=True)
+    return Score(killed, survived)
+
+
+def seconds_unchanged(command: list[str]) -> float:
+    """How long the tests take without a mutant; that they pass then is what makes a failure mean something."""
+    began = time.monotonic()
+    # As cosmic-ray runs them: two mutants within a second would else share one compiled file.
+    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    if done.returncode:
+        raise SystemExit(f"these tests fail without a mutant: {shlex.join(command)}\n{done.stdout[-2000:]}")
+    return time.monotonic() - began
+
+
+def changed_lines(diff: str) -> str:
+    lines = diff.splitlines()
+    return "\n".join(line for line in lines if line[:1] in {"-", "+"} and line[:3] not in {"---", "+++"})
+
+
+if __name__ == "__main__":
+    sys.exit(main())
