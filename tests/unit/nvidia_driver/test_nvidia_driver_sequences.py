@@ -1,0 +1,248 @@
+# Copyright (c) 2026 The hpcai.gpu_cluster developers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Which commands a node gets, word by word and in order, and what the module returns: a table of nodes and requests.
+
+``fixtures/sequences.json`` has for each case the commands (with changes of files and units among them) and the result.
+A case ends with a second run, as the action plugin makes it after a reboot, where it says so.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import pathlib
+import re
+import typing as t
+
+import pytest
+from ansible.module_utils import basic
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host import repository as vendor
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node import nvidia_smi
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.apply import NodeState
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver import (
+    apply,
+    modes,
+    remove,
+    transaction,
+    verify,
+)
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver import read as node
+from ansible_collections.hpcai.gpu_cluster.plugins.modules import nvidia_driver
+from driver_machine import KERNEL, NEW, OLD, Machine
+from module_run import run_main
+
+TABLE: dict[str, dict[str, t.Any]] = json.loads(
+    (pathlib.Path(__file__).parent / "fixtures/sequences.json").read_text(encoding="utf-8")
+)
+INSTALLER = "the installer"
+AGREED = {"allow_upgrade": True, "allow_unload": True}
+REBOOT = {"allow_upgrade": True, "allow_reboot": True}
+DRAIN = {**AGREED, "drain": True}
+RUNFILE = {"source": "runfile", "runfile_sha256": hashlib.sha256(INSTALLER.encode()).hexdigest()}
+OLD_DRIVER = {"installed": OLD, "loaded": OLD}
+MANY = ("nvidia_fs", "nvidia_uvm", "nvidia_modeset")
+COMMIT, DOWNLOAD = "apt-get -o ... install -y -qq -o", "apt-get -o ... install -y -qq --download-only"
+
+#: The name of a case: the node, and what is asked for.
+CASES: dict[str, tuple[dict[str, t.Any], dict[str, t.Any]]] = {
+    "install": ({}, {}),
+    "install in check mode": ({}, {"check": True}),
+    "install without lists": ({"stale": True}, {}),
+    "install without lists in check mode": ({"stale": True}, {"check": True}),
+    "install without a GPU": ({"gpus": 0}, {}),
+    "install in an image": (
+        {"gpus": 0, "loaded": OLD},
+        {"chroot": True, "kernel_module": "open", "phases": ["install"]},
+    ),
+    "install, units in an image": ({"gpus": 0}, {"chroot": True, "kernel_module": "open"}),
+    "install with everything": (
+        {"switches": 1},
+        {"dcgm": True, "cuda_version": "12.9", "kernel_headers": True, "peermem": "always"},
+    ),
+    "install, initramfs fails": ({"fails": ("/usr/sbin/update-initramfs",)}, {}),
+    "install, commit fails": ({"fails": (COMMIT,)}, {}),
+    "install, hold fails": ({"fails": ("apt-mark",)}, {}),
+    "install, module does not load": ({"fails": ("modprobe nvidia",)}, {}),
+    "install, nouveau refused": ({"nouveau": True}, {}),
+    "install, nouveau unloaded": ({"nouveau": True}, AGREED),
+    "install, nouveau by reboot": ({"nouveau": True}, {**REBOOT, "again": True}),
+    "install without holding": ({}, {"hold": False}),
+    "install from dnf": ({"system": "rpm"}, {}),
+    "install from dnf in check mode": ({"system": "rpm"}, {"check": True}),
+    "no version": ({}, {"version": ""}),
+    "half a version": ({}, {"version": "580"}),
+    "distro on EL": ({"system": "rpm"}, {"source": "distro"}),
+    "nothing to do": ({"installed": NEW, "loaded": NEW, "configured": True}, {}),
+    "drained before, nothing to do": ({"installed": NEW, "loaded": NEW, "drained": True}, {"drain": True}),
+    "drained before, in check mode": (
+        {"installed": NEW, "loaded": NEW, "drained": True, "configured": True},
+        {"drain": True, "check": True},
+    ),
+    "not held": ({"installed": NEW, "loaded": NEW, "held": False}, {}),
+    "broken": ({"installed": NEW, "broken": True}, {}),
+    "installed but not loaded": ({"installed": NEW}, {}),
+    "option differs": ({"installed": NEW, "loaded": NEW, "parameter": True}, {"module_options": {"NVreg_X": "1"}}),
+    "option differs, unloaded": (
+        {"installed": NEW, "loaded": NEW, "parameter": True},
+        {"module_options": {"NVreg_X": "1"}, **AGREED},
+    ),
+    "other version refused": (OLD_DRIVER, {}),
+    "other version, no unload": (OLD_DRIVER, {"allow_upgrade": True}),
+    "other version, in use": ({**OLD_DRIVER, "users": ("python (42)",)}, AGREED),
+    "upgrade": (OLD_DRIVER, AGREED),
+    "upgrade in check mode": (OLD_DRIVER, {**DRAIN, "check": True}),
+    "upgrade, install only": (OLD_DRIVER, {**AGREED, "phases": ["install"]}),
+    "upgrade with NVSwitches": ({**OLD_DRIVER, "switches": 1}, AGREED),
+    "upgrade without lists": ({**OLD_DRIVER, "stale": True}, AGREED),
+    "upgrade, many modules": ({**OLD_DRIVER, "extras": MANY}, DRAIN),
+    "upgrade, extras lost": ({**OLD_DRIVER, "extras": MANY, "fails": ("modprobe nvidia_fs",)}, DRAIN),
+    "upgrade, services lost": (
+        {**OLD_DRIVER, "fails": ("systemctl start",), "running": ["nvidia-dcgm.service"]},
+        DRAIN,
+    ),
+    "upgrade drained": (OLD_DRIVER, DRAIN),
+    "upgrade, drain fails": ({**OLD_DRIVER, "fails": ("scontrol update",)}, DRAIN),
+    "upgrade, download fails": ({**OLD_DRIVER, "fails": (DOWNLOAD,)}, DRAIN),
+    "upgrade, stubborn": ({**OLD_DRIVER, "fails": ("modprobe -r",)}, DRAIN),
+    "upgrade, stubborn, by reboot": ({**OLD_DRIVER, "fails": ("modprobe -r",)}, {**DRAIN, **REBOOT, "again": True}),
+    "upgrade, commit fails": ({**OLD_DRIVER, "extras": MANY, "fails": (COMMIT,)}, DRAIN),
+    "upgrade by reboot, commit fails": ({**OLD_DRIVER, "fails": (COMMIT,)}, {**REBOOT, "drain": True}),
+    "upgrade, commit fails, extras lost": (
+        {**OLD_DRIVER, "extras": MANY, "fails": (COMMIT, "modprobe nvidia_fs")},
+        DRAIN,
+    ),
+    "upgrade, commit and load fail": ({**OLD_DRIVER, "fails": (COMMIT, "modprobe nvidia")}, DRAIN),
+    "upgrade, hold fails": ({**OLD_DRIVER, "extras": MANY, "fails": ("apt-mark",)}, DRAIN),
+    "upgrade, load fails": ({**OLD_DRIVER, "extras": MANY, "fails": ("modprobe nvidia",)}, DRAIN),
+    "upgrade by reboot": (OLD_DRIVER, {**REBOOT, "drain": True, "again": True}),
+    "upgrade with dnf": ({**OLD_DRIVER, "system": "rpm"}, AGREED),
+    "upgrade with a mode": (OLD_DRIVER, {**DRAIN, "ecc": "disabled"}),
+    "upgrade with a mode by reboot": (OLD_DRIVER, {**REBOOT, "drain": True, "ecc": "disabled", "again": True}),
+    "mode without consent": ({"installed": NEW, "loaded": NEW}, {"ecc": "disabled"}),
+    "mode": ({"installed": NEW, "loaded": NEW}, {**DRAIN, "ecc": "disabled"}),
+    "runfile": ({}, RUNFILE),
+    "runfile in check mode": ({}, {**RUNFILE, "check": True}),
+    "runfile with Fabric Manager": ({"switches": 1}, RUNFILE),
+    "runfile fails": ({"fails": ("sh",)}, RUNFILE),
+    "runfile replaces another": ({"runfile": OLD, "loaded": OLD}, {**RUNFILE, **DRAIN}),
+    "runfile replaces another, fails": ({"runfile": OLD, "loaded": OLD, "fails": ("sh",)}, {**RUNFILE, **DRAIN}),
+    "runfile refused": ({"runfile": OLD, "loaded": OLD}, RUNFILE),
+    "runfile over packages": (OLD_DRIVER, {**RUNFILE, **AGREED}),
+    "runfile, nothing to do": ({"runfile": NEW, "loaded": NEW}, RUNFILE),
+    "packages over a runfile": ({"runfile": OLD}, AGREED),
+    "preinstalled": ({"runfile": OLD, "loaded": OLD}, {"source": "preinstalled", "version": ""}),
+    "preinstalled, mode": ({"loaded": OLD}, {"source": "preinstalled", "version": "", "ecc": "disabled", **DRAIN}),
+    "verified": ({"installed": NEW, "loaded": NEW}, {"state": "verified", "dcgm": True}),
+    "verified, no GPU": ({"gpus": 0}, {"state": "verified"}),
+    "verified, all wrong": (
+        {"installed": NEW, "loaded": OLD, "switches": 1, "held": False, "broken": True, "nouveau": True, "running": []},
+        {"state": "verified", "ecc": "disabled", "expect_gpus": 2},
+    ),
+    "verified, preinstalled": ({"loaded": OLD}, {"state": "verified", "source": "preinstalled", "version": ""}),
+    "removed": ({"installed": NEW, "loaded": NEW, "configured": True}, {"state": "absent", **DRAIN}),
+    "removed in check mode": (
+        {"installed": NEW, "loaded": NEW, "configured": True},
+        {"state": "absent", **DRAIN, "check": True},
+    ),
+    "removed without consent": ({"installed": NEW, "loaded": NEW}, {"state": "absent"}),
+    "removed by reboot": ({"installed": NEW, "loaded": NEW, "broken": True}, {"state": "absent", "allow_reboot": True}),
+    "removed, stubborn": ({"installed": NEW, "loaded": NEW, "fails": ("modprobe -r",)}, {"state": "absent", **DRAIN}),
+    "removed in an image": ({"installed": NEW, "loaded": NEW}, {"state": "absent", "chroot": True}),
+    "removed, runfile": ({"runfile": OLD, "loaded": OLD}, {"state": "absent", "source": "runfile", **AGREED}),
+    "removed, runfile fails": (
+        {"runfile": OLD, "fails": ("/usr/bin/nvidia-uninstall",)},
+        {"state": "absent", "source": "runfile", **AGREED},
+    ),
+    "removed, nothing there": ({}, {"state": "absent"}),
+    "removed, preinstalled": ({"loaded": OLD}, {"state": "absent", "source": "preinstalled"}),
+}
+
+
+@pytest.fixture
+def answer(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> t.Callable[[str], dict[str, t.Any]]:
+    """Let a case happen, and return what is in the table for it."""
+
+    def happen(name: str) -> dict[str, t.Any]:
+        described, asked = dict(CASES[name][0]), dict(CASES[name][1])
+        configured, drained = described.pop("configured", False), described.pop("drained", False)
+        parameter = described.pop("parameter", False)
+        again, chroot, check = asked.pop("again", False), asked.pop("chroot", False), asked.pop("check", False)
+        machine = Machine(tmp_path, **described)
+        if parameter:
+            (tmp_path / "proc/driver/nvidia/params").write_text("X: 0\n")
+        machine.drained_by = "hpcai.gpu_cluster.nvidia_driver" if drained else ""
+        stand_in(monkeypatch, machine, chroot=chroot)
+        arguments = {"version": NEW, "kernel": KERNEL, "kernel_headers": False, "slurm_node": "gpu-1", **asked}
+        if asked.get("source") == "runfile":
+            (tmp_path / "driver.run").write_text(INSTALLER)
+            arguments.update(runfile=str(tmp_path / "driver.run"))
+        if configured:
+            run_main(nvidia_driver.main, {**arguments, "state": "present", "phases": ["install"]})
+            machine.done.clear()
+            machine.held = True
+        results = [run_main(nvidia_driver.main, {**arguments, "_ansible_check_mode": check})]
+        if again:
+            machine.done.append("-- reboot --")
+            machine.reboot()
+            results.append(run_main(nvidia_driver.main, arguments))
+        text = json.dumps({"commands": machine.done, "results": [in_lines(result) for result in results]})
+        # Names of temporary files differ, and the node's root is another one in every run.
+        text = re.sub(r"/[\w/]*/nvidia-driver-\w+(\.pref)?", "TMP", text).replace(str(tmp_path), "")
+        return t.cast("dict[str, t.Any]", json.loads(text))
+
+    return happen
+
+
+def stand_in(monkeypatch: pytest.MonkeyPatch, machine: Machine, *, chroot: bool) -> None:
+    """Let the module's programs, files and GPUs be the machine's."""
+    program = "dpkg-query" if machine.system == "dpkg" else "dnf rpm"
+    for module in (apply, remove, verify):
+        monkeypatch.setattr(module, "ROOT", machine.root)
+    for module in (apply, remove):
+        monkeypatch.setattr(module, "RUNFILE_UNINSTALL", str(machine.root / "usr/bin/nvidia-uninstall"))
+    monkeypatch.setattr(apply.DriverRun, "_has_unit", staticmethod(lambda _name: True))
+    monkeypatch.setattr(node, "in_chroot", lambda: chroot)
+    monkeypatch.setattr(node, "gpu_users", lambda _root: list(machine.users))
+    monkeypatch.setattr(transaction, "read_text", lambda _path: "")
+    monkeypatch.setattr(transaction, "VERSIONLOCK", str(machine.root / "versionlock/list"))
+    monkeypatch.setattr(transaction.shutil, "which", lambda name, **_rest: name if name in program.split() else None)
+    monkeypatch.setattr(transaction.Apt, "interrupted", lambda _apt: False)
+    monkeypatch.setattr(vendor, "listed_elsewhere", lambda _repository: False)
+    monkeypatch.setattr(vendor, "key_text", lambda *_parts, check: "KEY")
+    monkeypatch.setattr(basic.AnsibleModule, "run_command", lambda _module, argv, **_rest: machine.command(argv))
+    path = {"update-initramfs": "/usr/sbin/update-initramfs"}
+    monkeypatch.setattr(basic.AnsibleModule, "get_bin_path", lambda _module, name, *_rest: path.get(name))
+    monkeypatch.setattr(NodeState, "run", lambda state, check: machine.state(state.params, check=check))
+    monkeypatch.setattr(nvidia_smi.Query, "result", lambda query: asked_smi(machine, query._fields))
+    monkeypatch.setattr(nvidia_smi.Query, "_ask", lambda _query, _fields: None)
+    monkeypatch.setattr(modes, "call", lambda _program, words, _timeout_s: machine.smi(words) or nvidia_smi.SmiRun(0))
+
+
+def in_lines(result: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
+    """The result, with a line for each change and each piece of the diff."""
+    lines = {
+        "changes": [f"{one['kind']} {one['name']}: {one['what']}" for one in result.get("changes", [])],
+        "diff": [
+            f"{one['before_header']} -> {one['after_header']}: {one['before']!r} -> {one['after']!r}"
+            for one in result.get("diff", [])
+        ],
+    }
+    return {**result, **{key: value for key, value in lines.items() if key in result}}
+
+
+def asked_smi(machine: Machine, fields: tuple[str, ...]) -> nvidia_smi.SmiRun:
+    """What nvidia-smi answers."""
+    rows = machine.cells(fields)
+    return nvidia_smi.SmiRun(0 if rows else 9, rows, "", fields=fields)
+
+
+def test_the_table_has_these_cases_and_no_others() -> None:
+    assert list(TABLE) == list(CASES)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_commands_and_results(answer: t.Callable[[str], dict[str, t.Any]], name: str) -> None:
+    happened = answer(name)
+    assert happened["commands"] == TABLE[name]["commands"]
+    assert happened["results"] == TABLE[name]["results"]
