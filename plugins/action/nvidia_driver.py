@@ -9,7 +9,7 @@ import re
 import typing as t
 
 from ansible.plugins.action import ActionBase
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.plan import ARGUMENT_SPEC
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.request import ARGUMENT_SPEC
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._role_variables import names_role_variables
 
 _MODULE = "hpcai.gpu_cluster.nvidia_driver"

@@ -292,20 +292,20 @@ import typing as t
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError, failing
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.apply import DriverRun
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.plan import ARGUMENT_SPEC
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.remove import Remover
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.request import ARGUMENT_SPEC, Request
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.verify import Verifier
 
 
-def present(module: AnsibleModule) -> dict[str, t.Any]:
+def present(request: Request, module: AnsibleModule) -> dict[str, t.Any]:
     """Install and configure, and prove it unless something is still to come: a reboot, or all of it in check mode."""
-    run = DriverRun(module.params, module)
+    run = DriverRun(request, module)
     result = run.present(check=module.check_mode)
-    rebooting = bool(result["reboot_required"]) and module.params["allow_reboot"]
-    if "configure" not in module.params["phases"] or rebooting or (module.check_mode and result["changed"]):
+    rebooting = bool(result["reboot_required"]) and request.allow_reboot
+    if not request.configures or rebooting or (module.check_mode and result["changed"]):
         return result
     try:
-        findings = Verifier(module.params, module).verified().get("findings", [])
+        findings = Verifier(request, module).verified().get("findings", [])
     except ClusterError as exc:
         module.fail_json(**{**result, **run.told(exc).as_result()})
     return {**run.give_back(result, check=module.check_mode), "findings": findings}
@@ -319,13 +319,14 @@ def main() -> None:
         supports_check_mode=True,
     )
     module.run_command_environ_update = {"LC_ALL": "C", "LANGUAGE": "C"}
+    request = Request.of(module.params)
     with failing(module):
-        if module.params["state"] == "verified":
-            result = Verifier(module.params, module).verified()
-        elif module.params["state"] == "absent":
-            result = Remover(module.params, module).absent(check=module.check_mode)
+        if request.state == "verified":
+            result = Verifier(request, module).verified()
+        elif request.state == "absent":
+            result = Remover(request, module).absent(check=module.check_mode)
         else:
-            result = present(module)
+            result = present(request, module)
     module.exit_json(**result)
 
 

@@ -47,6 +47,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.p
     upstream,
     wanted_roots,
 )
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.request import Request
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.transaction import Dnf, manager_for
 
 ROOT = Path("/")
@@ -66,15 +67,15 @@ def _of_system(exc: OSError) -> ClusterError:
 class DriverRun:
     """One run on one node."""
 
-    def __init__(self, params: dict[str, t.Any], host: t.Any) -> None:
-        self.params, self.host = params, host
+    def __init__(self, request: Request, host: t.Any) -> None:
+        self.request, self.host = request, host
         self.hardware = read_hardware(ROOT)
         self.loaded = node.read_loaded(ROOT)
-        self.kernel = params["kernel"] or platform.release()
+        self.kernel = self.request.kernel or platform.release()
         # Where the driver is removed, none is wanted.
         self.version = ""
         self.chroot = node.in_chroot()
-        self.configures = "configure" in params["phases"] and not self.chroot
+        self.configures = "configure" in self.request.phases and not self.chroot
         self.changes: list[dict[str, str]] = []
         self.diff: list[dict[str, str]] = []
         self.reboot: list[str] = []
@@ -87,38 +88,37 @@ class DriverRun:
     # -- what is wanted ----------------------------------------------------------------------------------------------
 
     def _choose(self) -> None:
-        params = self.params
-        self.version = check_version(params["version"])
+        self.version = check_version(self.request.version)
         self.branch = branch_of(self.version)
-        self.flavor = choose_module(self.hardware, params["kernel_module"], self.branch)
-        check_cuda(self.hardware, params["cuda_version"], self.branch)
-        self.packaged = params["source"] in ("cuda_repo", "distro")
+        self.flavor = choose_module(self.hardware, self.request.kernel_module, self.branch)
+        check_cuda(self.hardware, self.request.cuda_version, self.branch)
+        self.packaged = self.request.source in ("cuda_repo", "distro")
         self.dist = parse_os_release(read_text(ROOT / "etc/os-release"))
         self.manager = manager_for(self.host)
-        self.fabric = params["fabric_manager"] == "always" or (
-            params["fabric_manager"] == "auto" and self.hardware.nvswitches > 0
+        self.fabric = self.request.fabric_manager == "always" or (
+            self.request.fabric_manager == "auto" and self.hardware.nvswitches > 0
         )
-        self.peermem = params["peermem"] == "always" or (
-            params["peermem"] == "auto" and any((ROOT / path).exists() for path in _OPENIBD)
+        self.peermem = self.request.peermem == "always" or (
+            self.request.peermem == "auto" and any((ROOT / path).exists() for path in _OPENIBD)
         )
         self.roots = wanted_roots(
             self.dist,
-            source=params["source"],
+            source=self.request.source,
             flavor=self.flavor,
             version=self.version,
             fabric_manager=self.fabric,
-            kernel=self.kernel if params["kernel_headers"] else "",
-            dcgm_cuda=cuda_of_dcgm(self.hardware, self.branch) if params["dcgm"] else 0,
-            dcgm_version=params["dcgm_version"],
-            cuda=params["cuda_version"],
-            override=params["packages"],
+            kernel=self.kernel if self.request.kernel_headers else "",
+            dcgm_cuda=cuda_of_dcgm(self.hardware, self.branch) if self.request.dcgm else 0,
+            dcgm_version=self.request.dcgm_version,
+            cuda=self.request.cuda_version,
+            override=self.request.packages,
         )
-        if isinstance(self.manager, Dnf) and params["hold"]:
+        if isinstance(self.manager, Dnf) and self.request.hold:
             self.roots.append(Root("python3-dnf-plugin-versionlock"))
 
     def _stream(self) -> str:
         """The module stream to enable on EL; empty when the right one is, or there is none to choose."""
-        if not isinstance(self.manager, Dnf) or self.params["source"] != "cuda_repo":
+        if not isinstance(self.manager, Dnf) or self.request.source != "cuda_repo":
             return ""
         wanted = f"{self.branch}-{'open' if self.flavor == 'open' else 'dkms'}"
         return "" if self.manager.stream() == wanted else wanted
@@ -126,8 +126,8 @@ class DriverRun:
     # -- files -------------------------------------------------------------------------------------------------------
 
     def _repository_files(self, *, check: bool) -> list[dict[str, t.Any]]:
-        repository = rules.repository_for(self.params, self.dist, platform.machine())
-        if (self.params["source"] == "runfile" and not self.fabric) or not repository.url:
+        repository = rules.repository_for(self.request, self.dist, platform.machine())
+        if (self.request.source == "runfile" and not self.fabric) or not repository.url:
             return []
         if vendor.listed_elsewhere(repository):
             return []
@@ -136,8 +136,8 @@ class DriverRun:
 
     def _settings(self) -> dict[str, t.Any]:
         arguments: dict[str, t.Any] = {"peermem": self.peermem, "packaged": self.packaged}
-        files = rules.settings_files(self.params, self.dist, **arguments)
-        gone = rules.unwanted_files(self.params, self.dist, **arguments)
+        files = rules.settings_files(self.request, self.dist, **arguments)
+        gone = rules.unwanted_files(self.request, self.dist, **arguments)
         return {"files": [file_request(**entry) for entry in files], "absent": gone}
 
     def _state(self, request: t.Mapping[str, t.Any], *, check: bool) -> list[str]:
@@ -176,11 +176,11 @@ class DriverRun:
         return ClusterError(exc.kind, f"{exc.message} The node stays drained in Slurm.", exc.remedy, **exc.details)
 
     def _present(self, *, check: bool) -> dict[str, t.Any]:
-        if self.params["source"] == "preinstalled":
+        if self.request.source == "preinstalled":
             if self.configures:
                 self._modes(check=check)
             return self._result(message="The driver is preinstalled: nothing is installed.")
-        if not self.params["version"]:
+        if not self.request.version:
             raise ClusterError(
                 "bad_input",
                 "nvidia_driver_version is not set, and a driver is never chosen by chance.",
@@ -197,7 +197,7 @@ class DriverRun:
         replaces = self._replaced(difference)
         would = [action.text() for action in actions] or difference.text(self.packages)
         wanted = f"{self.version} ({self.flavor} module)"
-        rules.check_consent(self.params, replaces=replaces, wanted=wanted, would=would, reload=reload, users=users)
+        rules.check_consent(self.request, replaces=replaces, wanted=wanted, would=would, reload=reload, users=users)
         self._fetch_runfile(check=check)
         repository_files = [file_request(**entry) for entry in self._repository_files(check=check)]
         if difference and not check:
@@ -217,7 +217,7 @@ class DriverRun:
                 self._fabric_unit(check=check)
             self._hold(check=check)
             self._initramfs(touched, check=check)
-        if "configure" in self.params["phases"]:
+        if "configure" in self.request.phases:
             self._configure(check=check)
         return self._result()
 
@@ -269,7 +269,7 @@ class DriverRun:
         return f"{'/'.join(versions)}{f' ({flavor} module)' if flavor else ''}"
 
     def _reload_reasons(self) -> list[str]:
-        options = rules.module_options(self.params) if self.configures else {}
+        options = rules.module_options(self.request) if self.configures else {}
         return rules.reload_reasons(self.loaded, self.version, self.flavor, options, nouveau=self.hardware.nouveau)
 
     def _early_plan(self, difference: Difference) -> tuple[list[str], list[Action]]:
@@ -335,7 +335,7 @@ class DriverRun:
     def _hold(self, *, check: bool) -> None:
         names = to_hold(self.packages, self.version)
         loose = [name for name in names if not self.packages[name].held]
-        if not loose or not self.params["hold"]:
+        if not loose or not self.request.hold:
             return
         self._note("hold", ", ".join(loose), "hold", "", "".join(f"{name}\n" for name in loose))
         if not check:
@@ -368,11 +368,11 @@ class DriverRun:
 
     def _fetch_runfile(self, *, check: bool) -> None:
         """Have the installer, and know that it is the right one, before anything is changed for it."""
-        source = self.params["runfile"]
+        source = self.request.runfile
         # Check mode reads what lies on the node, and downloads nothing.
         if self._runfile_pending() and not (check and "://" in source):
-            target, sha256 = os.path.join(self.work, "driver.run"), self.params["runfile_sha256"].lower()
-            fetch_archive(source, target, sha256, self.params["timeout_s"])
+            target, sha256 = os.path.join(self.work, "driver.run"), self.request.runfile_sha256.lower()
+            fetch_archive(source, target, sha256, self.request.timeout_s)
 
     def _run_installer(self, *, check: bool) -> None:
         if self.packaged or not self._runfile_pending():
@@ -390,7 +390,7 @@ class DriverRun:
             f"--kernel-name={self.kernel}",
             f"--tmpdir={self.work}",
         ]
-        rc, out, err = self.host.run_command([*argv, *self.params["runfile_arguments"]])
+        rc, out, err = self.host.run_command([*argv, *self.request.runfile_arguments])
         self.libraries, self.on_disk = node.read_libraries(ROOT), node.module_on_disk(self.host, self.kernel)
         if rc != 0 or self._runfile_pending():
             raise ClusterError(
@@ -403,11 +403,11 @@ class DriverRun:
     # -- configure ---------------------------------------------------------------------------------------------------
 
     def _slurm(self) -> node.Slurm:
-        name = self.params["slurm_node"] or platform.node().partition(".")[0]
-        return node.Slurm(self.host, name, self.params["drain_timeout_s"])
+        name = self.request.slurm_node or platform.node().partition(".")[0]
+        return node.Slurm(self.host, name, self.request.drain_timeout_s)
 
     def _drain(self, *, check: bool) -> None:
-        if not self.params["drain"]:
+        if not self.request.drain:
             return
         slurm = self._slurm()
         if slurm.drain(check=check):
@@ -416,8 +416,8 @@ class DriverRun:
 
     def give_back(self, result: t.Mapping[str, t.Any], *, check: bool) -> dict[str, t.Any]:
         """Resume the node in Slurm if it was this role that drained it. Comes last, when all is proven."""
-        managed = self.params["source"] != "preinstalled" and self.hardware.gpus
-        if not self.params["drain"] or self.chroot or not (managed or self.sets_modes):
+        managed = self.request.source != "preinstalled" and self.hardware.gpus
+        if not self.request.drain or self.chroot or not (managed or self.sets_modes):
             return dict(result)
         slurm = self._slurm()
         if slurm.drained_by_us():
@@ -454,7 +454,7 @@ class DriverRun:
     def _own_units(self) -> list[str]:
         units = ["nvidia-persistenced.service"]
         units += ["nvidia-fabricmanager.service"] if self.fabric else []
-        units += ["nvidia-dcgm.service"] if self.params["dcgm"] else []
+        units += ["nvidia-dcgm.service"] if self.request.dcgm else []
         # A unit that a package is still to bring is started with it.
         return [name for name in units if self._has_unit(name)]
 
@@ -497,7 +497,7 @@ class DriverRun:
         """Get the driver that runs out of the way before its libraries change, or decide on a reboot after that."""
         self._drain(check=check)
         before = f"{self.loaded.version or 'nouveau'}\n"
-        if self.params["allow_unload"]:
+        if self.request.allow_unload:
             try:
                 if not check:
                     self.away = node.unload(self.host, ROOT)
@@ -505,7 +505,7 @@ class DriverRun:
                 self.loaded = rules.Loaded()
                 return
             except ClusterError:
-                if not self.params["allow_reboot"]:
+                if not self.request.allow_reboot:
                     # Nothing was changed: the node goes on serving.
                     if self.drained:
                         self._slurm().resume()
@@ -556,11 +556,11 @@ class DriverRun:
 
     def _modes(self, *, check: bool) -> None:
         """ECC and MIG of every GPU that answers and has them; whatever is wrong with the others is told at the end."""
-        if self.params["ecc"] == "keep" and self.params["mig"] == "keep":
+        if self.request.ecc == "keep" and self.request.mig == "keep":
             return
-        modes = Modes(self.params, self.host, ROOT, self._note, lambda: self._drain(check=check))
+        modes = Modes(self.request, self.host, ROOT, self._note, lambda: self._drain(check=check))
         try:
-            modes.run(check=check, expected=bool(self.hardware.gpus or self.params["expect_gpus"]))
+            modes.run(check=check, expected=bool(self.hardware.gpus or self.request.expect_gpus))
         except ClusterError as exc:
             exc.details.update(self._result())
             raise

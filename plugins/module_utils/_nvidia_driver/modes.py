@@ -21,6 +21,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import C
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node import nvidia_smi as smi
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node.nvidia_smi import Query, SmiReport, call, parse
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver import read as node
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.request import Request
 
 #: What is asked: all that is known of GPUs, and their generation.
 FIELDS = (*smi.FIELDS, "compute_cap")
@@ -125,8 +126,8 @@ def silent(report: SmiReport) -> list[Finding]:
 class Modes:
     """One run on one node. ``problems`` and ``reboot`` tell what is left after it."""
 
-    def __init__(self, params: dict[str, t.Any], host: t.Any, root: Path, note: Note, drain: t.Callable[[], None]):
-        self.params, self.host, self.root, self.note, self.drain = params, host, root, note, drain
+    def __init__(self, request: Request, host: t.Any, root: Path, note: Note, drain: t.Callable[[], None]):
+        self.request, self.host, self.root, self.note, self.drain = request, host, root, note, drain
         self.kind, self.found = "mode_failed", False
         self.problems: list[Finding] = []
         self.reboot: list[str] = []
@@ -134,7 +135,7 @@ class Modes:
 
     def ask(self) -> SmiReport:
         """What the GPUs have now."""
-        return parse(Query(self.params["nvidia_smi"], self.params["nvidia_smi_timeout_s"], FIELDS).result())
+        return parse(Query(self.request.nvidia_smi, self.request.nvidia_smi_timeout_s, FIELDS).result())
 
     def run(self, *, check: bool, expected: bool) -> None:
         """Bring all GPUs to their modes, as far as they allow it and it was agreed to."""
@@ -143,7 +144,7 @@ class Modes:
         if (check and report.state != "answered") or not (report.gpus or expected):
             return
         self.found = True
-        changes, self.problems = plan(report, self.params["ecc"], self.params["mig"])
+        changes, self.problems = plan(report, self.request.ecc, self.request.mig)
         if self.problems:
             self.kind = "unsupported_mode"
         self._check_consent(changes)
@@ -163,7 +164,7 @@ class Modes:
 
     def _check_consent(self, changes: t.Sequence[Change]) -> None:
         needs = [change.told() for change in changes if change.disruptive]
-        if needs and not (self.params["allow_unload"] or self.params["allow_reboot"]):
+        if needs and not (self.request.allow_unload or self.request.allow_reboot):
             raise ClusterError(
                 "consent_missing",
                 f"Modes of the GPUs have to change, which takes a reset of the GPUs or a reboot: {'; '.join(needs)}. "
@@ -175,7 +176,7 @@ class Modes:
         first = [change for change in changes if not change.live]
         for change in first:
             self._note(change)
-        if not self.params["allow_unload"]:
+        if not self.request.allow_unload:
             self._boot([change for change in first if change.disruptive])
         for change in changes:
             if change.live:
@@ -198,7 +199,7 @@ class Modes:
         first, last = [one for one in changes if not one.live], [one for one in changes if one.live]
         disruptive = any(change.disruptive for change in first)
         # Without consent to take the GPUs from anybody, what runs goes on, and the reboot does it.
-        takes = disruptive and self.params["allow_unload"]
+        takes = disruptive and self.request.allow_unload
         stopped = node.stop_holders(self.host) if takes else []
         modules = node.set_aside(self.host, self.root) if takes else []
         # Set without the daemon it holds GPUs open as well.
@@ -215,9 +216,9 @@ class Modes:
         left = {(change.uuid, change.mode) for change in waiting}
         for change in taken:
             # One that was pending before and is still was not changed.
-            if not change.waits or self.params["allow_reboot"] or (change.uuid, change.mode) not in left:
+            if not change.waits or self.request.allow_reboot or (change.uuid, change.mode) not in left:
                 self._note(change)
-        if waiting and self.params["allow_reboot"]:
+        if waiting and self.request.allow_reboot:
             self._boot(waiting)
         elif waiting:
             self._problems("mode_pending", [self._waits(change) for change in waiting])
@@ -228,7 +229,7 @@ class Modes:
 
     def _persist(self, uuids: t.Sequence[str], value: str) -> None:
         if uuids:
-            call(self.params["nvidia_smi"], ["-i", ",".join(uuids), "-pm", value], SETTING_TIMEOUT_S)
+            call(self.request.nvidia_smi, ["-i", ",".join(uuids), "-pm", value], SETTING_TIMEOUT_S)
 
     def _set(self, changes: t.Sequence[Change]) -> SmiReport | None:
         asked = [change for change in changes if not change.waits]
@@ -270,7 +271,7 @@ class Modes:
 
     def _tell(self, about: str, changes: t.Sequence[Change], words: list[str]) -> None:
         uuids = ",".join(dict.fromkeys(change.uuid for change in changes))
-        run = call(self.params["nvidia_smi"], ["-i", uuids, *words], SETTING_TIMEOUT_S)
+        run = call(self.request.nvidia_smi, ["-i", uuids, *words], SETTING_TIMEOUT_S)
         said = " ".join((run.stdout + run.stderr).split())[:_SHOWN]
         if run.timed_out:
             said = f"it did not come back within {SETTING_TIMEOUT_S:g} s and was ended"

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 # Private to the collection: it may change without notice.
-"""The pure half of ``nvidia_driver``: the request, the files it leads to, and what may happen to a running node."""
+"""The pure half of ``nvidia_driver``: the files that a request leads to, and what may happen to a running node."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.p
     Distribution,
     upstream,
 )
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.request import Request
 
 MANAGED = "# Managed by the role hpcai.gpu_cluster.nvidia_driver. Changes here are overwritten."
 _PLACES = Repository()
@@ -35,55 +36,6 @@ CUDA_KEYS = {
     "dpkg": ("3bf863cc.pub", "EB693B3035CD5710E231E123A4B469963BF863CC"),
     "rpm": ("D42D0685.pub", "610C7B14E068A878070DA4E99CD0A493D42D0685"),
 }
-ARGUMENT_SPEC: dict[str, t.Any] = {
-    "state": {"type": "str", "choices": ["present", "verified", "absent"], "default": "present"},
-    "phases": {
-        "type": "list",
-        "elements": "str",
-        "choices": ["install", "configure"],
-        "default": ["install", "configure"],
-    },
-    "source": {
-        "type": "str",
-        "choices": ["cuda_repo", "distro", "runfile", "preinstalled"],
-        "default": "cuda_repo",
-    },
-    "version": {"type": "str", "default": ""},
-    "kernel_module": {"type": "str", "choices": ["auto", "open", "proprietary"], "default": "auto"},
-    "fabric_manager": {"type": "str", "choices": ["auto", "always", "never"], "default": "auto"},
-    "packages": {"type": "list", "elements": "str", "default": []},
-    "kernel": {"type": "str", "default": ""},
-    "kernel_headers": {"type": "bool", "default": True},
-    "repository_url": {"type": "str", "default": ""},
-    "repository_suite": {"type": "str", "default": ""},
-    "repository_components": {"type": "list", "elements": "str", "default": []},
-    "repository_key": {"type": "str", "default": "", "no_log": False},
-    "repository_fingerprint": {"type": "str", "default": ""},
-    "runfile": {"type": "str", "default": ""},
-    "runfile_sha256": {"type": "str", "default": ""},
-    "runfile_arguments": {"type": "list", "elements": "str", "default": []},
-    "cuda_version": {"type": "str", "default": ""},
-    "dcgm": {"type": "bool", "default": False},
-    "dcgm_version": {"type": "str", "default": ""},
-    "module_options": {"type": "dict", "default": {}},
-    "restrict_profiling": {"type": "bool", "default": True},
-    "peermem": {"type": "str", "choices": ["auto", "always", "never"], "default": "auto"},
-    "hold": {"type": "bool", "default": True},
-    "ecc": {"type": "str", "choices": ["keep", "enabled", "disabled"], "default": "keep"},
-    "mig": {"type": "str", "choices": ["keep", "enabled", "disabled"], "default": "keep"},
-    "expect_gpus": {"type": "int", "default": 0},
-    "nvidia_smi": {"type": "str", "default": "nvidia-smi"},
-    "nvidia_smi_timeout_s": {"type": "float", "default": 20.0},
-    "drain": {"type": "bool", "default": False},
-    "drain_timeout_s": {"type": "int", "default": 3600},
-    "slurm_node": {"type": "str", "default": ""},
-    "timeout_s": {"type": "int", "default": 1800},
-    "allow_upgrade": {"type": "bool", "default": False},
-    "allow_unload": {"type": "bool", "default": False},
-    "allow_reboot": {"type": "bool", "default": False},
-    "reboot_timeout_s": {"type": "int", "default": 1200},
-}
-
 # What the kernel calls an option of the module where it is not the option's name without NVreg_.
 _PARAMETERS = {"NVreg_RestrictProfilingToAdminUsers": "RmProfilingAdminOnly"}
 
@@ -97,17 +49,17 @@ class Loaded:
     parameters: t.Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 
-def repository_for(params: t.Mapping[str, t.Any], dist: Distribution, machine: str) -> Repository:
+def repository_for(request: Request, dist: Distribution, machine: str) -> Repository:
     """The repository that was asked for, with NVIDIA's own as the default of ``cuda_repo``."""
     given = Repository(
-        params["repository_url"].rstrip("/"),
-        params["repository_suite"],
-        tuple(params["repository_components"]),
-        params["repository_key"],
-        params["repository_fingerprint"],
+        request.repository_url.rstrip("/"),
+        request.repository_suite,
+        request.repository_components,
+        request.repository_key,
+        request.repository_fingerprint,
     )
     # NVIDIA's installer brings no Fabric Manager: that comes from the repository.
-    if given.url or params["source"] not in ("cuda_repo", "runfile"):
+    if given.url or request.source not in ("cuda_repo", "runfile"):
         return given
     directory = "sbsa" if machine == "aarch64" else "x86_64"
     url = f"{CUDA_REPOSITORY}/{dist.repository}/{directory}"
@@ -136,10 +88,10 @@ def unattended_text() -> str:
     return "\n".join([head, "Unattended-Upgrade::Package-Blacklist {", *patterns, "};", ""])
 
 
-def module_options(params: t.Mapping[str, t.Any]) -> dict[str, str]:
+def module_options(request: Request) -> dict[str, str]:
     """The options of the kernel module, by name."""
-    options = {"NVreg_RestrictProfilingToAdminUsers": "1" if params["restrict_profiling"] else "0"}
-    return {**options, **{str(key): str(value) for key, value in params["module_options"].items()}}
+    options = {"NVreg_RestrictProfilingToAdminUsers": "1" if request.restrict_profiling else "0"}
+    return {**options, **{str(key): str(value) for key, value in request.module_options.items()}}
 
 
 def modprobe_text(options: t.Mapping[str, str]) -> str:
@@ -150,15 +102,13 @@ def modprobe_text(options: t.Mapping[str, str]) -> str:
     return "\n".join([MANAGED, "blacklist nouveau", "options nouveau modeset=0", *names, ""])
 
 
-def settings_files(
-    params: t.Mapping[str, t.Any], dist: Distribution, *, peermem: bool, packaged: bool
-) -> list[dict[str, t.Any]]:
+def settings_files(request: Request, dist: Distribution, *, peermem: bool, packaged: bool) -> list[dict[str, t.Any]]:
     """The files of the role besides the repository's. ``packaged``: the driver comes from packages, which can be held."""
-    files = [{"path": MODPROBE, "content": modprobe_text(module_options(params))}]
+    files = [{"path": MODPROBE, "content": modprobe_text(module_options(request))}]
     restart = "\n".join([MANAGED, "[Service]", "Restart=always", "RestartSec=5", ""])
     files.append({"path": PERSISTENCED, "content": restart})
-    if dist.manager == "dpkg" and params["hold"] and packaged:
-        files.append({"path": PIN, "content": pin_text(params["version"])})
+    if dist.manager == "dpkg" and request.hold and packaged:
+        files.append({"path": PIN, "content": pin_text(request.version)})
         files.append({"path": UNATTENDED, "content": unattended_text()})
     if peermem:
         files.append({"path": PEERMEM, "content": f"{MANAGED}\nnvidia_peermem\n"})
@@ -180,10 +130,10 @@ def fabric_unit(vendor: str) -> str:
     return "\n".join([MANAGED, *kept, ""]) if kept != lines else ""
 
 
-def unwanted_files(params: t.Mapping[str, t.Any], dist: Distribution, *, peermem: bool, packaged: bool) -> list[str]:
+def unwanted_files(request: Request, dist: Distribution, *, peermem: bool, packaged: bool) -> list[str]:
     """Files of an earlier request that the present one does not want."""
     gone = [] if peermem else [PEERMEM, OPENIBD]
-    return gone if dist.manager == "dpkg" and params["hold"] and packaged else [*gone, PIN, UNATTENDED]
+    return gone if dist.manager == "dpkg" and request.hold and packaged else [*gone, PIN, UNATTENDED]
 
 
 def _as_kernel_reads(value: str) -> int | str:
@@ -217,7 +167,7 @@ def reload_reasons(
 
 
 def check_consent(
-    params: t.Mapping[str, t.Any],
+    request: Request,
     *,
     replaces: str,
     wanted: str,
@@ -228,7 +178,7 @@ def check_consent(
     """Refuse what was not agreed to. ``replaces`` names the driver that would be replaced, ``would`` what would be done."""
     plan = ("" if not would else f" It would {', '.join(would[:12])}") + (", ..." if len(would) > 12 else "")
     plan += "." if plan else ""
-    if replaces and not params["allow_upgrade"]:
+    if replaces and not request.allow_upgrade:
         raise ClusterError(
             "consent_missing",
             f"Installed is {replaces}, wanted is {wanted}.{plan} Nothing was changed.",
@@ -237,7 +187,7 @@ def check_consent(
         )
     if not reload:
         return
-    if not (params["allow_unload"] or params["allow_reboot"]):
+    if not (request.allow_unload or request.allow_reboot):
         raise ClusterError(
             "consent_missing",
             f"This needs the kernel module to be unloaded or the node to be rebooted: {'; '.join(reload)}.{plan} "
@@ -245,7 +195,7 @@ def check_consent(
             "Set nvidia_driver_allow_unload: true or nvidia_driver_allow_reboot: true.",
             would=list(would),
         )
-    if users and not params["allow_reboot"] and not params["drain"]:
+    if users and not request.allow_reboot and not request.drain:
         raise ClusterError(
             "in_use",
             f"The kernel module cannot be unloaded, the GPUs are used by {', '.join(users[:8])}. Nothing was changed.",
@@ -294,7 +244,6 @@ def version_findings(
 
 __all__ = [
     "ALL_FILES",
-    "ARGUMENT_SPEC",
     "FABRIC_UNIT",
     "MANAGED",
     "MODPROBE",

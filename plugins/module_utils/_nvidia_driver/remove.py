@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import re
 import typing as t
@@ -32,11 +33,11 @@ class Remover(DriverRun):
 
     def absent(self, *, check: bool) -> dict[str, t.Any]:
         """Remove packages or run the vendor's uninstaller, then the role's files."""
-        if self.params["source"] == "preinstalled":
+        if self.request.source == "preinstalled":
             return self._result(message="The driver is preinstalled: it is not this role's to remove.")
         manager = manager_for(self.host)
         self.packages = manager.installed()
-        runfile = self.params["source"] == "runfile" and os.path.exists(RUNFILE_UNINSTALL)
+        runfile = self.request.source == "runfile" and os.path.exists(RUNFILE_UNINSTALL)
         names = sorted(
             name for name, one in self.packages.items() if in_stack(name, one.version) or _COMPANIONS.match(name)
         )
@@ -50,7 +51,7 @@ class Remover(DriverRun):
             )
         if (names or runfile) and not self.chroot and self.loaded.version:
             rules.check_consent(
-                {**self.params, "allow_upgrade": True},
+                dataclasses.replace(self.request, allow_upgrade=True),
                 replaces="",
                 wanted="no driver",
                 would=[f"remove {name}" for name in names],

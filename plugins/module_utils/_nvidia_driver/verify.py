@@ -33,16 +33,16 @@ class Verifier(DriverRun):
     def verified(self) -> dict[str, t.Any]:
         """The result, or an error that lists everything that is wrong."""
         # Drivers that do not know all of the fields have to be asked twice: only where modes matter.
-        fields = smi.FIELDS if self.params["ecc"] == self.params["mig"] == "keep" else FIELDS
-        query = Query(self.params["nvidia_smi"], self.params["nvidia_smi_timeout_s"], fields)
-        managed = self.params["source"] != "preinstalled"
+        fields = smi.FIELDS if self.request.ecc == self.request.mig == "keep" else FIELDS
+        query = Query(self.request.nvidia_smi, self.request.nvidia_smi_timeout_s, fields)
+        managed = self.request.source != "preinstalled"
         self.findings: list[dict[str, str]] = []
         self.packages = {}
         # Where the role installs nothing and no NVSwitch needs Fabric Manager, the packages are nobody's business here.
         if managed or self.hardware.nvswitches:
             self.packages = manager_for(self.host).installed()
         report = parse(query.result())
-        if not self.hardware.gpus and not report.gpus and not self.params["expect_gpus"]:
+        if not self.hardware.gpus and not report.gpus and not self.request.expect_gpus:
             return self._result(message="There is no NVIDIA GPU on the PCI bus, and none is expected.")
         self._driver(report)
         self._modes_of(report)
@@ -63,14 +63,14 @@ class Verifier(DriverRun):
         self.findings.append({"verdict": verdict, "what": what, "message": message, "remedy": remedy})
 
     def _driver(self, report: SmiReport) -> None:
-        gpus, expected = report.gpus, max(self.params["expect_gpus"], len(self.hardware.gpus))
+        gpus, expected = report.gpus, max(self.request.expect_gpus, len(self.hardware.gpus))
         # A time-out says nothing about the GPUs; the rest is evidence.
         verdict = "incomplete" if report.state == "timeout" else "fail"
         for unknown in report.unknown:
             self._find(verdict, "nvidia-smi", f"{unknown['what']}: {unknown['reason']}.", unknown["remedy"])
         if report.state == "answered" and len(gpus) < expected:
             self._find("fail", "gpus", f"nvidia-smi lists {len(gpus)} of {expected} GPUs.", "See dmesg for XIDs.")
-        wanted = self.params["version"]
+        wanted = self.request.version
         loaded = self.loaded.version
         fabric = next((one.version for name, one in self.packages.items() if is_fabric_manager(name)), "")
         for message, remedy in rules.version_findings(
@@ -80,14 +80,14 @@ class Verifier(DriverRun):
             libraries=node.read_libraries(ROOT),
             smi=[gpu["driver"] for gpu in gpus if gpu["driver"]],
             fabric=fabric,
-            switches=0 if self.params["fabric_manager"] == "never" else self.hardware.nvswitches,
+            switches=0 if self.request.fabric_manager == "never" else self.hardware.nvswitches,
         ):
             self._find("fail", "version", message, remedy)
         if self.hardware.nouveau:
             self._find("fail", "nouveau", "nouveau is loaded.", "Run the role with nvidia_driver_allow_reboot: true.")
 
     def _modes_of(self, report: SmiReport) -> None:
-        changes, unsupported = plan(report, self.params["ecc"], self.params["mig"])
+        changes, unsupported = plan(report, self.request.ecc, self.request.mig)
         self.findings += [*(change.finding() for change in changes), *unsupported]
 
     def _packages(self) -> None:
@@ -96,7 +96,7 @@ class Verifier(DriverRun):
         for name, one in sorted(stack.items()):
             if one.broken:
                 self._find("fail", "packages", f"{name} {one.version} is {one.state}.", _RUN_ROLE)
-        names = to_hold(self.packages, self.params["version"]) if self.params["hold"] else []
+        names = to_hold(self.packages, self.request.version) if self.request.hold else []
         loose = [name for name in names if not self.packages[name].held]
         if loose:
             message = f"An upgrade of the system could replace the driver: {', '.join(loose[:6])} are not held."
@@ -104,7 +104,7 @@ class Verifier(DriverRun):
 
     def _units(self, managed: bool) -> None:
         units = ["nvidia-persistenced.service"] if managed else []
-        if self.hardware.nvswitches and self.params["fabric_manager"] != "never":
+        if self.hardware.nvswitches and self.request.fabric_manager != "never":
             units.append("nvidia-fabricmanager.service")
         for unit in units:
             if self._has_unit(unit) and self.host.run_command(["systemctl", "is-active", "--quiet", unit])[0] != 0:

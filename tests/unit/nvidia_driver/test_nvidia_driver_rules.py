@@ -17,6 +17,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver i
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver import read as node
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.packages import Distribution
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.plan import Loaded
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.request import ARGUMENT_SPEC, Request
 from lab.package_repository import nvidia, repository
 
 DEBIAN = Distribution("debian", "12", "dpkg", "Debian 12")
@@ -27,9 +28,9 @@ PROPRIETARY = (
 )
 
 
-def params(**parts: t.Any) -> dict[str, t.Any]:
-    defaults = {name: option.get("default") for name, option in rules.ARGUMENT_SPEC.items()}
-    return {**defaults, "version": "580.95.05", **parts}
+def asked(**parts: t.Any) -> Request:
+    defaults = {name: option.get("default") for name, option in ARGUMENT_SPEC.items()}
+    return Request.of({**defaults, "version": "580.95.05", **parts})
 
 
 # -- consent -----------------------------------------------------------------------------------------------------------
@@ -44,7 +45,7 @@ def consent(**parts: t.Any) -> None:
         "reload": (),
         "users": (),
     }
-    rules.check_consent(params(**given), **{**defaults, **parts})
+    rules.check_consent(asked(**given), **{**defaults, **parts})
 
 
 def test_nothing_pending_needs_no_consent() -> None:
@@ -220,11 +221,11 @@ def test_versions(parts: dict[str, t.Any], says: str) -> None:
 
 
 def test_nvidias_repository_is_the_default_with_its_key() -> None:
-    found = rules.repository_for(params(), DEBIAN, "x86_64")
+    found = rules.repository_for(asked(), DEBIAN, "x86_64")
     assert found.url == "https://developer.download.nvidia.com/compute/cuda/repos/debian12/x86_64"
     assert (found.key, found.fingerprint[-8:]) == (f"{found.url}/3bf863cc.pub", "3BF863CC")
-    assert rules.repository_for(params(), ROCKY, "aarch64").url.endswith("rhel9/sbsa")
-    assert rules.repository_for(params(source="distro"), DEBIAN, "x86_64").url == ""
+    assert rules.repository_for(asked(), ROCKY, "aarch64").url.endswith("rhel9/sbsa")
+    assert rules.repository_for(asked(source="distro"), DEBIAN, "x86_64").url == ""
 
 
 def test_flat_and_debian_repositories() -> None:
@@ -244,11 +245,11 @@ def test_flat_and_debian_repositories() -> None:
 
 
 def test_what_an_earlier_request_left_goes() -> None:
-    keep = {entry["path"] for entry in rules.settings_files(params(), DEBIAN, peermem=True, packaged=True)}
-    gone = set(rules.unwanted_files(params(), DEBIAN, peermem=True, packaged=True))
+    keep = {entry["path"] for entry in rules.settings_files(asked(), DEBIAN, peermem=True, packaged=True)}
+    gone = set(rules.unwanted_files(asked(), DEBIAN, peermem=True, packaged=True))
     assert not keep & gone
     assert rules.PIN in keep
-    loose = params(hold=False)
+    loose = asked(hold=False)
     assert rules.PIN in rules.unwanted_files(loose, DEBIAN, peermem=False, packaged=True)
     assert rules.OPENIBD in rules.unwanted_files(loose, DEBIAN, peermem=False, packaged=True)
 
@@ -262,7 +263,7 @@ def test_fabric_managers_unit_starts_with_the_machine() -> None:
 
 
 def test_module_options_override_ours() -> None:
-    text = rules.modprobe_text(rules.module_options(params(restrict_profiling=False, module_options={"NVreg_X": 1})))
+    text = rules.modprobe_text(rules.module_options(asked(restrict_profiling=False, module_options={"NVreg_X": 1})))
     assert "options nvidia NVreg_RestrictProfilingToAdminUsers=0 NVreg_X=1\n" in text
     assert "options nvidia-current NVreg_RestrictProfilingToAdminUsers=0 NVreg_X=1\n" in text
     assert "blacklist nouveau\n" in text

@@ -16,12 +16,12 @@ import pytest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node.nvidia_smi import SmiRun
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver import apply as run
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver import plan as rules
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver import read as node
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver import remove
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.hardware import Gpu, Hardware
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.packages import Action, Installed, Root
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.plan import Loaded
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.request import ARGUMENT_SPEC, Request
 
 NEW, OLD = "580.95.05", "570.124.06"
 NAMES = ("nvidia-open", "nvidia-kernel-open-dkms", "libcuda1")
@@ -143,7 +143,7 @@ def drive(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> t.Callable
         kind: type[run.DriverRun] = run.DriverRun,
         **parts: t.Any,
     ) -> dict[str, t.Any]:
-        params = {name: option.get("default") for name, option in rules.ARGUMENT_SPEC.items()}
+        params = {name: option.get("default") for name, option in ARGUMENT_SPEC.items()}
         params.update({"version": NEW, "kernel_headers": False, **parts})
         (tmp_path / "etc").mkdir(exist_ok=True)
         (tmp_path / "etc/os-release").write_text('ID=debian\nVERSION_ID="12"\n')
@@ -167,7 +167,7 @@ def drive(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> t.Callable
         monkeypatch.setattr(run.DriverRun, "_has_unit", staticmethod(lambda name: name in world.units))
         monkeypatch.setattr(run.DriverRun, "_slurm", lambda _self: world)
         monkeypatch.setattr(run.DriverRun, "_repository_files", lambda _self, check: [])
-        one = kind(params, world)
+        one = kind(Request.of(params), world)
         if isinstance(one, remove.Remover):
             return one.absent(check=check)
         result = one.present(check=check)

@@ -1,0 +1,124 @@
+# Copyright (c) 2026 The hpcai.gpu_cluster developers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+# Private to the collection: it may change without notice.
+"""What is asked of ``nvidia_driver``: its options as Ansible checks them, and as the code has them."""
+
+from __future__ import annotations
+
+import dataclasses
+import typing as t
+
+ARGUMENT_SPEC: dict[str, t.Any] = {
+    "state": {"type": "str", "choices": ["present", "verified", "absent"], "default": "present"},
+    "phases": {
+        "type": "list",
+        "elements": "str",
+        "choices": ["install", "configure"],
+        "default": ["install", "configure"],
+    },
+    "source": {
+        "type": "str",
+        "choices": ["cuda_repo", "distro", "runfile", "preinstalled"],
+        "default": "cuda_repo",
+    },
+    "version": {"type": "str", "default": ""},
+    "kernel_module": {"type": "str", "choices": ["auto", "open", "proprietary"], "default": "auto"},
+    "fabric_manager": {"type": "str", "choices": ["auto", "always", "never"], "default": "auto"},
+    "packages": {"type": "list", "elements": "str", "default": []},
+    "kernel": {"type": "str", "default": ""},
+    "kernel_headers": {"type": "bool", "default": True},
+    "repository_url": {"type": "str", "default": ""},
+    "repository_suite": {"type": "str", "default": ""},
+    "repository_components": {"type": "list", "elements": "str", "default": []},
+    "repository_key": {"type": "str", "default": "", "no_log": False},
+    "repository_fingerprint": {"type": "str", "default": ""},
+    "runfile": {"type": "str", "default": ""},
+    "runfile_sha256": {"type": "str", "default": ""},
+    "runfile_arguments": {"type": "list", "elements": "str", "default": []},
+    "cuda_version": {"type": "str", "default": ""},
+    "dcgm": {"type": "bool", "default": False},
+    "dcgm_version": {"type": "str", "default": ""},
+    "module_options": {"type": "dict", "default": {}},
+    "restrict_profiling": {"type": "bool", "default": True},
+    "peermem": {"type": "str", "choices": ["auto", "always", "never"], "default": "auto"},
+    "hold": {"type": "bool", "default": True},
+    "ecc": {"type": "str", "choices": ["keep", "enabled", "disabled"], "default": "keep"},
+    "mig": {"type": "str", "choices": ["keep", "enabled", "disabled"], "default": "keep"},
+    "expect_gpus": {"type": "int", "default": 0},
+    "nvidia_smi": {"type": "str", "default": "nvidia-smi"},
+    "nvidia_smi_timeout_s": {"type": "float", "default": 20.0},
+    "drain": {"type": "bool", "default": False},
+    "drain_timeout_s": {"type": "int", "default": 3600},
+    "slurm_node": {"type": "str", "default": ""},
+    "timeout_s": {"type": "int", "default": 1800},
+    "allow_upgrade": {"type": "bool", "default": False},
+    "allow_unload": {"type": "bool", "default": False},
+    "allow_reboot": {"type": "bool", "default": False},
+    "reboot_timeout_s": {"type": "int", "default": 1200},
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Request:
+    """The options of one call, by their names. They are told in the module's documentation."""
+
+    state: str
+    phases: tuple[str, ...]
+    source: str
+    version: str
+    kernel_module: str
+    fabric_manager: str
+    packages: tuple[str, ...]
+    kernel: str
+    kernel_headers: bool
+    repository_url: str
+    repository_suite: str
+    repository_components: tuple[str, ...]
+    repository_key: str
+    repository_fingerprint: str
+    runfile: str
+    runfile_sha256: str
+    runfile_arguments: tuple[str, ...]
+    cuda_version: str
+    dcgm: bool
+    dcgm_version: str
+    module_options: t.Mapping[str, t.Any]
+    restrict_profiling: bool
+    peermem: str
+    hold: bool
+    ecc: str
+    mig: str
+    expect_gpus: int
+    nvidia_smi: str
+    nvidia_smi_timeout_s: float
+    drain: bool
+    drain_timeout_s: int
+    slurm_node: str
+    timeout_s: int
+    allow_upgrade: bool
+    allow_unload: bool
+    allow_reboot: bool
+    reboot_timeout_s: int
+
+    @classmethod
+    def of(cls, options: t.Mapping[str, t.Any]) -> Request:
+        """The request behind a module's parameters, which Ansible has checked and filled up."""
+        return cls(**{field.name: _frozen(options[field.name]) for field in dataclasses.fields(cls)})
+
+    @property
+    def packaged(self) -> bool:
+        """Whether the driver is to come from packages, which can be held."""
+        return self.source in ("cuda_repo", "distro")
+
+    @property
+    def configures(self) -> bool:
+        """Whether what runs is to be changed as well, and not only what is installed."""
+        return "configure" in self.phases
+
+
+def _frozen(value: t.Any) -> t.Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+__all__ = ["ARGUMENT_SPEC", "Request"]
