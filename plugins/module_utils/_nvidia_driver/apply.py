@@ -22,6 +22,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.appl
     missing_parents,
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.plan import NOTHING, file_request
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver import kernel
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver import plan as rules
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver import read as node
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.hardware import (
@@ -30,6 +31,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.h
     cuda_of_dcgm,
     read_hardware,
 )
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.model import Loaded
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.modes import Modes
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.packages import (
     Action,
@@ -48,6 +50,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.p
     wanted_roots,
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.request import Request
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.slurm import Slurm
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.transaction import Dnf, manager_for
 
 ROOT = Path("/")
@@ -81,7 +84,7 @@ class DriverRun:
         self.reboot: list[str] = []
         self.new_fabric = False
         self.drained = False
-        self.away = node.Away()
+        self.away = kernel.Away()
         self.sets_modes = False
         self.work = ""
 
@@ -402,9 +405,9 @@ class DriverRun:
 
     # -- configure ---------------------------------------------------------------------------------------------------
 
-    def _slurm(self) -> node.Slurm:
+    def _slurm(self) -> Slurm:
         name = self.request.slurm_node or platform.node().partition(".")[0]
-        return node.Slurm(self.host, name, self.request.drain_timeout_s)
+        return Slurm(self.host, name, self.request.drain_timeout_s)
 
     def _drain(self, *, check: bool) -> None:
         if not self.request.drain:
@@ -460,26 +463,26 @@ class DriverRun:
 
     def _extras(self) -> list[str]:
         """Modules that went with the driver, and are no part of it."""
-        return [name for name in self.away.modules if name not in (*node.BASE_MODULES, "nouveau")]
+        return [name for name in self.away.modules if name not in (*kernel.BASE_MODULES, "nouveau")]
 
     def _load_extras(self) -> None:
         """Load what went with the old driver, and what is wanted; one may be gone by now, or fit the old driver only."""
         extras = self._extras()
         wanted = ["nvidia_peermem"] if self.peermem and "nvidia_peermem" not in extras else []
-        for name, reason in node.bring_back(self.host, [*wanted, *extras]).items():
+        for name, reason in kernel.bring_back(self.host, [*wanted, *extras]).items():
             self._note("kernel module", name, f"not loaded: {reason}")
 
     def _start_others(self) -> None:
         """Start the services that were stopped for the old driver to go, and that are not the role's."""
         units = [name for name in self.away.units if name not in self._own_units()]
-        for name, reason in node.start(self.host, units).items():
+        for name, reason in kernel.start(self.host, units).items():
             self._note("unit", name, f"not started: {reason}")
 
     def _started(self) -> list[str]:
         return [change["name"] for change in self.changes if change["kind"] == "unit" and change["what"] == "start"]
 
     def _load(self) -> None:
-        node.load(self.host)
+        kernel.load(self.host)
         self.loaded = node.read_loaded(ROOT)
         if self.loaded.version != self.version:
             raise ClusterError(
@@ -500,9 +503,9 @@ class DriverRun:
         if self.request.allow_unload:
             try:
                 if not check:
-                    self.away = node.unload(self.host, ROOT)
+                    self.away = kernel.unload(self.host, ROOT)
                 self._note("kernel module", "nvidia", "unload", before, "")
-                self.loaded = rules.Loaded()
+                self.loaded = Loaded()
                 return
             except ClusterError:
                 if not self.request.allow_reboot:
@@ -540,11 +543,11 @@ class DriverRun:
         said = ""
         if self.away.modules:
             try:
-                node.load(self.host)
+                kernel.load(self.host)
             except ClusterError as failed:
                 said = f" The driver that ran before is not loaded again: {failed.message}"
                 return ClusterError(exc.kind, exc.message + said, exc.remedy, **exc.details)
-            failures = {**node.bring_back(self.host, self._extras()), **node.start(self.host, self.away.units)}
+            failures = {**kernel.bring_back(self.host, self._extras()), **kernel.start(self.host, self.away.units)}
             said = " Nothing was installed, and what was unloaded and stopped for it runs again"
             said += f", except {', '.join(failures)}." if failures else "."
         # With a driver that somebody else had put on the disk meanwhile the node serves nobody unverified.

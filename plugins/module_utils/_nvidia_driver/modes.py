@@ -20,6 +20,7 @@ from pathlib import Path
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node import nvidia_smi as smi
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node.nvidia_smi import Query, SmiReport, call, parse
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver import kernel
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver import read as node
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.request import Request
 
@@ -200,8 +201,8 @@ class Modes:
         disruptive = any(change.disruptive for change in first)
         # Without consent to take the GPUs from anybody, what runs goes on, and the reboot does it.
         takes = disruptive and self.request.allow_unload
-        stopped = node.stop_holders(self.host) if takes else []
-        modules = node.set_aside(self.host, self.root) if takes else []
+        stopped = kernel.stop_holders(self.host) if takes else []
+        modules = kernel.set_aside(self.host, self.root) if takes else []
         # Set without the daemon it holds GPUs open as well.
         persistent = [gpu["uuid"] for gpu in self.ask().gpus if gpu["persistence"]] if takes else []
         try:
@@ -210,9 +211,9 @@ class Modes:
             if waiting and takes:
                 waiting = self._reset(waiting)
         finally:
-            node.bring_back(self.host, modules)
+            kernel.bring_back(self.host, modules)
             self._persist(persistent, "1")
-            node.start(self.host, stopped)
+            kernel.start(self.host, stopped)
         left = {(change.uuid, change.mode) for change in waiting}
         for change in taken:
             # One that was pending before and is still was not changed.

@@ -6,12 +6,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 import typing as t
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.repository import Repository
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.model import Loaded
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.packages import (
     NAME_PATTERNS,
     Distribution,
@@ -38,15 +38,6 @@ CUDA_KEYS = {
 }
 # What the kernel calls an option of the module where it is not the option's name without NVreg_.
 _PARAMETERS = {"NVreg_RestrictProfilingToAdminUsers": "RmProfilingAdminOnly"}
-
-
-@dataclasses.dataclass(frozen=True)
-class Loaded:
-    """The NVIDIA kernel module that runs; an empty version means none."""
-
-    version: str = ""
-    flavor: str = ""
-    parameters: t.Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 
 def repository_for(request: Request, dist: Distribution, machine: str) -> Repository:
@@ -251,7 +242,6 @@ __all__ = [
     "PERSISTENCED",
     "PIN",
     "UNATTENDED",
-    "Loaded",
     "check_consent",
     "fabric_unit",
     "module_options",

@@ -13,10 +13,12 @@ import pytest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host import openpgp
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host import repository as vendor
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver import kernel as kernel_modules
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver import plan as rules
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver import read as node
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver import slurm as driver_slurm
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.model import Loaded
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.packages import Distribution
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.plan import Loaded
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.request import ARGUMENT_SPEC, Request
 from lab.package_repository import nvidia, repository
 
@@ -350,12 +352,12 @@ class Scontrol:
 
 @pytest.fixture(autouse=True)
 def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(node, "_POLL_S", 0.001)
+    monkeypatch.setattr(driver_slurm, "_POLL_S", 0.001)
 
 
 def test_a_node_is_drained_and_given_back() -> None:
     scontrol = Scontrol("ALLOCATED", looks=4)
-    slurm = node.Slurm(scontrol, "gpu-1", 5)
+    slurm = driver_slurm.Slurm(scontrol, "gpu-1", 5)
     assert slurm.drain(check=True)
     assert scontrol.updates == []
     assert slurm.drain(check=False)
@@ -381,17 +383,17 @@ class Restarting(Scontrol):
 
 def test_a_controller_that_is_away_for_a_while_does_not_end_the_waiting() -> None:
     scontrol = Restarting(5)
-    assert node.Slurm(scontrol, "gpu-1", 5).drain()
+    assert driver_slurm.Slurm(scontrol, "gpu-1", 5).drain()
     assert scontrol.state == "IDLE+DRAIN"
     with pytest.raises(ClusterError, match=r"Unable to contact slurm controller.*The node stays drained") as caught:
-        node.Slurm(Restarting(10**9), "gpu-1", 0).drain()
+        driver_slurm.Slurm(Restarting(10**9), "gpu-1", 0).drain()
     assert caught.value.kind == "drain_failed"
 
 
 def test_a_node_that_was_rebooted_while_it_was_drained_is_given_back() -> None:
     """Slurm 22.05 marks it DOWN, "unexpectedly rebooted", and keeps the reason of the draining."""
     scontrol = Scontrol("DOWN+DRAIN", reason="hpcai.gpu_cluster.nvidia_driver")
-    slurm = node.Slurm(scontrol, "gpu-1", 5)
+    slurm = driver_slurm.Slurm(scontrol, "gpu-1", 5)
     assert slurm.drained_by_us()
     slurm.resume()
     assert scontrol.updates == ["State=RESUME"]
@@ -407,20 +409,20 @@ class NoScontrol(Scontrol):
 
 def test_a_node_without_scontrol_is_told_what_to_do() -> None:
     with pytest.raises(ClusterError, match=r"scontrol cannot be run.*nvidia_driver_drain: false") as caught:
-        node.Slurm(NoScontrol(), "gpu-1", 5).drain()
+        driver_slurm.Slurm(NoScontrol(), "gpu-1", 5).drain()
     assert caught.value.kind == "drain_failed"
 
 
 def test_a_node_that_somebody_else_drained_stays_drained() -> None:
     scontrol = Scontrol("IDLE+DRAIN", reason="broken fan")
-    slurm = node.Slurm(scontrol, "gpu-1", 5)
+    slurm = driver_slurm.Slurm(scontrol, "gpu-1", 5)
     assert not slurm.drain(check=False)
     slurm.resume()
     assert scontrol.updates == []
 
 
 def test_jobs_that_do_not_end_are_not_killed() -> None:
-    slurm = node.Slurm(Scontrol("ALLOCATED", looks=10**9), "gpu-1", 0)
+    slurm = driver_slurm.Slurm(Scontrol("ALLOCATED", looks=10**9), "gpu-1", 0)
     with pytest.raises(ClusterError, match="nothing else was changed") as caught:
         slurm.drain(check=False)
     assert caught.value.kind == "drain_timeout"
@@ -459,7 +461,7 @@ def test_a_driver_that_cannot_go_is_left_as_it_was(tmp_path: pathlib.Path) -> No
     """modprobe takes the modules one by one: those that went before the one that is in use have to come back."""
     kernel = Kernel(tmp_path, "nvidia", "nvidia_uvm", "nvidia_modeset", busy="nvidia")
     with pytest.raises(ClusterError, match="Module nvidia is in use") as caught:
-        node.unload(kernel, tmp_path)
+        kernel_modules.unload(kernel, tmp_path)
     assert caught.value.kind == "in_use"
     assert kernel.loaded() == {"nvidia", "nvidia_uvm", "nvidia_modeset"}
     assert kernel.done[-1] == "systemctl start nvidia-persistenced.service"
@@ -467,14 +469,14 @@ def test_a_driver_that_cannot_go_is_left_as_it_was(tmp_path: pathlib.Path) -> No
 
 def test_modules_that_are_no_longer_on_the_disk_go_as_well(tmp_path: pathlib.Path) -> None:
     kernel = Kernel(tmp_path, "nvidia", "nvidia_uvm", on_disk=False)
-    node.unload(kernel, tmp_path)
+    kernel_modules.unload(kernel, tmp_path)
     assert kernel.loaded() == set()
     assert kernel.done[-1] == "rmmod nvidia_uvm nvidia"
 
 
 def test_modules_go_in_an_order_in_which_they_can(tmp_path: pathlib.Path) -> None:
     kernel = Kernel(tmp_path, "nvidia", "nvidia_uvm", "nvidia_peermem", "ext4")
-    assert node.unload(kernel, tmp_path) == node.Away(
+    assert kernel_modules.unload(kernel, tmp_path) == kernel_modules.Away(
         ["nvidia_peermem", "nvidia_uvm", "nvidia"], ["nvidia-persistenced.service"]
     )
     assert kernel.loaded() == {"ext4"}

@@ -16,16 +16,16 @@ import pytest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node.nvidia_smi import SmiRun
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver import apply as run
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver import kernel, remove
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver import read as node
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver import remove
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.hardware import Gpu, Hardware
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.model import Loaded
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.packages import Action, Installed, Root
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.plan import Loaded
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.request import ARGUMENT_SPEC, Request
 
 NEW, OLD = "580.95.05", "570.124.06"
 NAMES = ("nvidia-open", "nvidia-kernel-open-dkms", "libcuda1")
-AWAY = node.Away(
+AWAY = kernel.Away(
     ("gdrdrv", "nvidia_uvm", "nvidia_modeset", "nvidia"), ("nvidia-dcgm.service", "nvidia-persistenced.service")
 )
 BACK = ["modprobe nvidia_modeset", "modprobe gdrdrv"]
@@ -41,7 +41,7 @@ class World:
     stubborn: bool = False
     failing: str = ""
     refused: tuple[str, ...] = ()
-    away: node.Away = dataclasses.field(default_factory=lambda: node.Away(("nvidia_uvm", "nvidia")))
+    away: kernel.Away = dataclasses.field(default_factory=lambda: kernel.Away(("nvidia_uvm", "nvidia")))
     units: tuple[str, ...] = ("nvidia-persistenced.service",)
     users: tuple[str, ...] = ()
     done: list[str] = dataclasses.field(default_factory=list)
@@ -113,7 +113,7 @@ class World:
         self.done.append("load")
         self.loaded = self.version
 
-    def unload(self, _host: t.Any, _root: t.Any) -> node.Away:
+    def unload(self, _host: t.Any, _root: t.Any) -> kernel.Away:
         if self.stubborn:
             raise ClusterError("in_use", "The kernel module could not be unloaded: busy.", "Stop it.")
         self.done.append("unload")
@@ -156,8 +156,8 @@ def drive(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> t.Callable
         monkeypatch.setattr(node, "read_loaded", lambda _root: Loaded(world.loaded, "open" if world.loaded else ""))
         monkeypatch.setattr(node, "in_chroot", lambda: chroot)
         monkeypatch.setattr(node, "gpu_users", lambda _root: list(world.users))
-        monkeypatch.setattr(node, "load", world.load)
-        monkeypatch.setattr(node, "unload", world.unload)
+        monkeypatch.setattr(kernel, "load", world.load)
+        monkeypatch.setattr(kernel, "unload", world.unload)
 
         def state(_self: t.Any, _request: t.Any, *, check: bool) -> list[str]:
             world.done += [] if check else ["files"]
