@@ -291,24 +291,26 @@ import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError, failing
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.apply import DriverRun
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.remove import Remover
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.apply import Driver
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.read import read_facts
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.remove import absent
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.request import ARGUMENT_SPEC, Request
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.verify import Verifier
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.verify import verified
 
 
 def present(request: Request, module: AnsibleModule) -> dict[str, t.Any]:
     """Install and configure, and prove it unless something is still to come: a reboot, or all of it in check mode."""
-    run = DriverRun(request, module)
-    result = run.present(check=module.check_mode)
+    driver = Driver(request, read_facts(request), module, check=module.check_mode)
+    result = driver.present()
     rebooting = bool(result["reboot_required"]) and request.allow_reboot
     if not request.configures or rebooting or (module.check_mode and result["changed"]):
         return result
     try:
-        findings = Verifier(request, module).verified().get("findings", [])
+        # The node is another one by now.
+        findings = verified(request, read_facts(request), module).get("findings", [])
     except ClusterError as exc:
-        module.fail_json(**{**result, **run.told(exc).as_result()})
-    return {**run.give_back(result, check=module.check_mode), "findings": findings}
+        module.fail_json(**{**result, **driver.running.told(exc).as_result()})
+    return {**driver.give_back(result), "findings": findings}
 
 
 def main() -> None:
@@ -322,9 +324,9 @@ def main() -> None:
     request = Request.of(module.params)
     with failing(module):
         if request.state == "verified":
-            result = Verifier(request, module).verified()
+            result = verified(request, read_facts(request), module)
         elif request.state == "absent":
-            result = Remover(request, module).absent(check=module.check_mode)
+            result = absent(request, read_facts(request), module, check=module.check_mode)
         else:
             result = present(request, module)
     module.exit_json(**result)

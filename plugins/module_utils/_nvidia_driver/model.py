@@ -2,12 +2,16 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 # Private to the collection: it may change without notice.
-"""What several files of the driver know: the driver that the kernel runs."""
+"""What several files of the driver know: the driver that the kernel runs, and a node before anything is done to it."""
 
 from __future__ import annotations
 
 import dataclasses
 import typing as t
+from pathlib import Path
+
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.hardware import Hardware
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.packages import Installed
 
 
 @dataclasses.dataclass(frozen=True)
@@ -19,4 +23,29 @@ class Loaded:
     parameters: t.Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 
-__all__ = ["Loaded"]
+@dataclasses.dataclass(frozen=True)
+class Facts:
+    """A node as it was found. ``root`` is where its files lie, ``kernel`` the release that the driver is for.
+
+    ``openibd``: NVIDIA's InfiniBand stack is there. ``uninstaller``: a driver from a ``.run`` file is there.
+    ``on_disk`` is version and flavor of the module that modprobe would load; it and ``libraries`` are read only where no
+    package system knows them. ``stream`` is the module stream that dnf has enabled, None where there is no dnf.
+    """
+
+    root: Path
+    hardware: Hardware
+    loaded: Loaded
+    kernel: str
+    machine: str
+    hostname: str
+    chroot: bool
+    os_release: str
+    openibd: bool
+    uninstaller: bool
+    stream: str | None = None
+    packages: t.Mapping[str, Installed] = dataclasses.field(default_factory=dict)
+    libraries: tuple[str, ...] = ()
+    on_disk: tuple[str, str] = ("", "")
+
+
+__all__ = ["Facts", "Loaded"]

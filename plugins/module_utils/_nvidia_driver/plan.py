@@ -2,129 +2,228 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 # Private to the collection: it may change without notice.
-"""The pure half of ``nvidia_driver``: the files that a request leads to, and what may happen to a running node."""
+"""What has to be done to a node for a request, why, and with whose consent. Pure: facts in, a plan out."""
 
 from __future__ import annotations
 
+import dataclasses
+import enum
 import re
 import typing as t
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.repository import Repository
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.model import Loaded
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.hardware import (
+    check_cuda,
+    choose_module,
+    cuda_of_dcgm,
+)
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.model import Facts, Loaded
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.packages import (
-    NAME_PATTERNS,
+    Difference,
     Distribution,
+    Root,
+    branch_of,
+    check_version,
+    compare,
+    flavor_of,
+    in_stack,
+    is_fabric_manager,
+    parse_os_release,
     upstream,
+    wanted_roots,
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.request import Request
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.settings import module_options
 
-MANAGED = "# Managed by the role hpcai.gpu_cluster.nvidia_driver. Changes here are overwritten."
-_PLACES = Repository()
-SOURCES, KEYRING = _PLACES.sources, _PLACES.keyring("dpkg")
-PIN, UNATTENDED = "/etc/apt/preferences.d/nvidia-driver", "/etc/apt/apt.conf.d/52nvidia-driver"
-REPO, RPM_KEY = _PLACES.repo, _PLACES.keyring("rpm")
-MODPROBE, PEERMEM = "/etc/modprobe.d/nvidia-driver.conf", "/etc/modules-load.d/nvidia-peermem.conf"
-OPENIBD = "/etc/systemd/system/openibd.service.d/nvidia-peermem.conf"
-FABRIC_UNIT = "/etc/systemd/system/nvidia-fabricmanager.service"
-PERSISTENCED = "/etc/systemd/system/nvidia-persistenced.service.d/nvidia-driver.conf"
-ALL_FILES = (SOURCES, KEYRING, PIN, UNATTENDED, REPO, RPM_KEY, MODPROBE, PEERMEM, OPENIBD, PERSISTENCED)
-
-#: Where NVIDIA keeps its repositories, and the keys that sign them (CUDA Installation Guide for Linux).
-CUDA_REPOSITORY = "https://developer.download.nvidia.com/compute/cuda/repos"
-CUDA_KEYS = {
-    "dpkg": ("3bf863cc.pub", "EB693B3035CD5710E231E123A4B469963BF863CC"),
-    "rpm": ("D42D0685.pub", "610C7B14E068A878070DA4E99CD0A493D42D0685"),
-}
 # What the kernel calls an option of the module where it is not the option's name without NVreg_.
 _PARAMETERS = {"NVreg_RestrictProfilingToAdminUsers": "RmProfilingAdminOnly"}
 
 
-def repository_for(request: Request, dist: Distribution, machine: str) -> Repository:
-    """The repository that was asked for, with NVIDIA's own as the default of ``cuda_repo``."""
-    given = Repository(
-        request.repository_url.rstrip("/"),
-        request.repository_suite,
-        request.repository_components,
-        request.repository_key,
-        request.repository_fingerprint,
-    )
-    # NVIDIA's installer brings no Fabric Manager: that comes from the repository.
-    if given.url or request.source not in ("cuda_repo", "runfile"):
-        return given
-    directory = "sbsa" if machine == "aarch64" else "x86_64"
-    url = f"{CUDA_REPOSITORY}/{dist.repository}/{directory}"
-    key, fingerprint = CUDA_KEYS[dist.manager]
-    return Repository(url, key=given.key or f"{url}/{key}", fingerprint=given.fingerprint or fingerprint)
+@dataclasses.dataclass(frozen=True)
+class Wanted:
+    """The driver that a node is to have. ``flavor`` is empty where there is no GPU to choose a kernel module for."""
+
+    version: str
+    branch: int
+    flavor: str
+    dist: Distribution
+    fabric: bool
+    peermem: bool
+    roots: tuple[Root, ...] = ()
+
+    def text(self) -> str:
+        """For people."""
+        return f"{self.version} ({self.flavor} module)"
 
 
-def pin_text(version: str) -> str:
-    """Preferences that keep every part of the driver at one version, also when it is older than what is installed."""
-    return "\n".join(
-        [
-            MANAGED,
-            f"Package: {' '.join(NAME_PATTERNS)}",
-            f"Pin: version {version}-*",
-            # Above 1000: apt may go back to an older version as well.
-            "Pin-Priority: 1001",
-            "",
-        ]
-    )
+class Do(enum.Enum):
+    """What a step does."""
+
+    FETCH = "have NVIDIA's installer, and know that it is the right one"
+    REPOSITORY = "add the repository where packages have to come from it"
+    SIMULATE = "ask the package system what it would do, with the repository"
+    DOWNLOAD = "have the packages on the node"
+    RELEASE = "get the driver that runs out of the way, or decide on a reboot"
+    FILES = "write the settings"
+    PACKAGES = "make the one transaction"
+    INSTALLER = "run NVIDIA's installer"
+    FABRIC_UNIT = "let Fabric Manager start with the machine"
+    HOLD = "keep upgrades of the system away from the driver"
+    INITRAMFS = "rebuild the initramfs where settings changed that lie in it"
+    CONFIGURE = "load the driver, start its services, set modes of GPUs"
 
 
-def unattended_text() -> str:
-    """Keeps unattended-upgrades away from the driver; its entries are regular expressions from the name's beginning."""
-    patterns = [f'    "{pattern.rstrip("*")}{"" if pattern.endswith("*") else "$"}";' for pattern in NAME_PATTERNS]
-    head = MANAGED.replace("#", "//")
-    return "\n".join([head, "Unattended-Upgrade::Package-Blacklist {", *patterns, "};", ""])
+@dataclasses.dataclass(frozen=True)
+class Step:
+    """One step. ``reasons`` are for people; one of the options ``consents`` has to be true for it."""
+
+    do: Do
+    reasons: tuple[str, ...] = ()
+    consents: tuple[str, ...] = ()
 
 
-def module_options(request: Request) -> dict[str, str]:
-    """The options of the kernel module, by name."""
-    options = {"NVreg_RestrictProfilingToAdminUsers": "1" if request.restrict_profiling else "0"}
-    return {**options, **{str(key): str(value) for key, value in request.module_options.items()}}
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """The steps in their order.
 
-
-def modprobe_text(options: t.Mapping[str, str]) -> str:
-    """What modprobe is told: never nouveau, and the options."""
-    words = " ".join(f"{key}={value}" for key, value in options.items())
-    # Options go by the name of the file, which Debian changed.
-    names = [f"options {name} {words}" for name in ("nvidia", "nvidia-current", "nvidia-current-open")]
-    return "\n".join([MANAGED, "blacklist nouveau", "options nouveau modeset=0", *names, ""])
-
-
-def settings_files(request: Request, dist: Distribution, *, peermem: bool, packaged: bool) -> list[dict[str, t.Any]]:
-    """The files of the role besides the repository's. ``packaged``: the driver comes from packages, which can be held."""
-    files = [{"path": MODPROBE, "content": modprobe_text(module_options(request))}]
-    restart = "\n".join([MANAGED, "[Service]", "Restart=always", "RestartSec=5", ""])
-    files.append({"path": PERSISTENCED, "content": restart})
-    if dist.manager == "dpkg" and request.hold and packaged:
-        files.append({"path": PIN, "content": pin_text(request.version)})
-        files.append({"path": UNATTENDED, "content": unattended_text()})
-    if peermem:
-        files.append({"path": PEERMEM, "content": f"{MANAGED}\nnvidia_peermem\n"})
-        # openibd replaces the InfiniBand modules, and nvidia_peermem leaves with them (azhpc-images,
-        # components/setup_sku_customizations.sh).
-        start = "ExecStartPost=-/bin/sh -c 'modinfo nvidia_peermem >/dev/null 2>&1 && modprobe nvidia_peermem'"
-        files.append({"path": OPENIBD, "content": "\n".join([MANAGED, "[Service]", start, ""])})
-    return files
-
-
-def fabric_unit(vendor: str) -> str:
-    """Fabric Manager's unit, where the vendor's would not start with the machine; empty where it would.
-
-    Some versions order the unit after multi-user.target, which wants it, and a drop-in cannot take an order back
-    (azhpc-images removes the line, too).
+    ``prepare`` touches nothing that serves. From the first step of ``change`` on, the node may be without a driver, and
+    there is a way back as long as nothing was installed. ``finish`` comes when all is in its place.
     """
-    lines = vendor.splitlines()
-    kept = [line for line in lines if line.replace(" ", "") != "After=multi-user.target"]
-    return "\n".join([MANAGED, *kept, ""]) if kept != lines else ""
+
+    wanted: Wanted
+    difference: Difference
+    replaces: str
+    reload: tuple[str, ...]
+    prepare: tuple[Step, ...]
+    change: tuple[Step, ...]
+    finish: tuple[Step, ...]
 
 
-def unwanted_files(request: Request, dist: Distribution, *, peermem: bool, packaged: bool) -> list[str]:
-    """Files of an earlier request that the present one does not want."""
-    gone = [] if peermem else [PEERMEM, OPENIBD]
-    return gone if dist.manager == "dpkg" and request.hold and packaged else [*gone, PIN, UNATTENDED]
+def _wants(option: str, found: bool) -> bool:
+    return option == "always" or (option == "auto" and found)
+
+
+def choose(request: Request, facts: Facts) -> Wanted:
+    """The driver for this node, without its packages; refuses what cannot serve its GPUs."""
+    version = check_version(request.version)
+    branch = branch_of(version)
+    flavor = choose_module(facts.hardware, request.kernel_module, branch)
+    check_cuda(facts.hardware, request.cuda_version, branch)
+    dist = parse_os_release(facts.os_release)
+    fabric = _wants(request.fabric_manager, facts.hardware.nvswitches > 0)
+    return Wanted(version, branch, flavor, dist, fabric, _wants(request.peermem, facts.openibd))
+
+
+def with_roots(request: Request, facts: Facts, wanted: Wanted) -> Wanted:
+    """The same, with the packages that are wanted by name."""
+    roots = wanted_roots(
+        wanted.dist,
+        source=request.source,
+        flavor=wanted.flavor,
+        version=wanted.version,
+        fabric_manager=wanted.fabric,
+        kernel=facts.kernel if request.kernel_headers else "",
+        dcgm_cuda=cuda_of_dcgm(facts.hardware, wanted.branch) if request.dcgm else 0,
+        dcgm_version=request.dcgm_version,
+        cuda=request.cuda_version,
+        override=request.packages,
+    )
+    if facts.stream is not None and request.hold:
+        roots.append(Root("python3-dnf-plugin-versionlock"))
+    return dataclasses.replace(wanted, roots=tuple(roots))
+
+
+def stream_to_enable(request: Request, facts: Facts, wanted: Wanted) -> str:
+    """The module stream to enable on EL; empty when the right one is, or there is none to choose."""
+    if facts.stream is None or request.source != "cuda_repo":
+        return ""
+    stream = f"{wanted.branch}-{'open' if wanted.flavor == 'open' else 'dkms'}"
+    return "" if facts.stream == stream else stream
+
+
+def difference_of(request: Request, facts: Facts, wanted: Wanted) -> Difference:
+    """What differs between the packages of the node and those that are wanted."""
+    version, flavor = (wanted.version, wanted.flavor) if request.packaged else ("", "")
+    return compare(facts.packages, wanted.roots, version, flavor)
+
+
+def check_source(request: Request, facts: Facts, wanted: Wanted) -> None:
+    """Refuse a driver beside one that came another way: they would overwrite each other's files."""
+    if request.packaged and facts.uninstaller and difference_of(request, facts, wanted):
+        raise ClusterError(
+            "other_source",
+            "A driver from NVIDIA's .run file is installed; packages beside it would overwrite each other's files.",
+            "Remove it first (entry point remove with nvidia_driver_source: runfile).",
+        )
+    drivers = [
+        name for name, one in facts.packages.items() if in_stack(name, one.version) and not is_fabric_manager(name)
+    ]
+    if drivers and not request.packaged:
+        raise ClusterError(
+            "other_source",
+            f"Packages of a driver are installed ({', '.join(sorted(drivers)[:6])}); the .run file would overwrite them.",
+            "Remove them first (entry point remove with nvidia_driver_source: cuda_repo or distro).",
+        )
+
+
+def installer_pending(request: Request, wanted: Wanted, libraries: t.Sequence[str], on_disk: tuple[str, str]) -> bool:
+    """Whether NVIDIA's installer has to run: another driver than the wanted one, or none, lies on the disk."""
+    there = list(libraries) == [wanted.version] and on_disk == (wanted.version, wanted.flavor)
+    return not request.packaged and not there
+
+
+def replaced(request: Request, facts: Facts, wanted: Wanted, difference: Difference) -> str:
+    """The driver that would be replaced, for people; empty when there is none.
+
+    Fabric Manager alone is none: with another version than the driver's it does not even start.
+    """
+    if not request.packaged:
+        have = [one for one in facts.libraries if one != wanted.version]
+        return have[0] if have else ""
+    stack = {name: one for name, one in facts.packages.items() if in_stack(name, one.version)}
+    others = [name for name in difference.other_version if name in stack and not is_fabric_manager(name)]
+    if not others and not difference.other_flavor:
+        return ""
+    versions = sorted({upstream(one.version) for name, one in stack.items() if not is_fabric_manager(name)})
+    flavor = flavor_of(stack)
+    return f"{'/'.join(versions)}{f' ({flavor} module)' if flavor else ''}"
+
+
+def _reasons(request: Request, facts: Facts, wanted: Wanted) -> tuple[str, ...]:
+    if facts.chroot:
+        return ()
+    options = module_options(request) if request.configures else {}
+    nouveau = facts.hardware.nouveau
+    return tuple(reload_reasons(facts.loaded, wanted.version, wanted.flavor, options, nouveau=nouveau))
+
+
+def plan(request: Request, facts: Facts, wanted: Wanted) -> Plan:
+    """The steps that make this node what it is wanted to be."""
+    difference = difference_of(request, facts, wanted)
+    pending = installer_pending(request, wanted, facts.libraries, facts.on_disk)
+    reload = _reasons(request, facts, wanted)
+    replaces = replaced(request, facts, wanted, difference)
+    agreed = ("allow_upgrade",) if replaces else ()
+    differs = tuple(difference.text(facts.packages))
+    installer = [Step(Do.INSTALLER, (f"{wanted.text()} is not installed",), agreed)] if pending else []
+    prepare = [
+        *([Step(Do.FETCH, installer[0].reasons)] if pending else []),
+        Step(Do.REPOSITORY),
+        *([Step(Do.SIMULATE, differs)] if difference else []),
+        # While the old driver still serves, the network may fail.
+        *([Step(Do.DOWNLOAD, differs)] if difference and reload else []),
+    ]
+    change = [
+        *([Step(Do.RELEASE, reload, ("allow_unload", "allow_reboot"))] if reload else []),
+        Step(Do.FILES),
+        *([Step(Do.PACKAGES, differs, agreed)] if difference else []),
+        *installer,
+        *([Step(Do.FABRIC_UNIT)] if wanted.fabric else []),
+        *([Step(Do.HOLD)] if request.hold else []),
+        Step(Do.INITRAMFS),
+    ]
+    finish = [Step(Do.CONFIGURE)] if request.configures else []
+    return Plan(wanted, difference, replaces, reload, tuple(prepare), tuple(change), tuple(finish))
 
 
 def _as_kernel_reads(value: str) -> int | str:
@@ -194,61 +293,19 @@ def check_consent(
         )
 
 
-def version_findings(
-    *,
-    wanted: str,
-    loaded: str,
-    on_disk: str,
-    libraries: t.Sequence[str],
-    smi: t.Sequence[str],
-    fabric: str,
-    switches: int,
-) -> list[tuple[str, str]]:
-    """What is wrong with the versions of a running driver: (message, remedy). Empty strings are unknown."""
-    wrong = []
-    if wanted and smi and set(smi) != {wanted}:
-        wrong.append((f"nvidia-smi reports driver {', '.join(sorted(set(smi)))}, wanted is {wanted}.", "Run the role."))
-    if loaded and libraries and loaded not in libraries:
-        wrong.append(
-            (
-                f"The kernel runs driver {loaded}, but the libraries are those of {', '.join(libraries)}: programs "
-                "fail with 'Driver/library version mismatch'.",
-                "Run the role with nvidia_driver_allow_unload or nvidia_driver_allow_reboot.",
-            )
-        )
-    if loaded and on_disk and loaded != on_disk:
-        wrong.append(
-            (
-                f"The kernel runs driver {loaded}, but the module on disk is {on_disk}: the next boot brings another driver.",
-                "Run the role with nvidia_driver_allow_unload or nvidia_driver_allow_reboot.",
-            )
-        )
-    driver = loaded or wanted or (smi[0] if smi else "")
-    if switches and not fabric:
-        wrong.append((f"This node has {switches} NVSwitches, but Fabric Manager is not installed.", "Run the role."))
-    elif fabric and driver and upstream(fabric) != driver:
-        wrong.append(
-            (f"Fabric Manager is {upstream(fabric)}, the driver is {driver}: it refuses to start.", "Run the role.")
-        )
-    return wrong
-
-
 __all__ = [
-    "ALL_FILES",
-    "FABRIC_UNIT",
-    "MANAGED",
-    "MODPROBE",
-    "OPENIBD",
-    "PERSISTENCED",
-    "PIN",
-    "UNATTENDED",
+    "Do",
+    "Plan",
+    "Step",
+    "Wanted",
     "check_consent",
-    "fabric_unit",
-    "module_options",
-    "pin_text",
+    "check_source",
+    "choose",
+    "difference_of",
+    "installer_pending",
+    "plan",
     "reload_reasons",
-    "repository_for",
-    "settings_files",
-    "unwanted_files",
-    "version_findings",
+    "replaced",
+    "stream_to_enable",
+    "with_roots",
 ]

@@ -7,15 +7,25 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import glob
 import os
+import platform
 import re
 from pathlib import Path
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.files import read_text
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.apply import Host
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.model import Loaded
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.hardware import read_hardware
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.model import Facts, Loaded
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.request import Request
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.transaction import Apt, Dnf
 
+ROOT = Path("/")
+#: What a ``.run`` file leaves to take its driver away again.
+UNINSTALLER = "usr/bin/nvidia-uninstall"
+_OPENIBD = ("etc/init.d/openibd", "usr/lib/systemd/system/openibd.service", "lib/systemd/system/openibd.service")
+_VENDOR_UNITS = ("usr/lib/systemd/system", "lib/systemd/system")
 _SERVICE_PROGRAMS = frozenset(
     {"nvidia-persistenced", "nvidia-persiste", "nv-fabricmanager", "nv-fabricmanage", "nv-hostengine"}
 )
@@ -28,6 +38,43 @@ _LIBRARY_PATHS = (
 )
 # Debian names the files nvidia-current.ko and so on, and lets modprobe find them; in the kernel they are nvidia all the same.
 _FILE_NAMES = ("nvidia", "nvidia-current", "nvidia-current-open")
+
+
+def read_facts(request: Request) -> Facts:
+    """The node, as far as its files tell it."""
+    return Facts(
+        root=ROOT,
+        hardware=read_hardware(ROOT),
+        loaded=read_loaded(ROOT),
+        kernel=request.kernel or platform.release(),
+        machine=platform.machine(),
+        hostname=platform.node().partition(".")[0],
+        chroot=in_chroot(),
+        os_release=read_text(ROOT / "etc/os-release"),
+        openibd=any((ROOT / path).exists() for path in _OPENIBD),
+        uninstaller=(ROOT / UNINSTALLER).exists(),
+    )
+
+
+def with_stream(facts: Facts, manager: Apt | Dnf) -> Facts:
+    """The facts, with what only dnf has."""
+    return dataclasses.replace(facts, stream=manager.stream()) if isinstance(manager, Dnf) else facts
+
+
+def with_packages(facts: Facts, manager: Apt | Dnf) -> Facts:
+    """The facts, with every package on the node."""
+    return dataclasses.replace(facts, packages=manager.installed())
+
+
+def with_driver_files(facts: Facts, host: Host) -> Facts:
+    """The facts, with what a ``.run`` file has put on the disk."""
+    on_disk = module_on_disk(host, facts.kernel)
+    return dataclasses.replace(facts, on_disk=on_disk, libraries=tuple(read_libraries(facts.root)))
+
+
+def vendor_unit(root: Path, name: str) -> Path | None:
+    """Where a package has put this unit, None where none has."""
+    return next((root / place / name for place in _VENDOR_UNITS if (root / place / name).exists()), None)
 
 
 def read_loaded(root: Path) -> Loaded:
@@ -94,4 +141,17 @@ def module_on_disk(host: Host, kernel: str) -> tuple[str, str]:
     return fields.get("version", "").strip(), flavor
 
 
-__all__ = ["gpu_users", "in_chroot", "module_on_disk", "read_libraries", "read_loaded"]
+__all__ = [
+    "ROOT",
+    "UNINSTALLER",
+    "gpu_users",
+    "in_chroot",
+    "module_on_disk",
+    "read_facts",
+    "read_libraries",
+    "read_loaded",
+    "vendor_unit",
+    "with_driver_files",
+    "with_packages",
+    "with_stream",
+]

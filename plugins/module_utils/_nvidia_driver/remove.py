@@ -15,80 +15,106 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import C
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.files import read_text
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver import plan as rules
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver import read as node
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.apply import (
-    ROOT,
-    RUNFILE_UNINSTALL,
-    DriverRun,
-)
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.packages import in_stack
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.transaction import manager_for
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver import settings
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.files import rebuild_initramfs
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.model import Facts
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.packages import Installed, in_stack
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.record import Record
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.request import Request
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.running import Running
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.transaction import Apt, Dnf, manager_for
 
 # What came along with the driver and is of no use without it.
 _COMPANIONS = re.compile(r"^(nvidia-open|cuda-drivers|nvidia-persistenced|nvidia-modprobe|datacenter-gpu-manager-4.*)$")
 _UNITS = ("nvidia-dcgm.service", "nvidia-fabricmanager.service", "nvidia-persistenced.service")
 
 
-class Remover(DriverRun):
-    """Removes the driver."""
+def absent(request: Request, facts: Facts, host: t.Any, *, check: bool) -> dict[str, t.Any]:
+    """Remove packages or run the vendor's uninstaller, then the role's files."""
+    record = Record(host, check=check)
+    running = Running(request, facts, record)
+    if request.source == "preinstalled":
+        return running.result("", "The driver is preinstalled: it is not this role's to remove.")
+    manager = manager_for(host)
+    facts = node.with_packages(facts, manager)
+    runfile = request.source == "runfile" and facts.uninstaller
+    names = names_to_remove(facts.packages)
+    _check_others(manager, names)
+    if names or runfile:
+        _release(request, facts, running, names)
+    _stop_units(facts, names, record)
+    _remove_packages(facts, manager, names, record)
+    if runfile:
+        _uninstall(facts, record)
+    rebuild_initramfs(_remove_files(facts, record), record)
+    return running.result("")
 
-    def absent(self, *, check: bool) -> dict[str, t.Any]:
-        """Remove packages or run the vendor's uninstaller, then the role's files."""
-        if self.request.source == "preinstalled":
-            return self._result(message="The driver is preinstalled: it is not this role's to remove.")
-        manager = manager_for(self.host)
-        self.packages = manager.installed()
-        runfile = self.request.source == "runfile" and os.path.exists(RUNFILE_UNINSTALL)
-        names = sorted(
-            name for name, one in self.packages.items() if in_stack(name, one.version) or _COMPANIONS.match(name)
+
+def names_to_remove(packages: t.Mapping[str, Installed]) -> list[str]:
+    """The parts of the driver, and what came along with it."""
+    return sorted(name for name, one in packages.items() if in_stack(name, one.version) or _COMPANIONS.match(name))
+
+
+def _check_others(manager: Apt | Dnf, names: t.Sequence[str]) -> None:
+    actions = manager.removal(names) if names else []
+    others = sorted({action.name for action in actions if action.verb == "remove"} - set(names))
+    if others:
+        raise ClusterError(
+            "in_use",
+            f"These packages depend on the driver and would be removed with it: {', '.join(others[:8])}.",
+            "Remove them first.",
         )
-        actions = manager.removal(names) if names else []
-        others = sorted({action.name for action in actions if action.verb == "remove"} - set(names))
-        if others:
-            raise ClusterError(
-                "in_use",
-                f"These packages depend on the driver and would be removed with it: {', '.join(others[:8])}.",
-                "Remove them first.",
-            )
-        if (names or runfile) and not self.chroot and self.loaded.version:
-            rules.check_consent(
-                dataclasses.replace(self.request, allow_upgrade=True),
-                replaces="",
-                wanted="no driver",
-                would=[f"remove {name}" for name in names],
-                reload=[f"the kernel runs driver {self.loaded.version}"],
-                users=node.gpu_users(ROOT),
-            )
-            self._release([f"the kernel runs driver {self.loaded.version}"], check=check)
-        units = [name for name in _UNITS if self._has_unit(name)] if names else []
-        down = [{"name": name, "state": "stopped", "enabled": False, "restart_on": []} for name in units]
-        self._state({"units": down}, check=check)
-        for name in names:
-            self._note("package", name, "remove", f"{name} {self.packages[name].version}\n", "")
-        if names and not check:
-            if manager.interrupted() or any(self.packages[name].broken for name in names):
-                manager.mend()
-            manager.remove(names)
-        if runfile:
-            self._uninstall(check=check)
-        folders = [{"path": os.path.dirname(path), "if_empty": True} for path in (rules.OPENIBD, rules.PERSISTENCED)]
-        # A site may have a unit of its own there; ours says so in its first line.
-        ours = read_text(ROOT / rules.FABRIC_UNIT.lstrip("/")).startswith(rules.MANAGED)
-        gone = [*rules.ALL_FILES, *([rules.FABRIC_UNIT] if ours else []), *folders]
-        touched = self._state({"absent": gone}, check=check)
-        self._initramfs(touched, check=check)
-        return self._result()
-
-    def _uninstall(self, *, check: bool) -> None:
-        self._note("driver", "runfile", "uninstall")
-        if check:
-            return
-        rc, out, err = self.host.run_command([RUNFILE_UNINSTALL, "--silent"])
-        if rc != 0:
-            raise ClusterError(
-                "uninstall_failed",
-                f"nvidia-uninstall ended with {rc}: {(err or out).strip()[-400:]}",
-                "Read /var/log/nvidia-uninstall.log on the node.",
-            )
 
 
-__all__ = ["Remover"]
+def _release(request: Request, facts: Facts, running: Running, names: t.Sequence[str]) -> None:
+    if facts.chroot or not facts.loaded.version:
+        return
+    reasons = [f"the kernel runs driver {facts.loaded.version}"]
+    rules.check_consent(
+        dataclasses.replace(request, allow_upgrade=True),
+        replaces="",
+        wanted="no driver",
+        would=[f"remove {name}" for name in names],
+        reload=reasons,
+        users=node.gpu_users(facts.root),
+    )
+    running.release(reasons, "")
+
+
+def _stop_units(facts: Facts, names: t.Sequence[str], record: Record) -> None:
+    units = [name for name in _UNITS if node.vendor_unit(facts.root, name)] if names else []
+    record.state({"units": [{"name": name, "state": "stopped", "enabled": False, "restart_on": []} for name in units]})
+
+
+def _remove_packages(facts: Facts, manager: Apt | Dnf, names: t.Sequence[str], record: Record) -> None:
+    for name in names:
+        record.note("package", name, "remove", f"{name} {facts.packages[name].version}\n", "")
+    if names and not record.check:
+        if manager.interrupted() or any(facts.packages[name].broken for name in names):
+            manager.mend()
+        manager.remove(names)
+
+
+def _uninstall(facts: Facts, record: Record) -> None:
+    record.note("driver", "runfile", "uninstall")
+    if record.check:
+        return
+    rc, out, err = record.host.run_command([str(facts.root / node.UNINSTALLER), "--silent"])
+    if rc != 0:
+        raise ClusterError(
+            "uninstall_failed",
+            f"nvidia-uninstall ended with {rc}: {(err or out).strip()[-400:]}",
+            "Read /var/log/nvidia-uninstall.log on the node.",
+        )
+
+
+def _remove_files(facts: Facts, record: Record) -> list[str]:
+    """Remove the role's files; returns those that were there."""
+    folders = [{"path": os.path.dirname(path), "if_empty": True} for path in (settings.OPENIBD, settings.PERSISTENCED)]
+    # A site may have a unit of its own there; ours says so in its first line.
+    ours = read_text(facts.root / settings.FABRIC_UNIT.lstrip("/")).startswith(settings.MANAGED)
+    gone = [*settings.ALL_FILES, *([settings.FABRIC_UNIT] if ours else []), *folders]
+    return record.state({"absent": gone})
+
+
+__all__ = ["absent", "names_to_remove"]

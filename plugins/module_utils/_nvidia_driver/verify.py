@@ -9,106 +9,159 @@ from __future__ import annotations
 import typing as t
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.files import read_text
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node import nvidia_smi as smi
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node.nvidia_smi import Query, SmiReport, parse
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver import plan as rules
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver import read as node
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.apply import ROOT, DriverRun
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.model import Facts
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.modes import FIELDS, plan
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.packages import (
     in_stack,
     is_fabric_manager,
     parse_os_release,
     to_hold,
+    upstream,
 )
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.record import Record
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.request import Request
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.transaction import manager_for
 
 _RUN_ROLE = "Run the role."
 
 
-class Verifier(DriverRun):
-    """Compares what runs with what was asked for and with itself."""
+def version_findings(
+    *,
+    wanted: str,
+    loaded: str,
+    on_disk: str,
+    libraries: t.Sequence[str],
+    smi: t.Sequence[str],
+    fabric: str,
+    switches: int,
+) -> list[tuple[str, str]]:
+    """What is wrong with the versions of a running driver: (message, remedy). Empty strings are unknown."""
+    wrong = []
+    if wanted and smi and set(smi) != {wanted}:
+        wrong.append((f"nvidia-smi reports driver {', '.join(sorted(set(smi)))}, wanted is {wanted}.", "Run the role."))
+    if loaded and libraries and loaded not in libraries:
+        wrong.append(
+            (
+                f"The kernel runs driver {loaded}, but the libraries are those of {', '.join(libraries)}: programs "
+                "fail with 'Driver/library version mismatch'.",
+                "Run the role with nvidia_driver_allow_unload or nvidia_driver_allow_reboot.",
+            )
+        )
+    if loaded and on_disk and loaded != on_disk:
+        wrong.append(
+            (
+                f"The kernel runs driver {loaded}, but the module on disk is {on_disk}: the next boot brings another driver.",
+                "Run the role with nvidia_driver_allow_unload or nvidia_driver_allow_reboot.",
+            )
+        )
+    driver = loaded or wanted or (smi[0] if smi else "")
+    if switches and not fabric:
+        wrong.append((f"This node has {switches} NVSwitches, but Fabric Manager is not installed.", "Run the role."))
+    elif fabric and driver and upstream(fabric) != driver:
+        wrong.append(
+            (f"Fabric Manager is {upstream(fabric)}, the driver is {driver}: it refuses to start.", "Run the role.")
+        )
+    return wrong
 
-    def verified(self) -> dict[str, t.Any]:
-        """The result, or an error that lists everything that is wrong."""
-        # Drivers that do not know all of the fields have to be asked twice: only where modes matter.
-        fields = smi.FIELDS if self.request.ecc == self.request.mig == "keep" else FIELDS
-        query = Query(self.request.nvidia_smi, self.request.nvidia_smi_timeout_s, fields)
+
+class Findings:
+    """Compares what runs with what was asked for and with itself, and collects what is wrong."""
+
+    def __init__(self, request: Request, facts: Facts, host: t.Any) -> None:
+        self.request, self.facts, self.host = request, facts, host
+        self.found: list[dict[str, str]] = []
+
+    def look(self, report: SmiReport) -> None:
+        """Look at everything. ``report`` is what the GPUs answered."""
         managed = self.request.source != "preinstalled"
-        self.findings: list[dict[str, str]] = []
-        self.packages = {}
-        # Where the role installs nothing and no NVSwitch needs Fabric Manager, the packages are nobody's business here.
-        if managed or self.hardware.nvswitches:
-            self.packages = manager_for(self.host).installed()
-        report = parse(query.result())
-        if not self.hardware.gpus and not report.gpus and not self.request.expect_gpus:
-            return self._result(message="There is no NVIDIA GPU on the PCI bus, and none is expected.")
         self._driver(report)
         self._modes_of(report)
         if managed:
             self._packages()
         self._units(managed)
-        wrong = [finding for finding in self.findings if finding["verdict"] == "fail"]
-        if wrong:
-            raise ClusterError(
-                "driver_wrong",
-                " ".join(finding["message"] for finding in wrong),
-                " ".join(dict.fromkeys(finding["remedy"] for finding in wrong)),
-                findings=self.findings,
-            )
-        return {**self._result(), "findings": self.findings}
 
     def _find(self, verdict: str, what: str, message: str, remedy: str) -> None:
-        self.findings.append({"verdict": verdict, "what": what, "message": message, "remedy": remedy})
+        self.found.append({"verdict": verdict, "what": what, "message": message, "remedy": remedy})
 
     def _driver(self, report: SmiReport) -> None:
-        gpus, expected = report.gpus, max(self.request.expect_gpus, len(self.hardware.gpus))
         # A time-out says nothing about the GPUs; the rest is evidence.
         verdict = "incomplete" if report.state == "timeout" else "fail"
         for unknown in report.unknown:
             self._find(verdict, "nvidia-smi", f"{unknown['what']}: {unknown['reason']}.", unknown["remedy"])
-        if report.state == "answered" and len(gpus) < expected:
-            self._find("fail", "gpus", f"nvidia-smi lists {len(gpus)} of {expected} GPUs.", "See dmesg for XIDs.")
-        wanted = self.request.version
-        loaded = self.loaded.version
-        fabric = next((one.version for name, one in self.packages.items() if is_fabric_manager(name)), "")
-        for message, remedy in rules.version_findings(
-            wanted=wanted,
-            loaded=loaded,
-            on_disk=node.module_on_disk(self.host, self.kernel)[0] if loaded else "",
-            libraries=node.read_libraries(ROOT),
-            smi=[gpu["driver"] for gpu in gpus if gpu["driver"]],
-            fabric=fabric,
-            switches=0 if self.request.fabric_manager == "never" else self.hardware.nvswitches,
-        ):
+        gpus, expected = len(report.gpus), max(self.request.expect_gpus, len(self.facts.hardware.gpus))
+        if report.state == "answered" and gpus < expected:
+            self._find("fail", "gpus", f"nvidia-smi lists {gpus} of {expected} GPUs.", "See dmesg for XIDs.")
+        for message, remedy in self._versions(report):
             self._find("fail", "version", message, remedy)
-        if self.hardware.nouveau:
+        if self.facts.hardware.nouveau:
             self._find("fail", "nouveau", "nouveau is loaded.", "Run the role with nvidia_driver_allow_reboot: true.")
+
+    def _versions(self, report: SmiReport) -> list[tuple[str, str]]:
+        facts, loaded = self.facts, self.facts.loaded.version
+        return version_findings(
+            wanted=self.request.version,
+            loaded=loaded,
+            on_disk=node.module_on_disk(self.host, facts.kernel)[0] if loaded else "",
+            libraries=node.read_libraries(facts.root),
+            smi=[gpu["driver"] for gpu in report.gpus if gpu["driver"]],
+            fabric=next((one.version for name, one in facts.packages.items() if is_fabric_manager(name)), ""),
+            switches=0 if self.request.fabric_manager == "never" else facts.hardware.nvswitches,
+        )
 
     def _modes_of(self, report: SmiReport) -> None:
         changes, unsupported = plan(report, self.request.ecc, self.request.mig)
-        self.findings += [*(change.finding() for change in changes), *unsupported]
+        self.found += [*(change.finding() for change in changes), *unsupported]
 
     def _packages(self) -> None:
-        parse_os_release(read_text(ROOT / "etc/os-release"))
-        stack = {name: one for name, one in self.packages.items() if in_stack(name, one.version)}
+        parse_os_release(self.facts.os_release)
+        stack = {name: one for name, one in self.facts.packages.items() if in_stack(name, one.version)}
         for name, one in sorted(stack.items()):
             if one.broken:
                 self._find("fail", "packages", f"{name} {one.version} is {one.state}.", _RUN_ROLE)
-        names = to_hold(self.packages, self.request.version) if self.request.hold else []
-        loose = [name for name in names if not self.packages[name].held]
+        names = to_hold(self.facts.packages, self.request.version) if self.request.hold else []
+        loose = [name for name in names if not self.facts.packages[name].held]
         if loose:
             message = f"An upgrade of the system could replace the driver: {', '.join(loose[:6])} are not held."
             self._find("fail", "hold", message, _RUN_ROLE)
 
     def _units(self, managed: bool) -> None:
         units = ["nvidia-persistenced.service"] if managed else []
-        if self.hardware.nvswitches and self.request.fabric_manager != "never":
+        if self.facts.hardware.nvswitches and self.request.fabric_manager != "never":
             units.append("nvidia-fabricmanager.service")
         for unit in units:
-            if self._has_unit(unit) and self.host.run_command(["systemctl", "is-active", "--quiet", unit])[0] != 0:
+            if (
+                node.vendor_unit(self.facts.root, unit)
+                and self.host.run_command(["systemctl", "is-active", "--quiet", unit])[0] != 0
+            ):
                 self._find("fail", "units", f"{unit} does not run.", f"Read `journalctl -u {unit}` on the node.")
 
 
-__all__ = ["Verifier"]
+def verified(request: Request, facts: Facts, host: t.Any) -> dict[str, t.Any]:
+    """The result, or an error that lists everything that is wrong."""
+    # Drivers that do not know all of the fields have to be asked twice: only where modes matter.
+    fields = smi.FIELDS if request.ecc == request.mig == "keep" else FIELDS
+    query = Query(request.nvidia_smi, request.nvidia_smi_timeout_s, fields)
+    # Where the role installs nothing and no NVSwitch needs Fabric Manager, the packages are nobody's business here.
+    if request.source != "preinstalled" or facts.hardware.nvswitches:
+        facts = node.with_packages(facts, manager_for(host))
+    report = parse(query.result())
+    result = Record(host, check=True).result(facts, facts.loaded)
+    if not facts.hardware.gpus and not report.gpus and not request.expect_gpus:
+        return {**result, "msg": "There is no NVIDIA GPU on the PCI bus, and none is expected."}
+    findings = Findings(request, facts, host)
+    findings.look(report)
+    wrong = [finding for finding in findings.found if finding["verdict"] == "fail"]
+    if wrong:
+        raise ClusterError(
+            "driver_wrong",
+            " ".join(finding["message"] for finding in wrong),
+            " ".join(dict.fromkeys(finding["remedy"] for finding in wrong)),
+            findings=findings.found,
+        )
+    return {**result, "findings": findings.found}
+
+
+__all__ = ["Findings", "verified", "version_findings"]

@@ -19,7 +19,7 @@ import time
 import typing as t
 
 import pytest
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver import plan as rules
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver import settings as driver_settings
 from outcome import changed, refused
 from own_machine import NODE
 
@@ -338,8 +338,8 @@ def driver(slurm: Slurm) -> t.Iterator[Slurm]:
     content = "{{ lookup('ansible.builtin.file', stand_ins ~ '/%s', rstrip=false) }}"
     files = [{"path": path, "content": content % name, "mode": "0755"} for name, path in places.items()]
     # What the role would write, so that it has no reason to make the initramfs anew, which takes long under emulation.
-    options = rules.modprobe_text({"NVreg_RestrictProfilingToAdminUsers": "1"})
-    files.append({"path": rules.MODPROBE, "content": options, "mode": "0644"})
+    options = driver_settings.modprobe_text({"NVreg_RestrictProfilingToAdminUsers": "1"})
+    files.append({"path": driver_settings.MODPROBE, "content": options, "mode": "0644"})
     links = [{"path": "/usr/local/sbin/modinfo", "target": "modprobe"}]
     stand_ins = {"hpcai.gpu_cluster.node_state": {"files": files, "links": links}}
     devices = {"ansible.builtin.command": {"argv": ["python3", "/usr/local/sbin/lab-hardware", *["0x20b0"] * 8]}}
@@ -351,7 +351,7 @@ def driver(slurm: Slurm) -> t.Iterator[Slurm]:
             f"scancel --quiet --user={USER} || true; [ ! -e /usr/bin/nvidia-uninstall ] || nvidia-uninstall --silent\n"
             "[ ! -e /usr/local/sbin/lab-hardware ] || python3 /usr/local/sbin/lab-hardware --remove\n"
             "rm -f /usr/local/sbin/modprobe /usr/local/sbin/modinfo /usr/local/sbin/lab-hardware\n"
-            f"rm -rf /opt/{RUNFILE} {rules.MODPROBE} /etc/systemd/system/nvidia-persistenced.service.d\n"
+            f"rm -rf /opt/{RUNFILE} {driver_settings.MODPROBE} /etc/systemd/system/nvidia-persistenced.service.d\n"
             f"mv {STATE}.before {STATE}\n"
         )
 

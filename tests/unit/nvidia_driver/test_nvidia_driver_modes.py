@@ -15,10 +15,8 @@ from pathlib import Path
 
 import pytest
 from ansible.module_utils import basic
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver import apply as run
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver import modes as driver_modes
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver import read as driver_read
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver import verify
 from ansible_collections.hpcai.gpu_cluster.plugins.modules import nvidia_driver
 from module_run import run_main
 
@@ -42,8 +40,7 @@ class Node:
         monkeypatch.setenv("GPU_SIMULATOR_STATE", str(self.state))
         monkeypatch.setenv("GPU_SIMULATOR_BOOT_ID", str(self._boot_id))
         monkeypatch.setenv("GPU_SIMULATOR_EUID", "0")
-        for module in (run, verify):
-            monkeypatch.setattr(module, "ROOT", root)
+        monkeypatch.setattr(driver_read, "ROOT", root)
         monkeypatch.setattr(driver_read, "in_chroot", lambda: False)
         monkeypatch.setattr(basic.AnsibleModule, "run_command", self._command)
 

@@ -16,6 +16,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host import rep
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver import kernel as kernel_modules
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver import plan as rules
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver import read as node
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver import settings, verify
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver import slurm as driver_slurm
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.model import Loaded
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.packages import Distribution
@@ -214,7 +215,7 @@ FITS: dict[str, t.Any] = {
     ],
 )
 def test_versions(parts: dict[str, t.Any], says: str) -> None:
-    found = " ".join(message for message, _remedy in rules.version_findings(**{**FITS, **parts}))
+    found = " ".join(message for message, _remedy in verify.version_findings(**{**FITS, **parts}))
     assert says in found
     assert bool(found) is bool(says)
 
@@ -223,11 +224,11 @@ def test_versions(parts: dict[str, t.Any], says: str) -> None:
 
 
 def test_nvidias_repository_is_the_default_with_its_key() -> None:
-    found = rules.repository_for(asked(), DEBIAN, "x86_64")
+    found = settings.repository_for(asked(), DEBIAN, "x86_64")
     assert found.url == "https://developer.download.nvidia.com/compute/cuda/repos/debian12/x86_64"
     assert (found.key, found.fingerprint[-8:]) == (f"{found.url}/3bf863cc.pub", "3BF863CC")
-    assert rules.repository_for(asked(), ROCKY, "aarch64").url.endswith("rhel9/sbsa")
-    assert rules.repository_for(asked(source="distro"), DEBIAN, "x86_64").url == ""
+    assert settings.repository_for(asked(), ROCKY, "aarch64").url.endswith("rhel9/sbsa")
+    assert settings.repository_for(asked(source="distro"), DEBIAN, "x86_64").url == ""
 
 
 def test_flat_and_debian_repositories() -> None:
@@ -247,25 +248,27 @@ def test_flat_and_debian_repositories() -> None:
 
 
 def test_what_an_earlier_request_left_goes() -> None:
-    keep = {entry["path"] for entry in rules.settings_files(asked(), DEBIAN, peermem=True, packaged=True)}
-    gone = set(rules.unwanted_files(asked(), DEBIAN, peermem=True, packaged=True))
+    keep = {entry["path"] for entry in settings.settings_files(asked(), DEBIAN, peermem=True)}
+    gone = set(settings.unwanted_files(asked(), DEBIAN, peermem=True))
     assert not keep & gone
-    assert rules.PIN in keep
+    assert settings.PIN in keep
     loose = asked(hold=False)
-    assert rules.PIN in rules.unwanted_files(loose, DEBIAN, peermem=False, packaged=True)
-    assert rules.OPENIBD in rules.unwanted_files(loose, DEBIAN, peermem=False, packaged=True)
+    assert settings.PIN in settings.unwanted_files(loose, DEBIAN, peermem=False)
+    assert settings.OPENIBD in settings.unwanted_files(loose, DEBIAN, peermem=False)
 
 
 def test_fabric_managers_unit_starts_with_the_machine() -> None:
     unit = "[Unit]\nAfter=network-online.target\nAfter=multi-user.target\n[Service]\nType=forking\n"
-    text = rules.fabric_unit(unit)
+    text = settings.fabric_unit(unit)
     assert "multi-user" not in text
     assert text.endswith("After=network-online.target\n[Service]\nType=forking\n")
-    assert rules.fabric_unit(text) == ""
+    assert settings.fabric_unit(text) == ""
 
 
 def test_module_options_override_ours() -> None:
-    text = rules.modprobe_text(rules.module_options(asked(restrict_profiling=False, module_options={"NVreg_X": 1})))
+    text = settings.modprobe_text(
+        settings.module_options(asked(restrict_profiling=False, module_options={"NVreg_X": 1}))
+    )
     assert "options nvidia NVreg_RestrictProfilingToAdminUsers=0 NVreg_X=1\n" in text
     assert "options nvidia-current NVreg_RestrictProfilingToAdminUsers=0 NVreg_X=1\n" in text
     assert "blacklist nouveau\n" in text
@@ -300,7 +303,7 @@ def test_a_key_has_the_fingerprint_that_gpg_says(signed: pathlib.Path) -> None:
 @needs_tools
 def test_another_key_is_refused(signed: pathlib.Path) -> None:
     with pytest.raises(ClusterError, match="Nothing was changed") as caught:
-        openpgp.check_fingerprint((signed / repository.KEYRING).read_bytes(), rules.CUDA_KEYS["dpkg"][1], "key")
+        openpgp.check_fingerprint((signed / repository.KEYRING).read_bytes(), settings.CUDA_KEYS["dpkg"][1], "key")
     assert caught.value.kind == "wrong_key"
     with pytest.raises(ClusterError, match="no key"):
         openpgp.check_fingerprint(b"<html>Not found</html>", "AB", "key")

@@ -14,9 +14,14 @@ import typing as t
 
 import pytest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node.nvidia_smi import SmiRun
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver import apply as run
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver import kernel, remove
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver import (
+    apply,
+    files,
+    kernel,
+    record,
+    remove,
+    running,
+)
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver import read as node
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.hardware import Gpu, Hardware
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.model import Loaded
@@ -102,11 +107,6 @@ class World:
         self.done.append(" ".join(argv))
         return (1, "", f"{argv[-1]} not\nfound.\n") if argv[-1] in self.refused else (0, "", "")
 
-    def set_mode(self, _program: str, words: list[str], _timeout_s: float) -> SmiRun:
-        self.done.append(" ".join(words))
-        self.gpus[0]["ecc"]["pending"] = words[-1] == "1"
-        return SmiRun(0)
-
     def load(self, _host: t.Any) -> None:
         if "nvidia" in self.refused:
             raise ClusterError("module_failed", "No nvidia.", "See dmesg.")
@@ -136,42 +136,38 @@ class World:
 @pytest.fixture
 def drive(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> t.Callable[..., dict[str, t.Any]]:
     def with_world(
-        world: World,
-        *,
-        check: bool = False,
-        chroot: bool = False,
-        kind: type[run.DriverRun] = run.DriverRun,
-        **parts: t.Any,
+        world: World, *, check: bool = False, chroot: bool = False, absent: bool = False, **parts: t.Any
     ) -> dict[str, t.Any]:
         params = {name: option.get("default") for name, option in ARGUMENT_SPEC.items()}
-        params.update({"version": NEW, "kernel_headers": False, **parts})
+        request = Request.of({**params, "version": NEW, "kernel_headers": False, **parts})
         (tmp_path / "etc").mkdir(exist_ok=True)
         (tmp_path / "etc/os-release").write_text('ID=debian\nVERSION_ID="12"\n')
-        monkeypatch.setattr(run, "ROOT", tmp_path)
-        monkeypatch.setattr(run, "RUNFILE_UNINSTALL", str(tmp_path / "none"))
-        monkeypatch.setattr(remove, "ROOT", tmp_path)
-        monkeypatch.setattr(remove, "manager_for", lambda _host: world)
-        monkeypatch.setattr(run, "read_hardware", lambda _root: Hardware((Gpu("0001:00:00.0", 0x20B0),)))
-        monkeypatch.setattr(run, "manager_for", lambda _host: world)
+        monkeypatch.setattr(node, "ROOT", tmp_path)
+        monkeypatch.setattr(node, "read_hardware", lambda _root: Hardware((Gpu("0001:00:00.0", 0x20B0),)))
         monkeypatch.setattr(node, "read_loaded", lambda _root: Loaded(world.loaded, "open" if world.loaded else ""))
         monkeypatch.setattr(node, "in_chroot", lambda: chroot)
         monkeypatch.setattr(node, "gpu_users", lambda _root: list(world.users))
         monkeypatch.setattr(kernel, "load", world.load)
         monkeypatch.setattr(kernel, "unload", world.unload)
+        for module in (apply, remove):
+            monkeypatch.setattr(module, "manager_for", lambda _host: world)
+        for name in world.units:
+            (tmp_path / "usr/lib/systemd/system").mkdir(parents=True, exist_ok=True)
+            (tmp_path / "usr/lib/systemd/system" / name).write_text("")
 
-        def state(_self: t.Any, _request: t.Any, *, check: bool) -> list[str]:
-            world.done += [] if check else ["files"]
+        def state(self: record.Record, _request: t.Any) -> list[str]:
+            world.done += [] if self.check else ["files"]
             return []
 
-        monkeypatch.setattr(run.DriverRun, "_state", state)
-        monkeypatch.setattr(run.DriverRun, "_has_unit", staticmethod(lambda name: name in world.units))
-        monkeypatch.setattr(run.DriverRun, "_slurm", lambda _self: world)
-        monkeypatch.setattr(run.DriverRun, "_repository_files", lambda _self, check: [])
-        one = kind(Request.of(params), world)
-        if isinstance(one, remove.Remover):
-            return one.absent(check=check)
-        result = one.present(check=check)
-        return result if result["reboot_required"] else one.give_back(result, check=check)
+        monkeypatch.setattr(record.Record, "state", state)
+        monkeypatch.setattr(running, "Slurm", lambda *_parts: world)
+        monkeypatch.setattr(files, "repository_files", lambda *_parts, check: [])
+        facts = node.read_facts(request)
+        if absent:
+            return remove.absent(request, facts, world, check=check)
+        driver = apply.Driver(request, facts, world, check=check)
+        result = driver.present()
+        return result if result["reboot_required"] else driver.give_back(result)
 
     return with_world
 
@@ -318,12 +314,13 @@ def test_packages_that_cannot_be_downloaded_cost_nothing(drive: t.Any) -> None:
     assert steps(world) == []
 
 
-def test_what_went_with_the_old_driver_comes_back_with_the_new_one(drive: t.Any) -> None:
+def test_what_went_with_the_old_driver_comes_back_with_the_new_one(drive: t.Any, tmp_path: pathlib.Path) -> None:
     world = World(OLD, OLD, away=AWAY)
     result = drive(world, allow_upgrade=True, allow_unload=True)
     assert steps(world)[-4:] == ["load", *BACK, "systemctl start nvidia-dcgm.service"]
     assert result["changes"][-1] == {"kind": "kernel module", "name": "nvidia", "what": "load"}
     # The role starts its own, if their units are the vendor's.
+    (tmp_path / "usr/lib/systemd/system/nvidia-persistenced.service").unlink()
     world = World(OLD, OLD, away=AWAY, units=())
     drive(world, allow_upgrade=True, allow_unload=True)
     assert steps(world)[-2:] == [f"systemctl start nvidia-{name}.service" for name in ("persistenced", "dcgm")]
@@ -349,7 +346,7 @@ def test_peermem_is_loaded_with_the_driver_and_not_only_at_the_next_boot(drive: 
 
 def test_a_removal_that_waits_for_a_reboot_says_so(drive: t.Any) -> None:
     world = World(OLD, OLD)
-    result = drive(world, kind=remove.Remover, allow_reboot=True)
+    result = drive(world, absent=True, allow_reboot=True)
     assert result["reboot_required"] == [f"the kernel runs driver {OLD}"]
     (reboot,) = (entry for entry in result["diff"] if entry["before_header"] == "node reboot")
     assert (reboot["before"], reboot["after"]) == (f"{OLD}\n", "")

@@ -20,13 +20,7 @@ from ansible.module_utils import basic
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host import repository as vendor
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node import nvidia_smi
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.apply import NodeState
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver import (
-    apply,
-    modes,
-    remove,
-    transaction,
-    verify,
-)
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver import modes, transaction
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver import read as node
 from ansible_collections.hpcai.gpu_cluster.plugins.modules import nvidia_driver
 from driver_machine import KERNEL, NEW, OLD, Machine
@@ -197,11 +191,7 @@ def answer(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> t.Callabl
 def stand_in(monkeypatch: pytest.MonkeyPatch, machine: Machine, *, chroot: bool) -> None:
     """Let the module's programs, files and GPUs be the machine's."""
     program = "dpkg-query" if machine.system == "dpkg" else "dnf rpm"
-    for module in (apply, remove, verify):
-        monkeypatch.setattr(module, "ROOT", machine.root)
-    for module in (apply, remove):
-        monkeypatch.setattr(module, "RUNFILE_UNINSTALL", str(machine.root / "usr/bin/nvidia-uninstall"))
-    monkeypatch.setattr(apply.DriverRun, "_has_unit", staticmethod(lambda _name: True))
+    monkeypatch.setattr(node, "ROOT", machine.root)
     monkeypatch.setattr(node, "in_chroot", lambda: chroot)
     monkeypatch.setattr(node, "gpu_users", lambda _root: list(machine.users))
     monkeypatch.setattr(transaction, "read_text", lambda _path: "")

@@ -1,0 +1,106 @@
+# Copyright (c) 2026 The hpcai.gpu_cluster developers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+# Private to the collection: it may change without notice.
+"""Let the driver that is installed run: its module, its services, and the modes of the GPUs."""
+
+from __future__ import annotations
+
+import typing as t
+
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.model import Facts
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.modes import Modes
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.plan import Wanted
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.read import vendor_unit
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.record import Record
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.request import Request
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.running import Running
+
+_PERSISTENCED, _FABRIC_MANAGER = "nvidia-persistenced.service", "nvidia-fabricmanager.service"
+_DCGM = "nvidia-dcgm.service"
+
+
+def _unit(name: str) -> dict[str, t.Any]:
+    return {"name": name, "state": "started", "enabled": True, "restart_on": []}
+
+
+def own_units(request: Request, facts: Facts, wanted: Wanted) -> list[str]:
+    """The role's services, as far as packages have brought them."""
+    units = [_PERSISTENCED]
+    units += [_FABRIC_MANAGER] if wanted.fabric else []
+    units += [_DCGM] if request.dcgm else []
+    # A unit that a package is still to bring is started with it.
+    return [name for name in units if vendor_unit(facts.root, name)]
+
+
+def brought_back(request: Request, facts: Facts, wanted: Wanted) -> list[str]:
+    """What a run that finishes a change starts and loads, besides the driver."""
+    return [*own_units(request, facts, wanted), *(["nvidia_peermem"] if wanted.peermem else [])]
+
+
+class Configuration:
+    """The last step of one run, after the driver was installed."""
+
+    def __init__(self, request: Request, facts: Facts, wanted: Wanted, running: Running, record: Record) -> None:
+        self.request, self.facts, self.wanted, self.running, self.record = request, facts, wanted, running, record
+        self.live = not facts.chroot and bool(facts.hardware.gpus) and not running.reboot
+        self.loads = self.live and not running.loaded.version
+
+    def run(self, *, new_fabric: bool) -> None:
+        """Load the driver where none runs, and start its services. ``new_fabric``: Fabric Manager was replaced."""
+        if self.loads:
+            self._load()
+        if self.running.reboot:
+            return
+        there = own_units(self.request, self.facts, self.wanted)
+        try:
+            units = [_unit(name) for name in there] if self.live or self.facts.chroot else []
+            self.record.state({"units": units})
+        finally:
+            if self.loads and not self.record.check:
+                self.running.start_others(there)
+        if self.live and new_fabric and _FABRIC_MANAGER not in self.record.started():
+            # Its package replaces the program and lets the old one run.
+            self.record.note("unit", _FABRIC_MANAGER, "restart")
+            self.record.host.run_command(["systemctl", "restart", _FABRIC_MANAGER])
+
+    def _load(self) -> None:
+        version = self.wanted.version
+        self.record.note("kernel module", "nvidia", "load", "", f"{version}\n")
+        if self.record.check:
+            return
+        try:
+            self.running.load(version)
+        except ClusterError as exc:
+            ours = brought_back(self.request, self.facts, self.wanted)
+            raise self.running.in_the_middle(exc, ours) from exc
+        self.running.load_extras(peermem=self.wanted.peermem)
+
+
+def set_modes(request: Request, facts: Facts, running: Running, record: Record, flavor: str) -> bool:
+    """ECC and MIG of every GPU that answers and has them; whatever is wrong with the others is told at the end.
+
+    Returns whether there were GPUs to set modes of.
+    """
+    if request.ecc == "keep" and request.mig == "keep":
+        return False
+    modes = Modes(request, record.host, facts.root, record.note, running.drain)
+    try:
+        modes.run(check=record.check, expected=bool(facts.hardware.gpus or request.expect_gpus))
+    except ClusterError as exc:
+        exc.details.update(running.result(flavor))
+        raise
+    running.reboot = modes.reboot
+    # With a reboot to come, the run after it finds out what is left.
+    if modes.problems and (record.check or not running.reboot):
+        raise ClusterError(
+            modes.kind,
+            " ".join(finding["message"] for finding in modes.problems),
+            " ".join(dict.fromkeys(finding["remedy"] for finding in modes.problems)),
+            **{**running.result(flavor), "findings": modes.problems},
+        )
+    return modes.found
+
+
+__all__ = ["Configuration", "brought_back", "own_units", "set_modes"]

@@ -1,0 +1,183 @@
+# Copyright (c) 2026 The hpcai.gpu_cluster developers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+# Private to the collection: it may change without notice.
+"""Put the driver on the node's disk: one transaction of packages, or NVIDIA's installer."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import typing as t
+
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.apply import fetch_archive
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver import read as node
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.model import Facts
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.packages import (
+    Action,
+    Difference,
+    check_plan,
+    is_fabric_manager,
+    to_hold,
+)
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.plan import (
+    Plan,
+    difference_of,
+    installer_pending,
+    stream_to_enable,
+)
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.record import Record
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.request import Request
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.settings import pin_text
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.transaction import Apt, Dnf
+
+
+class Installation:
+    """One change of what is installed. ``work`` is a directory of its own; ``facts`` follow what is done."""
+
+    def __init__(
+        self, request: Request, facts: Facts, plan: Plan, manager: Apt | Dnf, record: Record, work: str
+    ) -> None:
+        self.request, self.facts, self.wanted, self.manager = request, facts, plan.wanted, manager
+        self.difference: Difference = plan.difference
+        self.record, self.work = record, work
+        self.words: list[str] = []
+        self.actions: list[Action] = []
+        self.new_fabric = False
+
+    # -- packages ------------------------------------------------------------------------------------------------------
+
+    def foresee(self) -> None:
+        """Ask what would be done, as far as the lists on the node tell before a repository is added."""
+        if not self.difference or self._stream() or not self.manager.known(self.wanted.roots):
+            return
+        # The lists may be old; the plan that counts is made after they were read again.
+        with contextlib.suppress(ClusterError):
+            self._simulate()
+
+    def would(self) -> list[str]:
+        """What would be done, for people."""
+        return [action.text() for action in self.actions] or self.difference.text(self.facts.packages)
+
+    def simulate(self) -> None:
+        """Ask for the transaction that is carried out: after mending, and with fresh lists where they lack something."""
+        stream = self._stream()
+        if stream and isinstance(self.manager, Dnf):
+            self.record.note("module stream", "nvidia-driver", stream, f"{self.manager.stream()}\n", f"{stream}\n")
+            self.manager.enable(stream)
+        if self.difference.broken or self.manager.interrupted():
+            self.manager.mend()
+            self.facts = node.with_packages(self.facts, self.manager)
+        if not self.manager.known(self.wanted.roots):
+            self.manager.update()
+        self._simulate()
+
+    def _stream(self) -> str:
+        return stream_to_enable(self.request, self.facts, self.wanted)
+
+    def _simulate(self) -> None:
+        words = self.manager.resolve(self.wanted.roots)
+        version, packages = self.wanted.version if self.request.packaged else "", self.facts.packages
+        words, actions = self.manager.plan(words, packages, version, self._pin(), fix=self._fix())
+        if version:
+            check_plan(actions, packages, version)
+        self.words, self.actions = words, actions
+
+    def _pin(self) -> str:
+        return pin_text(self.wanted.version)
+
+    def _fix(self) -> bool:
+        return bool(self.difference.broken)
+
+    def download(self) -> None:
+        """Have the packages on the node."""
+        self.manager.download(self.words, self._pin(), fix=self._fix())
+
+    def commit(self) -> None:
+        """Make the transaction, and see that all is as wanted after it."""
+        self._tell()
+        if self.record.check:
+            return
+        self.manager.commit(self.words, self._pin(), fix=self._fix())
+        self.new_fabric = any(is_fabric_manager(action.name) and action.old for action in self.actions)
+        self.facts = node.with_packages(self.facts, self.manager)
+        left = difference_of(self.request, self.facts, self.wanted)
+        if left:
+            raise ClusterError(
+                "not_converged",
+                f"The packages are not as wanted after the transaction: {'; '.join(left.text(self.facts.packages))}.",
+                "See the log of the package system.",
+            )
+
+    def _tell(self) -> None:
+        note = self.record.note
+        for name in self.difference.broken:
+            note("package", name, "repair")
+        for action in self.actions:
+            before = f"{action.name} {action.old}\n" if action.old else ""
+            after = f"{action.name} {action.version}\n" if action.verb != "remove" else ""
+            note("package", action.name, action.text(), before, after)
+        if self.record.check and not self.actions:
+            for root in self.wanted.roots:
+                if root.name in self.difference.missing:
+                    note("package", root.name, "install", "", f"{root.name} {root.upstream}".rstrip() + "\n")
+
+    def hold(self) -> None:
+        """Keep upgrades of the system away from the driver."""
+        packages = self.facts.packages
+        names = to_hold(packages, self.wanted.version)
+        loose = [name for name in names if not packages[name].held]
+        if not loose:
+            return
+        self.record.note("hold", ", ".join(loose), "hold", "", "".join(f"{name}\n" for name in loose))
+        if not self.record.check:
+            self.manager.hold(loose if self.wanted.dist.manager == "dpkg" else names, packages)
+
+    def parts(self) -> tuple[t.Any, ...]:
+        """What is installed now, whatever it came from."""
+        packages, libraries = self.manager.installed(), node.read_libraries(self.facts.root)
+        return packages, libraries, node.module_on_disk(self.record.host, self.facts.kernel)
+
+    # -- NVIDIA's installer --------------------------------------------------------------------------------------------
+
+    def fetch(self) -> None:
+        """Have the installer, and know that it is the right one, before anything is changed for it."""
+        # Check mode reads what lies on the node, and downloads nothing.
+        if not (self.record.check and "://" in self.request.runfile):
+            sha256 = self.request.runfile_sha256.lower()
+            fetch_archive(self.request.runfile, self._installer(), sha256, self.request.timeout_s)
+
+    def _installer(self) -> str:
+        return os.path.join(self.work, "driver.run")
+
+    def run_installer(self) -> None:
+        """Run it, and see that it left what was wanted."""
+        version, libraries = self.wanted.version, self.facts.libraries
+        have = self.facts.on_disk[0] or (libraries[0] if libraries else "")
+        name = f"{version} ({self.wanted.flavor})"
+        self.record.note("driver", name, "run the installer", f"{have}\n", f"{version}\n")
+        if self.record.check:
+            return
+        rc, out, err = self.record.host.run_command(self._argv())
+        self.facts = node.with_driver_files(self.facts, self.record.host)
+        libraries, on_disk = self.facts.libraries, self.facts.on_disk
+        if rc != 0 or installer_pending(self.request, self.wanted, libraries, on_disk):
+            raise ClusterError(
+                "installer_failed",
+                f"NVIDIA's installer ended with {rc} and left libraries {list(libraries)} and module {on_disk[0] or 'none'}: "
+                f"{(err or out).strip()[-600:]}",
+                "Read /var/log/nvidia-installer.log on the node.",
+            )
+
+    def _argv(self) -> list[str]:
+        return [
+            *("sh", self._installer(), "--silent", "--dkms"),
+            f"--kernel-module-type={self.wanted.flavor}",
+            f"--kernel-name={self.facts.kernel}",
+            f"--tmpdir={self.work}",
+            *self.request.runfile_arguments,
+        ]
+
+
+__all__ = ["Installation"]
