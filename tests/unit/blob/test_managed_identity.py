@@ -141,8 +141,8 @@ def test_errors_that_stay(node: Node, status: int, kind: str, calls: int) -> Non
             "has no managed identity (HTTP 400",
             "Assign a managed identity with the role 'Storage Blob Data Reader'",
         ),
-        ([CLIENT], CLIENT.replace("1", "2"), "22222222-2222", "correct identity_client_id"),
-        ([CLIENT, "other"], "", "several user-assigned identities", "dataset_staging_identity_client_id"),
+        ([CLIENT], CLIENT.replace("1", "2"), "22222222-2222", "correct `identity_client_id`"),
+        ([CLIENT, "other"], "", "several user-assigned identities", "in `identity_client_id`"),
     ],
 )
 def test_a_machine_without_the_identity(
