@@ -15,6 +15,9 @@ from cosmic_ray.commands import init
 from cosmic_ray.work_db import WorkDB, use_db
 from cosmic_ray.work_item import MutationSpec
 
+#: Whether ``==`` and ``is`` differ depends on which objects Python happens to share, not on what the code means.
+SAME = ("core/ReplaceComparisonOperator_Eq_Is", "core/ReplaceComparisonOperator_NotEq_IsNot")
+
 Span = tuple[tuple[int, int], tuple[int, int]]
 
 
@@ -23,6 +26,7 @@ def places(path: Path) -> list[list[MutationSpec]]:
     with tempfile.TemporaryDirectory() as folder, use_db(str(Path(folder) / "session"), WorkDB.Mode.create) as session:
         init([path], session, {})
         found = [mutation for item in session.work_items for mutation in item.mutations]
+    found = [one for one in found if one.operator_name not in SAME]
     skipped = _annotations(path.read_text(encoding="utf-8"))
     kept = [one for one in found if not any(begin <= one.start_pos and one.end_pos <= end for begin, end in skipped)]
     kept.sort(key=lambda one: (one.start_pos, one.end_pos, one.operator_name, one.occurrence))
