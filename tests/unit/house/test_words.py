@@ -19,10 +19,11 @@ ROLES = sorted((ROOT / "roles").iterdir())
 NAMES_VARIABLES = {
     "module_utils/_nvidia_driver/apply.py",
     "module_utils/_nvidia_driver/hardware.py",
+    "module_utils/_nvidia_driver/kernel.py",
     "module_utils/_nvidia_driver/modes.py",
     "module_utils/_nvidia_driver/packages.py",
     "module_utils/_nvidia_driver/plan.py",
-    "module_utils/_nvidia_driver/read.py",
+    "module_utils/_nvidia_driver/slurm.py",
     "module_utils/_nvidia_driver/transaction.py",
     "module_utils/_nvidia_driver/verify.py",
 }

@@ -210,7 +210,8 @@ def stand_in(monkeypatch: pytest.MonkeyPatch, machine: Machine, *, chroot: bool)
 
 
 def in_lines(result: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
-    """The result, with a line for each change and each piece of the diff."""
+    """The result, with a line for each change and each piece of the diff, and without what the module was told."""
+    result = {key: value for key, value in result.items() if key != "invocation"}
     lines = {
         "changes": [f"{one['kind']} {one['name']}: {one['what']}" for one in result.get("changes", [])],
         "diff": [
