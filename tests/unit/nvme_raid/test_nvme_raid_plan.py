@@ -117,6 +117,16 @@ def test_levels_with_copies_need_two_disks() -> None:
         assert refused(ask(level=level), Node((disk(0),))).kind == "disk_missing"
 
 
+@pytest.mark.parametrize("level", ["raid1", "raid10"])
+def test_two_empty_disks_are_enough_for_copies(level: str) -> None:
+    found = plan(ask(level=level), Node((disk(0), disk(1))))
+    assert (found.steps[0].kind, found.steps[0].disks, found.steps[0].value) == (
+        "create",
+        ("nvme0n1", "nvme1n1"),
+        level,
+    )
+
+
 EXCLUDED = {
     "carries the operating system (mounted on /)": {"mounts": ("/boot", "/"), "partitions": ("nvme0n1p1",)},
     "carries the operating system (mounted on /var)": {"holders": ("dm-0",), "stacked_mounts": ("/var",)},
@@ -295,6 +305,59 @@ def test_a_degraded_array_is_mounted_reported_and_filled_up(level: str) -> None:
     assert not plan(ask(level=level), dataclasses.replace(busy, disks=(*busy.disks, disk(7)))).steps
 
 
+def add(node: Node, *disks: Disk) -> Node:
+    return dataclasses.replace(node, disks=(*node.disks, *disks))
+
+
+def test_state_assembled_takes_no_empty_disk_for_a_lost_one() -> None:
+    node = add(built("raid1", missing=1), disk(7))
+    found = plan(ask(level="raid1", state="assembled"), node)
+    assert (found.steps, found.degraded) == ((), "scratch is degraded: 3 of its 4 disks work")
+
+
+def test_no_more_empty_disks_are_taken_than_were_lost() -> None:
+    for missing in (1, 2):
+        found = plan(ask(level="raid1"), add(built("raid1", missing=missing), disk(7), disk(8), disk(9)))
+        assert kinds(found) == ["add"] * missing
+    # What is whole takes none.
+    whole = plan(ask(level="raid1"), add(built("raid1"), disk(7)))
+    assert (whole.steps, whole.degraded) == ((), "")
+    assert whole.notes == ("/dev/disk/by-id/nvme-Model_7 matches, but scratch was made without it",)
+
+
+@pytest.mark.parametrize("action", ["recover", "resync"])
+def test_an_array_that_is_being_rebuilt_is_told_so_and_gets_no_further_disk(action: str) -> None:
+    node = built("raid1", missing=1, action=action)
+    # The disk that was added is a member again, but holds no copy yet.
+    filled = built("raid1", degraded=1, action=action)
+    for entry in (add(node, disk(7)), add(filled, disk(7))):
+        found = plan(ask(level="raid1"), entry)
+        assert found.steps == ()
+        assert found.degraded == "scratch is degraded: 3 of its 4 disks work, it is being rebuilt"
+
+
+@pytest.mark.parametrize(("level", "disks", "least"), [("raid10", 4, 2), ("raid10", 5, 3), ("raid1", 4, 1)])
+def test_copies_are_assembled_from_as_few_disks_as_can_hold_everything(level: str, disks: int, least: int) -> None:
+    found = plan(ask(level=level), waiting(level, disks, least))
+    assert kinds(found) == ["assemble", "mount"]
+    assert found.degraded == f"scratch is degraded: {least} of its {disks} disks work"
+    if least > 1:
+        assert refused(ask(level=level), waiting(level, disks, least - 1)).kind == "disk_missing"
+
+
+def test_of_disks_that_disagree_the_one_that_was_written_last_is_believed() -> None:
+    """A mirror of two disks grew to three while one of its disks was away."""
+    node = waiting("raid1", 3, 3)
+    old, new = Member(UUID, "scratch", "raid1", 2, events=17), Member(UUID, "scratch", "raid1", 3, events=42)
+    for number in range(3):
+        told = [old if number == other else new for other in range(3)]
+        disks = tuple(dataclasses.replace(entry, member=member) for entry, member in zip(node.disks, told))
+        found = plan(ask(level="raid1", expected_disks=3), Node(disks))
+        assert (kinds(found), found.degraded) == (["assemble", "mount"], "")
+        left = plan(ask(level="raid1"), Node(tuple(entry for entry in disks if entry.member == new)))
+        assert left.degraded == "scratch is degraded: 2 of its 3 disks work"
+
+
 @pytest.mark.parametrize(
     "changes",
     [{"level": "raid1"}, {"expected_disks": 8}, {"chunk_kib": 64}, {"models": ["Other"]}, {"level": "single"}],
@@ -302,6 +365,46 @@ def test_a_degraded_array_is_mounted_reported_and_filled_up(level: str) -> None:
 def test_an_array_is_never_changed_into_another(changes: dict[str, t.Any]) -> None:
     assert refused(ask(**changes), built()).kind in ("array_conflict", "too_many_disks", "disk_missing")
     assert refused(ask(**changes, allow_format=True), built()).kind != "bad_input"
+
+
+def test_an_array_that_was_asked_for_with_fewer_disks_is_a_conflict() -> None:
+    assert refused(ask(expected_disks=2), built()).kind == "array_conflict"
+
+
+def test_what_udev_left_half_assembled_is_known_by_what_its_disks_say() -> None:
+    node = waiting("raid1", 4, 3, holders=("md127",))
+    array = Array("md127", "scratch", UUID, "", 0, tuple(entry.name for entry in node.disks), active=False)
+    node = dataclasses.replace(node, arrays=(array,))
+    assert kinds(plan(ask(level="raid1"), node)) == ["assemble", "mount"]
+    assert "is a raid1, not a raid10" in refused(ask(level="raid10"), node).message
+
+
+def test_noise_on_an_array_may_be_overwritten_where_only_signatures_are_asked_for() -> None:
+    node = dataclasses.replace(built(signatures=(), blank=False), mounts=())
+    assert kinds(plan(ask(blank_check="signatures"), node)) == ["mkfs", "mount"]
+
+
+def test_an_array_that_cannot_be_read_is_not_taken_for_an_empty_one() -> None:
+    assert refused(ask(), dataclasses.replace(built(signatures=None), mounts=())).kind == "unreadable"
+
+
+def test_an_array_below_something_else_is_not_mounted() -> None:
+    """A volume group or an encrypted volume lies on it."""
+    error = refused(ask(), dataclasses.replace(built(holders=("dm-0",)), mounts=()))
+    assert (error.kind, "in use by dm-0" in error.message) == ("array_conflict", True)
+
+
+def test_only_the_mount_on_top_counts() -> None:
+    node, other = built(), Mount("/mnt/scratch", "ext4", "sdb1")
+    assert not plan(ask(), dataclasses.replace(node, mounts=(other, *node.mounts))).steps
+    error = refused(ask(), dataclasses.replace(node, mounts=(*node.mounts, other)))
+    assert (error.kind, "sdb1 is mounted at /mnt/scratch" in error.message) == ("in_the_way", True)
+
+
+def test_an_array_mounted_elsewhere_is_not_mounted_twice() -> None:
+    node = dataclasses.replace(built(), mounts=(Mount("/data", "xfs", "md127"),))
+    error = refused(ask(), node)
+    assert (error.kind, "/data" in error.message) == ("in_the_way", True)
 
 
 def test_an_array_made_but_not_formatted_is_finished() -> None:
@@ -328,6 +431,12 @@ def test_state_assembled_makes_nothing() -> None:
 def test_owner_mode_and_flags_are_set_on_what_is_mounted() -> None:
     found = plan(ask(mode="0755", owner=1000, mount_options=["noatime", "nodev"]), built())
     assert [(step.kind, step.value) for step in found.steps] == [("remount", "nodev"), ("own", "")]
+    for owner in ({"mode": "0755"}, {"owner": 1000}, {"group": 1000}):
+        assert kinds(plan(ask(**owner), built())) == ["own"]
+
+
+def test_a_slash_at_the_end_of_the_mount_point_means_nothing() -> None:
+    assert not plan(ask(mount_point="/mnt/scratch/"), built()).steps
 
 
 def test_two_arrays_of_one_name_are_not_guessed_among() -> None:
@@ -343,6 +452,25 @@ def test_a_single_disk_is_known_by_its_label() -> None:
     assert [(step.kind, step.device) for step in plan(ask(level="single"), there).steps] == [("mount", "/dev/nvme0n1")]
     both = Node((disk(0, signatures=(XFS,)), disk(1, signatures=(XFS,))))
     assert refused(ask(level="single"), both).kind == "ambiguous"
+
+
+def test_a_single_disk_is_not_taken_for_an_array() -> None:
+    labeled = disk(0, signatures=(XFS,), blank=False)
+    for wanted, node in (
+        (ask(expected_disks=2), Node((labeled,))),
+        (ask(level="single", expected_disks=2), Node((labeled,))),
+        # An empty disk beside it: the array that was asked for could have been made of both.
+        (ask(), Node((labeled, disk(1)))),
+    ):
+        assert refused(wanted, node).kind == "array_conflict"
+    assert kinds(plan(ask(level="single"), Node((labeled, disk(1))))) == ["mount"]
+    # Levels with copies are never a file system on one disk: it is data of somebody else.
+    assert refused(ask(level="raid1"), Node((labeled, disk(1)))).kind == "foreign_data"
+    assert plan(ask(level="raid1", expected_disks=2), Node((labeled, disk(1), disk(2)))).steps[0].kind == "create"
+
+
+def test_a_label_on_a_disk_with_partitions_is_not_ours() -> None:
+    assert refused(ask(), Node((disk(0, signatures=(XFS,), partitions=("nvme0n1p1",)),))).kind == "foreign_data"
 
 
 # -- what is there, on disks that are never touched ------------------------------------------------------------------------
@@ -416,9 +544,10 @@ def test_what_became_read_only_is_ours_and_told() -> None:
         error = refused(wanted, dataclasses.replace(node, disks=stuck))
         assert (error.kind, "which is read-only" in error.message) == ("array_conflict", True)
     # With copies, md goes on without it.
-    node = built("raid1")
-    node = dataclasses.replace(node, disks=(dataclasses.replace(node.disks[0], read_only=True), *node.disks[1:]))
-    assert not plan(ask(level="raid1"), node).steps
+    for level in ("raid1", "raid10"):
+        node = built(level)
+        node = dataclasses.replace(node, disks=(dataclasses.replace(node.disks[0], read_only=True), *node.disks[1:]))
+        assert not plan(ask(level=level), node).steps
 
 
 # -- names that name nothing -------------------------------------------------------------------------------------------------
@@ -489,6 +618,40 @@ def test_an_array_that_is_used_elsewhere_is_not_removed() -> None:
     assert refused(ask(state="absent", allow_data_loss=True), twice).kind == "in_use"
     # Its disks are not those that were asked for.
     assert refused(ask(state="absent", allow_data_loss=True, models=["Other"]), node).kind == "in_use"
+
+
+def test_an_array_of_which_only_a_part_is_seen_is_not_removed() -> None:
+    """What else is on it may be in use, and its files were not looked at."""
+    node = built()
+    part = Mount("/mnt/scratch", "xfs", "md127", ("rw",), root="/part")
+    for mounts in ((part,), (*node.mounts, part), (*node.mounts, dataclasses.replace(part, point="/srv"))):
+        error = refused(ask(state="absent", allow_data_loss=True), dataclasses.replace(node, mounts=mounts))
+        assert error.kind == "in_use"
+    # A slash at the end means nothing.
+    assert plan(ask(state="absent", mount_point="/mnt/scratch/"), node).steps
+
+
+def test_an_array_below_something_else_is_not_removed() -> None:
+    node = dataclasses.replace(built(holders=("dm-0",)), mounts=())
+    error = refused(ask(state="absent", allow_data_loss=True), node)
+    assert (error.kind, "dm-0" in error.message) == ("in_use", True)
+
+
+def test_data_without_a_file_system_is_removed_only_with_consent() -> None:
+    noise = dataclasses.replace(built(signatures=(), blank=False), mounts=())
+    assert refused(ask(state="absent"), noise).kind == "consent_missing"
+    empty = dataclasses.replace(built(signatures=(), blank=True), mounts=())
+    assert kinds(plan(ask(state="absent"), empty)) == ["stop", "erase"]
+
+
+def test_an_array_is_cleared_before_it_stops_only_where_it_runs() -> None:
+    """One that does not run cannot be written to."""
+    node = waiting("raid0", 4, 4, holders=("md127",))
+    array = Array("md127", "scratch", UUID, "", 0, tuple(entry.name for entry in node.disks), active=False)
+    still = dataclasses.replace(node, arrays=(array,))
+    for entry, value in ((built(), "clear"), (still, "")):
+        found = plan(ask(state="absent", allow_data_loss=True), entry)
+        assert [step.value for step in found.steps if step.kind == "stop"] == [value]
 
 
 # -- whatever there is ---------------------------------------------------------------------------------------------------
