@@ -97,6 +97,8 @@ def plan(gpu: Gpu, wish: Wish, record: Record = FRESH) -> tuple[list[str], list[
         (A100, Wish("locked", graphics_mhz=1200), ["-lgc 1200,1200", "-lmc 1215,1215"], []),
         (V100, Wish("locked", graphics_mhz=1200), ["-lgc 1200,1200"], []),
         (V100, Wish("max", memory_mhz=810, method="lock"), ["-lgc 1530,1530"], ["unsupported"]),
+        # The highest memory clock was not asked for by name: without a lock it is left to the driver.
+        (dataclasses.replace(V100, memory_mhz=810), Wish("max"), ["-lgc 1530,1530"], []),
         (A100, Wish("locked", graphics_mhz=1411), [], ["out_of_range"]),
         (A100, Wish("values", memory_mhz=1216), [], ["out_of_range"]),
         (A100, Wish("values", graphics_mhz=1000), ["-lgc 1000,1000"], []),
@@ -128,6 +130,13 @@ def test_locks_of_which_nothing_is_known_are_reset_by_default_and_else_left_alon
     assert plan(A100, Wish("values", graphics_mhz=900), Record())[0] == ["-lgc 900,900"]
 
 
+def test_a_persistence_mode_that_the_gpu_does_not_tell_is_not_said_to_be_on() -> None:
+    silent = dataclasses.replace(A100, persistence=None)
+    now = clocks.current(silent, FRESH, SESSION)
+    goal = clocks.target(silent, Wish("max"), now, FRESH)
+    assert (now.show()["persistence"], goal.settings.show()["persistence"]) == ("unknown", "unknown")
+
+
 @pytest.mark.parametrize(
     ("clock", "seen", "reasons", "contradicted"),
     [
@@ -150,6 +159,54 @@ def test_when_a_clock_speaks_against_a_lock(
 ) -> None:
     gpu = dataclasses.replace(A100, graphics_mhz=clock, reasons=reasons)
     assert clocks.contradicts(gpu, (1410, 1410), seen) is contradicted
+
+
+@pytest.mark.parametrize(
+    ("lock", "seen", "clock", "contradicted"),
+    [
+        # A step of the clock of most GPUs, up and down.
+        (1410, None, 1380, False),
+        (1410, None, 1379, True),
+        (1410, None, 1440, False),
+        (1410, None, 1441, True),
+        # Fast clocks have wider steps.
+        (2500, None, 2450, False),
+        (2500, None, 2449, True),
+        (2500, None, 2550, False),
+        (2500, None, 2551, True),
+        # There is no such step: it settled beside its lock at once.
+        (600, 690, 690, False),
+        (600, 690, 721, True),
+        (600, 510, 510, False),
+        (600, 510, 479, True),
+    ],
+)
+def test_a_lock_is_believed_within_a_step_of_the_clock(
+    lock: int, seen: int | None, clock: int, contradicted: bool
+) -> None:
+    gpu = dataclasses.replace(A100, graphics_mhz=clock, reasons=0x0)
+    assert clocks.contradicts(gpu, (lock, lock), seen) is contradicted
+
+
+def test_a_gpu_that_had_no_lock_has_none_when_its_last_client_is_gone() -> None:
+    gpu = dataclasses.replace(A100, persistence=False)
+    assert clocks.current(gpu, FRESH, SESSION).unknown == frozenset()
+    assert plan(gpu, Wish("default"))[0] == []
+
+
+def test_a_memory_clock_is_locked_where_ampere_s_driver_can() -> None:
+    t4 = dataclasses.replace(A100, name="Tesla T4", compute_capability=7.5)
+    assert plan(t4, Wish("locked", graphics_mhz=900)) == (["-lgc 900,900"], [])
+    # Where the driver does not tell what the GPU can do, it is tried.
+    untold = dataclasses.replace(A100, compute_capability=None)
+    assert plan(untold, Wish("locked", graphics_mhz=900)) == (["-lgc 900,900", "-lmc 1215,1215"], [])
+
+
+def test_the_application_clock_that_nobody_asked_for_is_the_default_or_stays() -> None:
+    other = dataclasses.replace(V100, applications=(810, 1000))
+    assert plan(other, Wish("values", memory_mhz=715))[0] == ["-ac 715,1290"]
+    without = dataclasses.replace(other, default_applications=None)
+    assert plan(without, Wish("values", memory_mhz=715))[0] == ["-ac 715,1000"]
 
 
 def locked(pair: Pair) -> Record:
@@ -312,6 +369,19 @@ def test_a_node_restored_during_a_job_is_restored_when_the_job_ends(
     assert gpu.truth == before
 
 
+@pytest.mark.parametrize("layers", [("node",), ("job",), ("job", "node"), ("node", "job")])
+def test_a_lock_that_nobody_knew_goes_with_the_last_layer_that_set_one(layers: tuple[str, ...]) -> None:
+    gpu = Machine(A100, Settings(persistence=True), Record())
+    for layer in layers:
+        gpu.set(Wish("values", graphics_mhz=900), layer)
+    assert gpu.truth.graphics_lock == (900, 900)
+    for layer in sorted(layers):  # the job first
+        gpu.restore(layer)
+    assert gpu.truth == Settings(persistence=True)
+    # Nobody touched the memory clock: it is as unknown as it was.
+    assert clocks.current(gpu.gpu(), gpu.record, SESSION).unknown == {"memory_lock"}
+
+
 def test_the_last_job_on_a_gpu_gives_it_back() -> None:
     gpu = machine(A100, Settings(persistence=True))
     gpu.set(Wish("max"), "job", "1")
@@ -323,6 +393,33 @@ def test_the_last_job_on_a_gpu_gives_it_back() -> None:
     record, wanted = clocks.drop_layer(gpu.record, "job", "2")
     assert record.layers == {}
     assert wanted == Settings(persistence=True)
+
+
+def test_a_new_life_of_the_driver_ends_jobs_and_keeps_what_the_node_was_before_its_policy() -> None:
+    before = Settings(persistence=True, applications=(1215, 600))
+    gpu = machine(A100, before)
+    gpu.set(Wish("values", graphics_mhz=600), "node")
+    gpu.set(Wish("max"), "job")
+    assert clocks.forget_dead_jobs(gpu.record, SESSION) == gpu.record
+    record = clocks.forget_dead_jobs(gpu.record, "another boot")
+    assert list(record.layers) == ["node"]
+    record, wanted = clocks.drop_layer(record, "node", None)
+    assert (record.layers, wanted) == ({}, before)
+
+
+def test_what_a_job_could_not_give_back_is_given_back_later() -> None:
+    gpu = machine(A100, Settings(persistence=True))
+    gpu.set(Wish("max"), "job", "1")
+    assert clocks.settle(gpu.record, None) == (gpu.record, None)
+    # The GPU did not answer when the job ended.
+    left = clocks.leave(gpu.record, "1")
+    assert left.layers["job"].holders == ()
+    record, wanted = clocks.settle(left, None)
+    assert (record.layers, wanted) == ({}, Settings(persistence=True))
+    # It answered, and refused: the job holds nothing any more, but what was there before is still known.
+    assert clocks.owed(gpu.record.layers, {}) == left.layers
+    # Another job goes on: nothing is owed yet.
+    assert clocks.owed(gpu.record.layers, gpu.record.layers) == gpu.record.layers
 
 
 records = st.builds(
