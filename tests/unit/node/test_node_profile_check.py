@@ -102,6 +102,14 @@ def test_a_gpu_that_is_not_on_the_bus_is_missing_without_any_driver(tmp_path: Pa
     ]
 
 
+def test_without_a_driver_a_bus_that_shows_no_gpu_proves_nothing(tmp_path: Path) -> None:
+    """As in a container."""
+    node = observed(tmp_path, case="")
+    for shown in ([], None):
+        node["pci_gpus"] = shown
+        assert judged(node, "gpus") == [("incomplete", "GPU 0, 1, 2, 3, 4, 5, 6, 7")]
+
+
 def test_a_hang_is_incomplete(tmp_path: Path) -> None:
     program = tmp_path / "nvidia-smi"
     program.write_text("#!/bin/sh\nexec sleep 60\n", encoding="utf-8")
@@ -148,10 +156,14 @@ def drop(kind: str, index: int) -> Change:
         (change("gpus/2/name", "A100-SXM4-40GB"), []),
         (change("gpus/2/memory_mib", 40537), []),
         (change("gpus/2/memory_mib", 20470), [("fail", "memory of GPU 2 (0003:00:00.0)")]),
+        # A GPU that lost a tenth of its memory is no GPU of this type.
+        (change("gpus/2/memory_mib", 36864), [("fail", "memory of GPU 2 (0003:00:00.0)")]),
         (change("gpus/2/memory_mib", None), []),
         (change("gpus/2/numa", 3), [("fail", "NUMA node of GPU 2 (0003:00:00.0)")]),
         (change("gpus/2/numa", None), [("incomplete", "NUMA node of GPU 2 (0003:00:00.0)")]),
         (change("numa/1/cpus", "24-46"), [("fail", "NUMA node 1")]),
+        # The same CPUs, written in another way.
+        (change("numa/1/cpus", "24,25-47"), []),
         (drop("numa", 3), [("fail", "NUMA nodes and their CPUs")]),
         (drop("hcas", 5), [("fail", "HCA mlx5_ib5 (0106:00:00.0)")]),
         # Another name at the same address is the same adapter.
@@ -160,6 +172,8 @@ def drop(kind: str, index: int) -> Change:
         (change("hcas/5/bus_id", None), []),
         (change("hcas/5/state", "DOWN"), [("fail", "port of HCA mlx5_ib5 (0106:00:00.0)")]),
         (change("hcas/5/rate_gbps", 100), [("fail", "rate of HCA mlx5_ib5 (0106:00:00.0)")]),
+        (change("hcas/5/rate_gbps", 400), []),
+        (change("hcas/5/state", None), []),
         (change("hcas/5/link_layer", "Ethernet"), [("fail", "link layer of HCA mlx5_ib5 (0106:00:00.0)")]),
         (change("hcas/5/numa", 0), [("fail", "NUMA node of HCA mlx5_ib5")]),
         (drop("nvme", 0), [("fail", "NVMe disks")]),
@@ -173,6 +187,73 @@ def test_one_difference_gives_one_verdict(
     assert judged(node) == verdicts
 
 
+def test_a_port_whose_rate_cannot_be_read_is_not_taken_for_a_fast_one(healthy: dict[str, t.Any]) -> None:
+    node = copy.deepcopy(healthy)
+    node["hcas"][5]["rate_gbps"] = None
+    assert [what for _verdict, what in judged(node)] == ["rate of HCA mlx5_ib5 (0106:00:00.0)"]
+    spec = profile()
+    spec["fabric"] = {"count": 8, "rate_gbps": 200}
+    assert [what for _verdict, what in judged(node, "fabric", spec=spec)] == ["HCA ports"]
+
+
+@pytest.mark.parametrize(
+    ("section", "found", "fails"),
+    [
+        ({"mib": 1000, "tolerance_percent": 5}, 950, False),
+        ({"mib": 1000, "tolerance_percent": 5}, 949, True),
+        ({"mib": 1000, "tolerance_percent": 5}, 1050, False),
+        ({"mib": 1000, "tolerance_percent": 5}, 1051, True),
+        # Where a profile names no tolerance.
+        ({"mib": 1000}, 970, False),
+        ({"mib": 1000}, 969, True),
+    ],
+)
+def test_memory_may_differ_as_far_as_the_profile_says(
+    healthy: dict[str, t.Any], section: dict[str, int], found: int, fails: bool
+) -> None:
+    spec = {**profile(), "memory": section}
+    assert judged({**healthy, "memory_mib": found}, "memory", spec=spec) == ([("fail", "memory")] if fails else [])
+
+
+def test_swap_is_worth_a_warning_only_beyond_what_is_allowed(healthy: dict[str, t.Any]) -> None:
+    spec = {**profile(), "memory": {"swap_mib": 2048}}
+    for found, verdicts in {0: [], 2048: [], 2049: [("warn", "swap")], None: []}.items():
+        assert judged({**healthy, "swap_mib": found}, "memory", spec=spec) == verdicts
+
+
+@pytest.mark.parametrize(
+    ("section", "right", "wrong"),
+    [({"count": 3}, [3], [2, 4, 0]), ({"min_count": 3}, [3, 4, 8], [2, 0]), ({"count": 0}, [0], [1])],
+)
+def test_disks_are_counted(
+    healthy: dict[str, t.Any], section: dict[str, int], right: list[int], wrong: list[int]
+) -> None:
+    spec = {**profile(), "nvme": section}
+    for count in (*right, *wrong):
+        node = {**healthy, "nvme": (healthy["nvme"] * 2)[:count]}
+        assert judged(node, "nvme", spec=spec) == ([] if count in right else [("fail", "NVMe disks")]), count
+    words = {"count": f"{right[0]} disks", "min_count": "at least 3 disks"}[next(iter(section))]
+    assert f"expected {words}, found" in describe(
+        compare(spec, {**healthy, "nvme": healthy["nvme"][: wrong[0]]}, ["nvme"]), "fail"
+    )
+
+
+def test_memory_without_cpus_is_no_numa_node_of_the_profile(healthy: dict[str, t.Any]) -> None:
+    node = {**healthy, "numa": [*healthy["numa"], {**healthy["numa"][0], "id": 4, "cpus": ""}]}
+    assert judged(node, "numa") == []
+
+
+def test_any_of_a_profiles_models_fits_with_its_own_memory(healthy: dict[str, t.Any]) -> None:
+    spec = profile()
+    spec["gpus"]["models"].insert(0, {"name": "NVIDIA A100-SXM4-80GB", "memory_mib": 81920})
+    assert judged(healthy, "gpus", spec=spec) == []
+    node = copy.deepcopy(healthy)
+    node["gpus"][1]["name"] = "NVIDIA A100-SXM4-80GB"
+    assert judged(node, "gpus", spec=spec) == [("fail", "memory of GPU 1 (0002:00:00.0)")]
+    node["gpus"][1]["memory_mib"] = 81920
+    assert judged(node, "gpus", spec=spec) == []
+
+
 def test_an_extra_gpu_and_foreign_addresses(healthy: dict[str, t.Any]) -> None:
     extra = copy.deepcopy(healthy)
     extra["gpus"].append({**extra["gpus"][0], "index": 8, "bus_id": "000f:00:00.0"})
@@ -181,6 +262,9 @@ def test_an_extra_gpu_and_foreign_addresses(healthy: dict[str, t.Any]) -> None:
     for gpu in foreign["gpus"]:
         gpu["bus_id"] = gpu["bus_id"].replace(":00:00.0", ":01:00.0")
     assert judged(foreign, "gpus") == [("fail", "PCI addresses of the GPUs")]
+    # With one of them lost it is no longer sure that the list is for another machine: each is told.
+    del foreign["gpus"][0]
+    assert len(judged(foreign, "gpus")) == 8 + 7
 
 
 def test_disks_of_another_size(healthy: dict[str, t.Any]) -> None:
@@ -212,10 +296,22 @@ def test_without_addresses_an_unanswered_question_stays_open(tmp_path: Path) -> 
     assert judged(observed(tmp_path, case="driver_not_loaded"), "gpus", spec=spec) == [("incomplete", "number of GPUs")]
 
 
+def test_a_gpu_too_many_is_told_also_where_others_may_be_hidden(tmp_path: Path) -> None:
+    spec = profile()
+    del spec["gpus"]["bus_ids"]
+    spec["gpus"]["count"] = 1
+    assert judged(observed(tmp_path, case="cut_short"), "gpus", spec=spec) == [("fail", "number of GPUs")]
+
+
 def test_ports_can_be_counted_instead_of_named(healthy: dict[str, t.Any]) -> None:
     spec = profile("dgx_a100")
     del spec["fabric"]["verified"]
     assert judged(healthy, "fabric", spec=spec) == []
+    node = copy.deepcopy(healthy)
+    node["hcas"].append({**node["hcas"][0], "device": "mlx5_an0", "bus_id": "9:9"})
+    assert judged(node, "fabric", spec=spec) == []
+    del node["hcas"][:2]
+    assert judged(node, "fabric", spec=spec) == [("fail", "HCA ports")]
     node = copy.deepcopy(healthy)
     node["hcas"][0]["rate_gbps"] = 100
     assert judged(node, "fabric", spec=spec) == [("fail", "HCA ports")]
