@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import pathlib
+import re
 import shutil
 import typing as t
 
@@ -70,6 +71,18 @@ def test_a_driver_is_not_replaced_silently() -> None:
     ):
         assert part in text
     consent(replaces="570.124.06", allow_upgrade=True)
+    # To agree to a reboot is not to agree to another driver.
+    with pytest.raises(ClusterError, match="nvidia_driver_allow_upgrade"):
+        consent(replaces="570.124.06", reload=["why"], allow_unload=True, allow_reboot=True)
+
+
+@pytest.mark.parametrize(("count", "cut"), [(12, False), (13, True)])
+def test_a_long_plan_is_cut_and_says_so(count: int, cut: bool) -> None:
+    with pytest.raises(ClusterError) as caught:
+        consent(replaces="570.124.06", would=[f"upgrade package-{number}" for number in range(count)])
+    assert "upgrade package-11" in caught.value.message
+    assert ("..." in caught.value.message) is cut
+    assert len(caught.value.details["would"]) == count
 
 
 def test_a_module_that_runs_is_not_unloaded_silently() -> None:
@@ -97,6 +110,8 @@ OPTIONS = {"NVreg_RestrictProfilingToAdminUsers": "1", "NVreg_EnableStreamMemOPs
     [
         (Loaded(), False, 0),
         (Loaded(), True, 1),
+        # Each drives some of the GPUs.
+        (Loaded("570.124.06", "open"), True, 2),
         (Loaded("580.95.05", "open"), False, 0),
         (Loaded("580.95.05", ""), False, 0),
         (Loaded("570.124.06", "open"), False, 1),
@@ -110,6 +125,11 @@ def test_reasons_to_replace_the_module_that_runs(loaded: Loaded, nouveau: bool, 
     assert len(rules.reload_reasons(loaded, "580.95.05", "open", OPTIONS, nouveau=nouveau)) == reasons
 
 
+def test_any_kernel_module_is_right_where_none_is_asked_for() -> None:
+    for flavor in ("open", "proprietary"):
+        assert rules.reload_reasons(Loaded("580.95.05", flavor), "580.95.05", "", OPTIONS, nouveau=False) == []
+
+
 @pytest.mark.parametrize(
     ("shown", "wanted", "reasons"),
     [
@@ -117,6 +137,7 @@ def test_reasons_to_replace_the_module_that_runs(loaded: Loaded, nouveau: bool, 
         ("432", "0x1B0", 0),
         ("4294967295", "-1", 0),
         ("0", "0", 0),
+        ("", "1", 1),
         ('"A=1"', "A=1", 0),
         ('"A=1"', '"A=1"', 0),
         ('""', "", 0),
@@ -212,6 +233,14 @@ FITS: dict[str, t.Any] = {
         ({"fabric": "580.82.07-1"}, "Fabric Manager is 580.82.07, the driver is 580.95.05"),
         ({"fabric": ""}, "6 NVSwitches, but Fabric Manager is not installed"),
         ({"wanted": "", "loaded": "", "fabric": "570.1.1-1"}, "the driver is 580.95.05"),
+        # One GPU of another driver among right ones.
+        ({"smi": ["580.95.05"] * 7 + ["570.124.06"]}, "nvidia-smi reports driver 570.124.06, 580.95.05"),
+        ({"switches": 0, "fabric": "580.82.07-1"}, "it refuses to start"),
+        # What is not known is not wrong.
+        ({"libraries": []}, ""),
+        ({"on_disk": ""}, ""),
+        ({"smi": []}, ""),
+        ({"wanted": "", "loaded": "", "smi": []}, ""),
     ],
 )
 def test_versions(parts: dict[str, t.Any], says: str) -> None:
@@ -229,6 +258,24 @@ def test_nvidias_repository_is_the_default_with_its_key() -> None:
     assert (found.key, found.fingerprint[-8:]) == (f"{found.url}/3bf863cc.pub", "3BF863CC")
     assert settings.repository_for(asked(), ROCKY, "aarch64").url.endswith("rhel9/sbsa")
     assert settings.repository_for(asked(source="distro"), DEBIAN, "x86_64").url == ""
+
+
+def test_fabric_manager_is_compared_with_the_driver_that_runs() -> None:
+    """It has to fit that one, also before the wanted driver is there."""
+    found = rules.version_findings(**{**FITS, "wanted": "580.126.16", "smi": []})
+    assert found == []
+
+
+def test_nvidias_repository_may_be_mirrored_or_signed_by_another_key() -> None:
+    # The installer brings no Fabric Manager.
+    runfile = rules.repository_for(params(source="runfile"), DEBIAN, "x86_64")
+    assert runfile == rules.repository_for(params(), DEBIAN, "x86_64")
+    own = rules.repository_for(
+        params(repository_key="/etc/keys/site.asc", repository_fingerprint="AB"), DEBIAN, "x86_64"
+    )
+    assert (own.url, own.key, own.fingerprint) == (runfile.url, "/etc/keys/site.asc", "AB")
+    mirror = rules.repository_for(params(repository_url="https://mirror/cuda/"), DEBIAN, "x86_64")
+    assert (mirror.url, mirror.key) == ("https://mirror/cuda", "")
 
 
 def test_flat_and_debian_repositories() -> None:
@@ -257,6 +304,44 @@ def test_what_an_earlier_request_left_goes() -> None:
     assert settings.OPENIBD in settings.unwanted_files(loose, DEBIAN, peermem=False)
 
 
+@pytest.mark.parametrize("hold", [True, False])
+@pytest.mark.parametrize("packaged", [True, False])
+@pytest.mark.parametrize("peermem", [True, False])
+@pytest.mark.parametrize("dist", [DEBIAN, ROCKY], ids=["apt", "dnf"])
+def test_every_file_is_written_or_goes(dist: Distribution, peermem: bool, packaged: bool, hold: bool) -> None:
+    asked = params(hold=hold)
+    keep = {entry["path"] for entry in rules.settings_files(asked, dist, peermem=peermem, packaged=packaged)}
+    gone = set(rules.unwanted_files(asked, dist, peermem=peermem, packaged=packaged))
+    pins, peers = {rules.PIN, rules.UNATTENDED}, {rules.PEERMEM, rules.OPENIBD}
+    # Only packages of apt are kept at their version by files; dnf has its list of locks.
+    held = hold and packaged and dist is DEBIAN
+    assert keep - pins - peers == {rules.MODPROBE, rules.PERSISTENCED}
+    assert (keep & pins, gone & pins) == ((pins, set()) if held else (set(), pins))
+    assert (keep & peers, gone & peers) == ((peers, set()) if peermem else (set(), peers))
+
+
+def test_the_pin_brings_an_older_version_back() -> None:
+    """apt goes back to an older version only by a priority above 1000 (apt_preferences(5))."""
+    lines = dict(line.split(": ", 1) for line in rules.pin_text("580.95.05").splitlines() if ": " in line)
+    assert int(lines["Pin-Priority"]) > 1000
+    assert lines["Pin"] == "version 580.95.05-*"
+
+
+def test_unattended_upgrades_leave_the_driver_alone_and_nothing_else() -> None:
+    patterns = re.findall(r'^ +"(.+)";$', rules.unattended_text(), re.M)
+    for name, left_alone in {
+        "libcuda1": True,
+        "libnvidia-ml1": True,
+        "nvidia-driver-580-server-open": True,
+        "cuda-drivers": True,
+        "cuda-drivers-fabricmanager-580": True,
+        "cuda-toolkit-12-9": False,
+        "openssh-server": False,
+        "libcuda1-extra": False,
+    }.items():
+        assert any(re.match(pattern, name) for pattern in patterns) is left_alone, name
+
+
 def test_fabric_managers_unit_starts_with_the_machine() -> None:
     unit = "[Unit]\nAfter=network-online.target\nAfter=multi-user.target\n[Service]\nType=forking\n"
     text = settings.fabric_unit(unit)
@@ -271,7 +356,13 @@ def test_module_options_override_ours() -> None:
     )
     assert "options nvidia NVreg_RestrictProfilingToAdminUsers=0 NVreg_X=1\n" in text
     assert "options nvidia-current NVreg_RestrictProfilingToAdminUsers=0 NVreg_X=1\n" in text
-    assert "blacklist nouveau\n" in text
+    assert "options nvidia-current-open NVreg_RestrictProfilingToAdminUsers=0 NVreg_X=1\n" in text
+    # Neither by its name nor for a device that it finds.
+    assert "\nblacklist nouveau\noptions nouveau modeset=0\n" in text
+    # Performance counters tell what other users compute.
+    assert "options nvidia NVreg_RestrictProfilingToAdminUsers=1\n" in rules.modprobe_text(
+        rules.module_options(params())
+    )
 
 
 # -- keys --------------------------------------------------------------------------------------------------------------

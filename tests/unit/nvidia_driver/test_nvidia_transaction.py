@@ -112,6 +112,61 @@ def test_what_apt_does_is_what_it_simulated(tmp_path: pathlib.Path, monkeypatch:
     assert set(plan) - {"-s"} == set(commit) - {"-y", "-qq"}
 
 
+class Listener(Host):
+    """Remembers the words of every command, and the environment that is set for it."""
+
+    def run_command(self, args: list[str], **kwargs: t.Any) -> Answer:
+        self.words = [*getattr(self, "words", []), list(args)]
+        self.environments = [*getattr(self, "environments", []), dict(kwargs.get("environ_update") or {})]
+        return super().run_command(args, **kwargs)
+
+
+def test_apt_keeps_settings_of_the_site_waits_for_others_and_asks_nothing() -> None:
+    host = Listener(("apt-get|dpkg", (0, "", "")))
+    apt, words = transaction.Apt(host), ["nvidia-open=580.95.05-1"]
+    apt.update()
+    apt.plan(words, {}, "", "pin", fix=False)
+    apt.download(words, "pin", fix=False)
+    apt.commit(words, "pin", fix=False)
+    apt.remove(["nvidia-open"])
+    for given, environment in zip(host.words, host.environments):
+        pairs = set(zip(given, given[1:]))
+        assert {("-o", "Dpkg::Options::=--force-confdef"), ("-o", "Dpkg::Options::=--force-confold")} <= pairs
+        # Another apt may run just now, also for some minutes.
+        assert ("-o", "DPkg::Lock::Timeout=300") in pairs
+        assert environment["DEBIAN_FRONTEND"] == "noninteractive"
+    apt.mend()
+    assert {"--force-confdef", "--force-confold"} <= set(host.words[-1])
+    assert host.environments[-1]["DEBIAN_FRONTEND"] == "noninteractive"
+
+
+def test_nothing_is_installed_that_is_only_recommended() -> None:
+    """NVIDIA's packages recommend those of a desktop."""
+    host = Listener(("apt-get|dnf", (0, "", "")))
+    apt, dnf = transaction.Apt(host), transaction.Dnf(host)
+    for manager in (apt, dnf):
+        manager.plan(["nvidia-open"], {}, "", "pin", fix=False)
+        manager.download(["nvidia-open"], "pin", fix=False)
+        manager.commit(["nvidia-open"], "pin", fix=False)
+    assert len(host.words) == 6
+    for given in host.words:
+        assert ("--no-install-recommends" if given[0] == "apt-get" else "--setopt=install_weak_deps=False") in given
+
+
+def test_what_is_held_can_be_removed_and_replaced() -> None:
+    host = Listener(("apt-get|dnf", (0, "", "")))
+    apt, dnf = transaction.Apt(host), transaction.Dnf(host)
+    apt.removal(["nvidia-open"])
+    apt.remove(["nvidia-open"])
+    apt.commit(["nvidia-open"], fix=False)
+    assert all("--allow-change-held-packages" in given for given in host.words)
+    host.words = []
+    dnf.removal(["nvidia-open"])
+    dnf.plan(["nvidia-open"], {}, "", "", fix=False)
+    dnf.commit(["nvidia-open"], fix=False)
+    assert all("--disableplugin=versionlock" in given for given in host.words)
+
+
 def test_what_apt_refuses_is_passed_on() -> None:
     host = Host(("apt-get", (100, "", "E: Unable to correct problems, you have held broken packages.\n")))
     with pytest.raises(ClusterError, match="held broken packages"):
@@ -181,3 +236,23 @@ def test_locks_of_others_stay_and_old_ones_of_the_driver_go(
     dnf.hold(["nvidia-open"], have)
     assert path.read_text() == "bash-0:5.1.8-9.el9.*\nnvidia-open-3:580.95.05-1.el9.*\n"
     assert dnf.installed()["nvidia-open"].held
+
+
+def test_a_removed_driver_leaves_no_lock_behind(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A lock that stays would keep the next installation at the old version."""
+    path = tmp_path / "versionlock.list"
+    path.write_text("bash-0:5.1.8-9.el9.*\nnvidia-open-3:570.124.06-1.el9.*\nlibnvidia-ml-3:570.124.06-1.el9.*\n")
+    monkeypatch.setattr(transaction, "VERSIONLOCK", str(path))
+    transaction.Dnf(Host(("dnf", (0, "", "")))).remove(["nvidia-open", "libnvidia-ml"])
+    assert path.read_text() == "bash-0:5.1.8-9.el9.*\n"
+
+
+def test_locks_stay_with_packages_that_could_not_be_removed(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "versionlock.list"
+    path.write_text("nvidia-open-3:570.124.06-1.el9.*\n")
+    monkeypatch.setattr(transaction, "VERSIONLOCK", str(path))
+    with pytest.raises(ClusterError, match="could not be removed"):
+        transaction.Dnf(Host(("dnf", (1, "", "Error: it is protected\n")))).remove(["nvidia-open"])
+    assert path.read_text() == "nvidia-open-3:570.124.06-1.el9.*\n"
