@@ -115,6 +115,39 @@ def test_the_ports_to_measure_have_the_same_order_everywhere() -> None:
     assert check.measured_devices(profile("Standard_ND96asr_v4"), kernel)[0] == ("mlx5_7", 1)
 
 
+def test_all_active_ports_of_the_wanted_kind_are_measured_in_one_order() -> None:
+    found = [
+        port("mlx5_1", port=2),
+        port("mlx5_10", link_layer="Ethernet"),
+        port("mlx5_1", port=1),
+        port("mlx5_2", state="DOWN"),
+        port("mlx5_0", port=None),
+    ]
+    for ports in (found, found[::-1]):
+        chosen = check.measured_devices({"link_layer": "InfiniBand"}, ports)
+        assert chosen == [("mlx5_0", 1), ("mlx5_1", 1), ("mlx5_1", 2)]
+        assert check.measured_devices({}, ports) == [*chosen, ("mlx5_10", 1)]
+
+
+def test_an_expected_adapter_is_measured_once() -> None:
+    found = [port("mlx5_0", port=1, bus_id="0101:00:00.0"), port("mlx5_0", port=2, bus_id="0101:00:00.0")]
+    expected = {"hcas": [{"name": "mlx5_ib0", "bus_id": "0101:00:00.0"}]}
+    assert check.measured_devices(expected, found) == [("mlx5_0", 1)]
+
+
+def test_ports_may_be_named_and_counted() -> None:
+    expected = {"hcas": [{"name": "mlx5_ib0"}], "count": 8, "rate_gbps": 200}
+    assert wrong(expected, ndv4()) == []
+    # Each question has its own answer, once.
+    assert wrong(expected, ndv4(mlx5_ib3={"rate_gbps": 40})) == ["HCA ports"]
+    assert wrong(expected, ndv4(mlx5_ib0={"state": "DOWN"})) == ["port of HCA mlx5_ib0", "HCA ports"]
+
+
+@pytest.mark.parametrize(("state", "active"), [("ACTIVE", True), ("active", True), ("INIT", False), (None, False)])
+def test_data_goes_through_active_ports_only(state: str | None, active: bool) -> None:
+    assert check.is_active(port("mlx5_0", state=state)) is active
+
+
 OFED = "24.10-3.2.5.0"
 
 
@@ -132,6 +165,19 @@ OFED = "24.10-3.2.5.0"
 def test_stack_and_modules(software: stack.Software, modules: stack.Modules, what: str) -> None:
     verdicts = check.judge_stack(stack.Wanted("mlnx_ofed", OFED), software, modules)
     assert [item["what"] for item in verdicts if item["verdict"] == "fail"] == ([what] if what else [])
+
+
+@pytest.mark.parametrize("modules", [stack.Modules(), stack.Modules(vendor=True, stale=("ib_core",))])
+def test_a_container_is_not_judged_by_the_modules_of_its_host(modules: stack.Modules) -> None:
+    wanted = stack.Wanted("mlnx_ofed", OFED, user_space_only=True)
+    verdicts = check.judge_stack(wanted, stack.Software(f"MLNX_OFED_LINUX-{OFED}"), modules)
+    assert [item["verdict"] for item in verdicts] == ["ok"]
+
+
+def test_a_port_that_is_exactly_as_fast_as_asked_for_is_fast_enough() -> None:
+    found = [perftest.Bandwidth(65536, 5000, 190.0, 180.0), perftest.Bandwidth(65536, 5000, 190.0, 179.9)]
+    verdicts = check.judge_bandwidth(["mlx5_ib0", "mlx5_ib1"], found, "gpu-2", 180)
+    assert [item["verdict"] for item in verdicts] == ["ok", "fail"]
 
 
 def test_a_slow_port_is_told_with_its_peer() -> None:

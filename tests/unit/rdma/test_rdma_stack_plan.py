@@ -62,10 +62,42 @@ def test_distributions_are_spelled_as_in_file_names(text: str, debian: str, tag:
         ("mlnx_ofed", OFED, UBUNTU, f"https://m/MLNX_OFED-{OFED}/MLNX_OFED_LINUX-{OFED}-ubuntu22.04-x86_64.tgz"),
         ("doca", DOCA, UBUNTU, f"https://m/DOCA_v3.2.1/host/doca-host_{DOCA}-ubuntu2204_amd64.deb"),
         ("doca", DOCA, ROCKY, "https://m/DOCA_v3.2.1/host/doca-host-3.2.1-044000_25.10_rhel94.x86_64.rpm"),
+        # The two families spell ARM in two ways.
+        (
+            "doca",
+            DOCA,
+            dataclasses.replace(UBUNTU, arch="aarch64"),
+            f"https://m/DOCA_v3.2.1/host/doca-host_{DOCA}-ubuntu2204_arm64.deb",
+        ),
+        (
+            "doca",
+            DOCA,
+            dataclasses.replace(ROCKY, arch="aarch64"),
+            "https://m/DOCA_v3.2.1/host/doca-host-3.2.1-044000_25.10_rhel94.aarch64.rpm",
+        ),
     ],
 )
 def test_the_vendors_file_names(source: str, version: str, system: stack.System, url: str) -> None:
     assert stack.artifact_url(source, "https://m/", version, system) == url
+
+
+@pytest.mark.parametrize("name", ["rhel", "almalinux", "rocky", "centos", "ol"])
+def test_rebuilds_of_rhel_use_its_files(name: str) -> None:
+    assert stack.os_tag(f'ID="{name}"\nVERSION_ID="9.4"\n') == "rhel9.4"
+
+
+@pytest.mark.parametrize(
+    ("path", "vendor"),
+    [
+        ("/lib/modules/5.15.0-25-generic/updates/dkms/mlx5_core.ko", True),
+        ("/lib/modules/5.14.0-427.el9.x86_64/extra/mlnx-ofa_kernel/drivers/infiniband/core/ib_core.ko", True),
+        ("/lib/modules/5.14.0-427.el9.x86_64/weak-updates/mlnx-ofa_kernel/ib_core.ko", True),
+        ("/lib/modules/5.15.0-25-generic/kernel/drivers/infiniband/core/ib_core.ko", False),
+        ("/lib/modules/5.15.0-25-extra/kernel/drivers/infiniband/core/ib_core.ko", False),
+    ],
+)
+def test_the_vendor_s_modules_lie_beside_those_of_the_kernel(path: str, vendor: bool) -> None:
+    assert stack.is_vendor_module(path) is vendor
 
 
 @pytest.mark.parametrize(
@@ -102,6 +134,7 @@ def doca(version: str = DOCA, *names: str) -> stack.Software:
         (stack.Wanted("inbox"), INSTALLED, False),
         (stack.Wanted("doca", DOCA), doca(), True),
         (stack.Wanted("doca", DOCA), doca("3.2.1-044000-25.10".replace("-25", "_25")), True),
+        (stack.Wanted("doca", DOCA), dataclasses.replace(doca(), unfinished="doca"), False),
         (stack.Wanted("doca", "3.2.1-04400"), doca(), False),
         (stack.Wanted("doca", DOCA), doca("3.1.0-091000-25.07"), False),
         (stack.Wanted("doca", DOCA), stack.Software(packages={"doca-host": f"{DOCA}-ubuntu2204"}), False),
@@ -127,7 +160,12 @@ def test_a_node_without_adapters_is_installed_without_consent() -> None:
 
 @pytest.mark.parametrize(
     ("consent", "steps"),
-    [({"allow_restart": True}, ["install", "restart"]), ({"allow_reboot": True}, ["install", "reboot"])],
+    [
+        ({"allow_restart": True}, ["install", "restart"]),
+        ({"allow_reboot": True}, ["install", "reboot"]),
+        # The lesser of two that were agreed to.
+        ({"allow_restart": True, "allow_reboot": True}, ["install", "restart"]),
+    ],
 )
 def test_loaded_modules_need_consent(consent: dict[str, bool], steps: list[str]) -> None:
     error = refusal(MLNX, modules=INBOX_LOADED)
@@ -135,6 +173,10 @@ def test_loaded_modules_need_consent(consent: dict[str, bool], steps: list[str])
     assert "`allow_restart: true`" in error.remedy
     assert "`allow_reboot: true`" in error.remedy
     assert kinds(dataclasses.replace(MLNX, **consent), modules=INBOX_LOADED) == steps
+
+
+def test_libraries_alone_are_installed_beside_modules_that_are_loaded() -> None:
+    assert kinds(dataclasses.replace(MLNX, user_space_only=True), modules=INBOX_LOADED) == ["install"]
 
 
 def test_an_image_is_built_without_loading_anything() -> None:
@@ -170,6 +212,10 @@ def test_what_cannot_be_built_is_refused_before_anything_is_removed() -> None:
     stack.check_kernel(dataclasses.replace(MLNX, user_space_only=True), UBUNTU, stack.Modules(), [])
     assert refusal(stack.Wanted("doca", DOCA)).kind == "headers_missing"
     assert kinds(stack.Wanted("doca", DOCA), system=ROCKY) == ["install"]
+    # Nothing is built for a container, or where only libraries are wanted.
+    assert kinds(stack.Wanted("doca", DOCA, user_space_only=True)) == ["install"]
+    # The installer of MLNX_OFED brings modules for some kernels: which ones is known once it was fetched.
+    assert kinds(MLNX) == ["install"]
 
 
 def test_another_stack_goes_only_with_consent() -> None:
@@ -183,12 +229,26 @@ def test_another_stack_goes_only_with_consent() -> None:
     assert kinds(dataclasses.replace(inbox, allow_reboot=True), INSTALLED, FITTING) == ["uninstall", "reboot"]
 
 
+def test_a_stack_of_somebody_else_is_not_taken_for_the_distribution_s() -> None:
+    software = stack.Software("OFED-internal-25.10-2.4.1", {"rdma-core": "44"})
+    assert not stack.is_current(stack.Wanted("inbox"), software)
+    assert "other OFED-internal-25.10-2.4.1 is installed" in refusal(MLNX, software).message
+    assert kinds(dataclasses.replace(MLNX, allow_replace=True), software) == ["uninstall", "install"]
+    # Its packages are not the distribution's either.
+    assert stack.conflicts(software) == []
+
+
 def test_a_container_has_no_modules_of_its_own() -> None:
     inside = dataclasses.replace(UBUNTU, container=True)
     assert refusal(MLNX, system=inside).kind == "container"
     assert refusal(dataclasses.replace(MLNX, phase="install"), system=inside).kind == "container"
     assert kinds(dataclasses.replace(MLNX, phase="install", kernel="5.15.0-9-azure"), system=inside) == ["install"]
+    # To say for which kernel is not enough: what loads the modules cannot run here.
+    assert refusal(dataclasses.replace(MLNX, kernel="5.15.0-9-azure"), system=inside).kind == "container"
     assert kinds(dataclasses.replace(MLNX, user_space_only=True), system=inside) == ["install"]
+    # Nor do modules of the host that changed matter.
+    stale = dataclasses.replace(FITTING, stale=("mlx5_core",))
+    assert kinds(dataclasses.replace(MLNX, user_space_only=True), INSTALLED, stale, system=inside) == []
     assert kinds(stack.Wanted("inbox"), system=inside) == []
 
 
@@ -208,6 +268,18 @@ def test_modules_are_built_only_where_there_are_none() -> None:
     extra = ["--hpc", "--with-nfsrdma"]
     assert stack.installer_arguments(MLNX, UBUNTU, (), extra)[2:] == ["--add-kernel-support", "--skip-repo", *extra]
     assert stack.installer_arguments(MLNX, UBUNTU, [UBUNTU.kernel], extra)[2:] == extra
+    # Not where building is not allowed, and no option twice.
+    refused = dataclasses.replace(MLNX, kernel_support=False)
+    assert stack.installer_arguments(refused, UBUNTU, (), ["--force", *extra])[2:] == extra
+
+
+@pytest.mark.parametrize(
+    "option", ["--fw-update-only", "--force-fw-update", "--fw-image-dir", "--fw-dir", "--enable-sriov"]
+)
+def test_options_that_write_to_adapters_are_refused(option: str) -> None:
+    for spelled in (option, f"{option}=/x"):
+        with pytest.raises(ClusterError, match="firmware"):
+            stack.installer_arguments(MLNX, UBUNTU, (), [spelled])
 
 
 @given(
@@ -303,6 +375,7 @@ def test_a_sum_is_required() -> None:
     [
         ("Note: In order to load the new nvme-rdma, please update your initramfs\n", True),
         ("In order to update the initramfs run dracut -f\n", True),
+        ("Run dracut -f before the next boot.\n", True),
         ("Installation passed successfully\n", False),
     ],
 )
