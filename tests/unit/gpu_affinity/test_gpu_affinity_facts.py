@@ -114,6 +114,9 @@ def test_gpus_that_nobody_places_may_run_anywhere_if_asked_for() -> None:
     assert (made["hpl"]["mem_affinity"], made["mpirun_map_by"], made["nccl_topology_xml"]) == ("0-1:1", None, None)
     assert made["gres_conf"] == "Name=gpu File=/dev/nvidia0\nName=gpu File=/dev/nvidia1 Cores=2-3\n"
     assert any("may run anywhere" in note for note in made["notes"])
+    # Memory without CPUs is nowhere to run, and one rank may have GPUs of both kinds.
+    assert plan(facts(["0-1", "2-3", ""], [None, 1]), unplaced="any")["cpu_masks"] == ["f", "c"]
+    assert plan(facts(["0-1", "2-3"], [None, 1]), unplaced="any", ranks_per_node=1)["cpu_masks"] == ["f"]
     # A profile for another machine is no reason to fail then, one for this machine is followed.
     assert plan(facts(["0-3", "4-7"], [None, None]), NDV4_LIKE, unplaced="any")["cpu_masks"] == ["ff", "ff"]
     assert plan(facts(["0-1", "2-3"], [None, None]), NDV4_LIKE, unplaced="any")["cpu_masks"] == ["c", "3"]
@@ -165,6 +168,10 @@ def test_a_gpu_on_a_numa_node_without_cpus_is_refused() -> None:
         ({"ranks_per_node": 6}, "bad_input", "6 ranks cannot share 4 GPUs"),
         ({"ranks_per_node": 3, "gpus_per_rank": 2}, "bad_input", "need more than the 4"),
         ({"gpus_per_rank": 5}, "bad_input", "need more than the 4"),
+        ({"ranks_per_node": 8, "gpus_per_rank": 2}, "bad_input", "8 ranks cannot share 4 GPUs"),
+        ({"threads_per_rank": -1}, "bad_input", "threads_per_rank is -1"),
+        ({"gpus_per_rank": -1}, "bad_input", "gpus_per_rank is -1"),
+        ({"binding": "core"}, "bad_input", "binding is 'core'"),
         ({"ranks_per_node": -1}, "bad_input", "ranks_per_node is -1"),
         ({"threads_per_rank": 3}, "too_few_cpus", "its share of NUMA node 0 is 2"),
         ({"threads_per_rank": 2, "binding": "numa"}, "bad_input", "threads_per_rank asks"),
@@ -177,6 +184,27 @@ def test_a_gpu_on_a_numa_node_without_cpus_is_refused() -> None:
 def test_what_cannot_be_is_refused_with_the_reason(options: dict[str, t.Any], kind: str, words: str) -> None:
     error = refusal(facts(["0-3", "4-7"], [0, 0, 1, 1]), **options)
     assert (error.kind, words in error.message) == (kind, True), error.message
+
+
+def test_gpus_per_rank_say_how_many_ranks_there_are() -> None:
+    node = facts(["0-3", "4-7"], [0, 0, 1, 1])
+    assert [rank["gpus"] for rank in plan(node, gpus_per_rank=2)["ranks"]] == [[0, 1], [2, 3]]
+    made = plan(node, gpus_per_rank=3)
+    assert [rank["gpus"] for rank in made["ranks"]] == [[0, 1, 2]]
+    assert "GPU 3 is used by no rank" in made["notes"]
+    # All of them, by one rank.
+    made = plan(node, gpus_per_rank=4)
+    assert ([rank["cpus"] for rank in made["ranks"]], "is used by no rank" in str(made["notes"])) == (["0-7"], False)
+    shared = plan(node, ranks_per_node=8, gpus_per_rank=1)
+    assert [rank["gpus"] for rank in shared["ranks"]] == [[0], [0], [1], [1], [2], [2], [3], [3]]
+    assert any("start NVIDIA MPS" in note for note in shared["notes"])
+
+
+def test_a_rank_across_numa_nodes_is_told() -> None:
+    node = facts(["0-3", "4-7"], [0, 0, 0, 1])
+    for ranks, told in {4: False, 2: True, 1: True}.items():
+        notes = plan(node, ranks_per_node=ranks)["notes"]
+        assert any("far from each GPU" in note for note in notes) is told, ranks
 
 
 def test_no_gpus_and_no_input_are_refused() -> None:
@@ -202,6 +230,8 @@ def test_unknown_siblings_are_not_guessed() -> None:
     assert plan(node, binding="cores")["cpu_masks"] == ["f", "f0"]
     assert plan(node, binding="cores", smt=False)["cpu_masks"] == ["5", "50"]
     assert plan(node)["gres_conf"] == "Name=gpu File=/dev/nvidia[0-1] Cores=0-3\n"
+    del node["cpus"]["siblings"]
+    assert plan(node, reserve_cpus="0")["cpu_masks"] == ["fe", "fe"]
 
 
 def test_cores_from_siblings_and_from_runs() -> None:
@@ -221,6 +251,33 @@ def test_hcas_slower_than_the_fabric_and_ports_of_one_device() -> None:
     ]
     assert plan(node)["hpl"]["ucx_affinity"] == "mlx5_0:mlx5_1"
     assert plan(node, hca_names="pci")["hpl"]["ucx_affinity"] == "ibp16s0:ibp32s0"
+
+
+def fabric(*homes: int) -> list[dict[str, t.Any]]:
+    return [
+        {"device": f"mlx5_{number}", "numa": numa, "bus_id": f"0000:{number + 16:x}:00.0", "rate_gbps": 200}
+        for number, numa in enumerate(homes)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("gpus", "hcas", "used"),
+    [
+        # None is near the first two GPUs: they take turns rather than crowd one.
+        ([0, 0, 1, 1], [1, 1], [0, 1, 0, 1]),
+        ([0, 0, 0, 0], [1, 1, 1], [0, 1, 2, 0]),
+        # As many near as GPUs, fewer, more.
+        ([0, 0, 1, 1], [0, 0, 1, 1], [0, 1, 2, 3]),
+        ([0, 0, 0, 0], [0, 0], [0, 0, 1, 1]),
+        ([0, 0], [0, 0, 0, 0], [0, 2]),
+        # The order of GPUs on a NUMA node counts, not their number on the machine.
+        ([1, 0, 1, 0], [0, 0, 1, 1], [2, 0, 3, 1]),
+    ],
+)
+def test_ranks_share_the_adapters_evenly(gpus: list[int | None], hcas: list[int], used: list[int]) -> None:
+    node = facts(["0-3", "4-7"], gpus)
+    node["hcas"] = fabric(*hcas)
+    assert [rank["hca"] for rank in plan(node, hca_names="device")["ranks"]] == [f"mlx5_{number}" for number in used]
 
 
 def test_mig_is_mentioned() -> None:
