@@ -226,6 +226,9 @@ def test_unknown_siblings_are_not_guessed() -> None:
     assert (made["cpu_masks"], made["gres_conf"], made["rankfile"]) == (["ff", "ff"], None, None)
     assert refusal(node, smt=False).kind == "smt_unknown"
     assert refusal(node, binding="cores").kind == "too_few_cpus"
+    # To know it of some NUMA nodes is not enough.
+    half = facts(["0-3", "4-7"], [0, 1], cores=4, threads=8, siblings=["0-1", "2-3"])
+    assert refusal(half, smt=False).kind == "smt_unknown"
     node["cpus"]["siblings"] = ["0-1", "2-3", "4-5", "6-7"]
     assert plan(node, binding="cores")["cpu_masks"] == ["f", "f0"]
     assert plan(node, binding="cores", smt=False)["cpu_masks"] == ["5", "50"]
