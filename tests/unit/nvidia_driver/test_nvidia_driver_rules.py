@@ -262,19 +262,19 @@ def test_nvidias_repository_is_the_default_with_its_key() -> None:
 
 def test_fabric_manager_is_compared_with_the_driver_that_runs() -> None:
     """It has to fit that one, also before the wanted driver is there."""
-    found = rules.version_findings(**{**FITS, "wanted": "580.126.16", "smi": []})
+    found = verify.version_findings(**{**FITS, "wanted": "580.126.16", "smi": []})
     assert found == []
 
 
 def test_nvidias_repository_may_be_mirrored_or_signed_by_another_key() -> None:
     # The installer brings no Fabric Manager.
-    runfile = rules.repository_for(params(source="runfile"), DEBIAN, "x86_64")
-    assert runfile == rules.repository_for(params(), DEBIAN, "x86_64")
-    own = rules.repository_for(
-        params(repository_key="/etc/keys/site.asc", repository_fingerprint="AB"), DEBIAN, "x86_64"
+    runfile = settings.repository_for(asked(source="runfile"), DEBIAN, "x86_64")
+    assert runfile == settings.repository_for(asked(), DEBIAN, "x86_64")
+    own = settings.repository_for(
+        asked(repository_key="/etc/keys/site.asc", repository_fingerprint="AB"), DEBIAN, "x86_64"
     )
     assert (own.url, own.key, own.fingerprint) == (runfile.url, "/etc/keys/site.asc", "AB")
-    mirror = rules.repository_for(params(repository_url="https://mirror/cuda/"), DEBIAN, "x86_64")
+    mirror = settings.repository_for(asked(repository_url="https://mirror/cuda/"), DEBIAN, "x86_64")
     assert (mirror.url, mirror.key) == ("https://mirror/cuda", "")
 
 
@@ -309,26 +309,26 @@ def test_what_an_earlier_request_left_goes() -> None:
 @pytest.mark.parametrize("peermem", [True, False])
 @pytest.mark.parametrize("dist", [DEBIAN, ROCKY], ids=["apt", "dnf"])
 def test_every_file_is_written_or_goes(dist: Distribution, peermem: bool, packaged: bool, hold: bool) -> None:
-    asked = params(hold=hold)
-    keep = {entry["path"] for entry in rules.settings_files(asked, dist, peermem=peermem, packaged=packaged)}
-    gone = set(rules.unwanted_files(asked, dist, peermem=peermem, packaged=packaged))
-    pins, peers = {rules.PIN, rules.UNATTENDED}, {rules.PEERMEM, rules.OPENIBD}
+    request = asked(hold=hold, source="cuda_repo" if packaged else "runfile")
+    keep = {entry["path"] for entry in settings.settings_files(request, dist, peermem=peermem)}
+    gone = set(settings.unwanted_files(request, dist, peermem=peermem))
+    pins, peers = {settings.PIN, settings.UNATTENDED}, {settings.PEERMEM, settings.OPENIBD}
     # Only packages of apt are kept at their version by files; dnf has its list of locks.
     held = hold and packaged and dist is DEBIAN
-    assert keep - pins - peers == {rules.MODPROBE, rules.PERSISTENCED}
+    assert keep - pins - peers == {settings.MODPROBE, settings.PERSISTENCED}
     assert (keep & pins, gone & pins) == ((pins, set()) if held else (set(), pins))
     assert (keep & peers, gone & peers) == ((peers, set()) if peermem else (set(), peers))
 
 
 def test_the_pin_brings_an_older_version_back() -> None:
     """apt goes back to an older version only by a priority above 1000 (apt_preferences(5))."""
-    lines = dict(line.split(": ", 1) for line in rules.pin_text("580.95.05").splitlines() if ": " in line)
+    lines = dict(line.split(": ", 1) for line in settings.pin_text("580.95.05").splitlines() if ": " in line)
     assert int(lines["Pin-Priority"]) > 1000
     assert lines["Pin"] == "version 580.95.05-*"
 
 
 def test_unattended_upgrades_leave_the_driver_alone_and_nothing_else() -> None:
-    patterns = re.findall(r'^ +"(.+)";$', rules.unattended_text(), re.M)
+    patterns = re.findall(r'^ +"(.+)";$', settings.unattended_text(), re.M)
     for name, left_alone in {
         "libcuda1": True,
         "libnvidia-ml1": True,
@@ -360,8 +360,8 @@ def test_module_options_override_ours() -> None:
     # Neither by its name nor for a device that it finds.
     assert "\nblacklist nouveau\noptions nouveau modeset=0\n" in text
     # Performance counters tell what other users compute.
-    assert "options nvidia NVreg_RestrictProfilingToAdminUsers=1\n" in rules.modprobe_text(
-        rules.module_options(params())
+    assert "options nvidia NVreg_RestrictProfilingToAdminUsers=1\n" in settings.modprobe_text(
+        settings.module_options(asked())
     )
 
 
