@@ -12,7 +12,6 @@ import queue
 import shlex
 import signal
 import subprocess
-import sys
 import threading
 import time
 import typing as t
@@ -186,14 +185,12 @@ class Runner:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """End a command and what it has started: kindly, and 20 s later by force."""
-    for number, grace_s in ((signal.SIGTERM, 20), (signal.SIGKILL, 20)):
+    """End a command kindly, and after 20 s, or when it has ended, all that it started by force."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, number)
         with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(timeout=grace_s)
-            return
-    print(f"process {process.pid} does not end", file=sys.stderr)
+            process.wait(timeout=20)
 
 
 __all__ = ["TAIL", "Clock", "Runner"]
