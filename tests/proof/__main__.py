@@ -31,8 +31,6 @@ from proof.scenario import Scenario
 from proof.tree import WorkTree
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-#: Steps beyond the number of CPUs: they wait for boots, timeouts, and each other's nodes a third of the time.
-WAITING = 1
 
 
 def digests(known: t.Sequence[Scenario]) -> dict[str, str]:
@@ -84,7 +82,7 @@ def main(argv: t.Sequence[str] | None = None) -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     run = Run(options.mode, plan, now, lambda: digests(known), runner)
     try:
-        outcomes = runner.run(plan.steps, plan.seconds, (os.cpu_count() or 1) + WAITING, run.ended)
+        outcomes = runner.run(plan.steps, plan.seconds, os.cpu_count() or 1, run.ended)
     finally:
         _tear_down(plan, clock)
     return run.report(outcomes)
