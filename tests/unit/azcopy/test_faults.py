@@ -29,11 +29,11 @@ def test_the_table_has_every_row() -> None:
 @pytest.mark.parametrize("fault", FAULTS, ids=[fault.key for fault in FAULTS])
 def test_row(fault: Fault, server: Azurite, tmp_path: pathlib.Path) -> None:
     with Stage(fault, server, tmp_path) as stage:
-        ending = play_ours(stage, stall_timeout_s=5)
+        # Seconds for the rows that stall: the others must end by themselves, however slow the machine is.
+        ending = play_ours(stage, stall_timeout_s=5 if fault.kind == "stalled" else 120)
         assert ending.verdict == (fault.kind or "ok"), ending.message
         assert not ending.silent
         assert ending.wrong_names == ()
         assert ending.leftovers == 0
-        assert ending.seconds < 20
         if not fault.kind:
             assert ending.whole
