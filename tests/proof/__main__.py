@@ -14,6 +14,8 @@ With a budget, steps that would not end in time are left out and listed as debt:
 from __future__ import annotations
 
 import argparse
+import contextlib
+import fcntl
 import os
 import pathlib
 import signal
@@ -33,14 +35,44 @@ from proof.tree import WorkTree
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
-def digests(known: t.Sequence[Scenario]) -> dict[str, str]:
-    """Scenario to the digest of its files as they are now, and of the commands that run it."""
-    tree = WorkTree(ROOT)
-    how = {name: str(step.commands) for step in steps.table(known).values() for name in step.proves}
-    return {
-        name: closure.digest(tree, paths, how=how.get(name, ""))
-        for name, paths in closure.closures(tree, known).items()
-    }
+class Digests:
+    """Scenario to the digest of its files as they are now, and of the commands that run it.
+
+    Every step that ends well asks for them; they take seconds, and to see that no file has changed takes a tenth of that.
+    """
+
+    def __init__(self, known: t.Sequence[Scenario]) -> None:
+        self._known = known
+        self._fingerprint = ""
+        self._digests: dict[str, str] = {}
+
+    def __call__(self) -> dict[str, str]:
+        tree = WorkTree(ROOT)
+        fingerprint = tree.fingerprint()
+        if fingerprint != self._fingerprint:
+            self._fingerprint, self._digests = fingerprint, self._of(tree)
+        return self._digests
+
+    def _of(self, tree: WorkTree) -> dict[str, str]:
+        how = {name: str(step.commands) for step in steps.table(self._known).values() for name in step.proves}
+        return {
+            name: closure.digest(tree, paths, how=how.get(name, ""))
+            for name, paths in closure.closures(tree, self._known).items()
+        }
+
+
+@contextlib.contextmanager
+def only_run(root: pathlib.Path) -> t.Iterator[bool]:
+    """Whether this is the only run in a checkout, for as long as it lasts. Two would take each other's labs and records."""
+    path = root / ".cache" / "proof" / "lock"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a+") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+        else:
+            yield True
 
 
 def find_scenarios() -> list[Scenario]:
@@ -66,7 +98,8 @@ def main(argv: t.Sequence[str] | None = None) -> int:
     clock = Clock(max(0.0, time.time() - options.since) if options.since else 0.0)
     runner = Runner(ROOT, clock, options.budget_minutes * 60)
     known = find_scenarios()
-    now = digests(known)
+    digests = Digests(known)
+    now = digests()
     plan = make_plan(options.mode, options.must, known, now, ledger.read(ROOT / ledger.PATH))
     total = sum(plan.seconds.values()) / 60
     clock.say(
@@ -77,15 +110,19 @@ def main(argv: t.Sequence[str] | None = None) -> int:
     if any(one.name.startswith(("lab", "vm/up")) for one in plan.steps) and os.geteuid() != 0:
         clock.say("The container lab needs root. Run: sudo bin/test, or sudo bin/test --all")
         return 2
-    runner.forget()
-    # An interrupted run takes its labs down, too.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    run = Run(options.mode, plan, now, lambda: digests(known), runner)
-    try:
-        outcomes = runner.run(plan.steps, plan.seconds, os.cpu_count() or 1, run.ended)
-    finally:
-        _tear_down(plan, clock)
-    return run.report(outcomes)
+    with only_run(ROOT) as alone:
+        if not alone:
+            clock.say("Another run of bin/test is at work in this checkout. Wait for its end, or use another clone.")
+            return 2
+        runner.forget()
+        # An interrupted run takes its labs down, too.
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+        run = Run(options.mode, plan, now, digests, runner)
+        try:
+            outcomes = runner.run(plan.steps, plan.seconds, os.cpu_count() or 1, run.ended)
+        finally:
+            _tear_down(plan, clock)
+        return run.report(outcomes)
 
 
 def _tear_down(plan: Plan, clock: Clock) -> None:

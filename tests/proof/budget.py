@@ -42,25 +42,9 @@ def fits(elapsed_s: float, estimate_s: float, budget_s: float) -> bool:
     return elapsed_s + estimate_s * MARGIN <= budget_s
 
 
-def choose(steps: t.Iterable[Step], budget_s: float, elapsed_s: float = 0.0) -> tuple[list[Step], list[Step]]:
-    """What a run without lanes takes by the estimates, and what it leaves. What must run is taken in any case.
-
-    A short one may go before a long one that does not fit any more. That one is first in the next run, where it is the one
-    that was not proven for longest.
-    """
-    taken, left = [], []
-    for step in order(steps):
-        if step.must or fits(elapsed_s, step.seconds, budget_s):
-            taken.append(step)
-            elapsed_s += step.seconds * MARGIN
-        else:
-            left.append(step)
-    return taken, left
-
-
 def debt(steps: t.Iterable[Step]) -> list[str]:
     """The lines that tell what did not fit: name, digest, and last proof, in the order in which the next run takes them."""
     return [f"{step.name}  {step.digest}  {step.proven or 'never proven'}" for step in order(steps)]
 
 
-__all__ = ["MARGIN", "Step", "choose", "debt", "fits", "order"]
+__all__ = ["MARGIN", "Step", "debt", "fits", "order"]

@@ -27,11 +27,15 @@ _REBOOTS = (b"reboot: Restarting system", b"sysrq: Resetting")
 _TAIL_BYTES = 4096
 _LOOK_S = 2.0
 _QUIT_S = 20.0
+_GREETING_S = 30.0
 
 
 def greets(port: int) -> bool:
-    """Whether sshd says its name. QEMU itself accepts connections long before."""
-    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=5) as connection:
+    """Whether sshd says its name. QEMU itself accepts connections long before.
+
+    A guest that is still starting may need many seconds for its answer, and to give up and ask again makes it start over.
+    """
+    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=_GREETING_S) as connection:
         return connection.recv(4) == b"SSH-"
     return False
 

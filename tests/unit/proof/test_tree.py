@@ -73,3 +73,19 @@ def test_a_repository_inside_is_no_file(repository: Repository) -> None:
     Repository(inner).write("x", "x")
     Repository(inner).commit()
     assert not [path for path in WorkTree(repository.root).paths() if path.startswith("inner")]
+
+
+def test_a_fingerprint_follows_every_change_and_nothing_else(repository: Repository) -> None:
+    def now() -> str:
+        return WorkTree(repository.root).fingerprint()
+
+    first = now()
+    repository.write("x.log", "ignored\n")
+    assert now() == first
+    repository.write("a/b c.txt", "two\n")
+    changed = now()
+    repository.write("new", "")
+    assert len({first, changed, now()}) == 3
+    (repository.root / "new").unlink()
+    repository.write("a/b c.txt", "one\n")
+    assert now() == first
