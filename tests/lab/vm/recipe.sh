@@ -44,6 +44,8 @@ make_root() {
     --customize-hook='chroot "$1" systemctl --quiet enable lab-seed.service systemd-networkd.service'
     # Timers and the like that would compete with what is tested.
     --customize-hook='chroot "$1" systemctl --quiet disable apt-daily.timer apt-daily-upgrade.timer dpkg-db-backup.timer e2scrub_all.timer e2scrub_reap.service fstrim.timer getty@tty1.service munge.service nvmefc-boot-connections.service nvmf-autoconnect.service slurmctld.service slurmd.service smartmontools.service systemd-networkd-wait-online.service systemd-pstore.service'
+    # What no role and no test asks of systemd, and every boot under emulation pays for.
+    --customize-hook='chroot "$1" systemctl --quiet mask dev-hugepages.mount dev-mqueue.mount modprobe@configfs.service modprobe@drm.service modprobe@fuse.service modprobe@loop.service proc-sys-fs-binfmt_misc.automount proc-sys-fs-binfmt_misc.mount sys-fs-fuse-connections.mount sys-kernel-config.mount sys-kernel-tracing.mount systemd-binfmt.service systemd-rfkill.socket systemd-tmpfiles-clean.timer systemd-update-utmp-runlevel.service systemd-update-utmp.service'
     # What makes a machine itself is handed over at its first boot, never copied.
     --customize-hook='rm -f "$1"/etc/ssh/ssh_host_*_key* "$1/etc/munge/munge.key"; : > "$1/etc/machine-id"; printf "nameserver 10.0.2.3\n" > "$1/etc/resolv.conf"'
   )
