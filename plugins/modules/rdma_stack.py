@@ -221,7 +221,7 @@ import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError, failing
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.plan import Change
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.changes import Changes
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma import files
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma.apply import (
     Stack,
@@ -296,7 +296,7 @@ class Run:
         self.software = read_software(module, self.system)
         look = self.wanted.kernel_parts or bool(installed_stack(self.software)[0])
         self.modules = read_modules(module, self.system) if look else Modules()
-        self.changes: list[Change | Step] = []
+        self.changes = Changes()
 
     def _settings(self) -> files.Settings:
         params = self.params
@@ -323,14 +323,15 @@ class Run:
 
     def _take(self, steps: t.Iterable[Step]) -> None:
         for step in steps:
-            self.changes.append(step if self.check else self.stack.apply(step))
+            self.changes.add(step if self.check else self.stack.apply(step))
 
     def _packages(self) -> None:
         """The distribution's packages; a vendor's installation brings them itself when it is done."""
         missing = self.stack.missing(self.params["packages"])
         if missing and not self.check:
             self.stack.install_packages(missing)
-        self.changes += [Change("package", name, "install", "", f"{name}\n") for name in missing]
+        for name in missing:
+            self.changes.note("package", name, "install", "", f"{name}\n")
 
     def present(self) -> None:
         """Plan everything, then install, write, load and set, in the order in which one needs the other."""
@@ -350,7 +351,7 @@ class Run:
             if not install:
                 self._packages()
         else:
-            settings.changes = []
+            settings.changes = Changes()
             with self.stack.prepared(steps):
                 self._bring(steps, install=install)
         settings.edit(self._edits(), check=self.check)
@@ -361,11 +362,8 @@ class Run:
 
     def _spare_users(self) -> None:
         """Stopping RDMA over Ethernet takes the device away from whoever works with it."""
-        stops = [
-            change.name
-            for change in self.settings.changes
-            if change.kind == "unit" and change.what in ("stop", "restart")
-        ]
+        changes = self.settings.changes
+        stops = changes.names("unit", "stop") + changes.names("unit", "restart")
         if stops:
             refuse_users(users(), f"stopping {', '.join(stops)}")
 
@@ -387,7 +385,7 @@ class Run:
         self._spare_users()
         self._take(steps)
         if not self.check:
-            settings.changes = []
+            settings.changes = Changes()
             settings.write(settings.removal(), check=False)
         settings.edit({files.WAAGENT: None, files.OPENIB_CONF: None}, check=self.check)
         if steps and self.modules.loaded:
@@ -399,12 +397,10 @@ class Run:
 
     def result(self) -> dict[str, t.Any]:
         """What the module returns."""
-        changes = [*self.changes, *self.settings.changes]
+        changes = Changes([*self.changes, *self.settings.changes])
         source, version = installed_stack(read_software(self.stack.host, self.system) if changes else self.software)
         return {
-            "changed": bool(changes),
-            "changes": [change.summary() for change in changes],
-            "diff": [change.diff() for change in changes],
+            **changes.result(),
             "stack": {"source": source, "version": version},
             "not_applied": self.settings.not_applied,
             "reboot_required": any(isinstance(change, Step) and change.kind == "reboot" for change in changes),

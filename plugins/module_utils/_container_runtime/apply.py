@@ -16,11 +16,8 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._container_runti
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host import repository as vendor
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.files import read_text
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.apply import (
-    SYSTEMD,
-    NodeState,
-    missing_parents,
-)
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.units import is_running
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.apply import NodeState, missing_parents
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.plan import (
     NOTHING,
     directory_request,
@@ -88,7 +85,7 @@ class RuntimeRun:
         self._install(check=check)
         files, directories = self._files(have, want)
         touched = self._state(files=files, directories=directories, check=check)
-        if "configure" in self.params["phases"] and os.path.isdir(SYSTEMD):
+        if "configure" in self.params["phases"] and is_running():
             if self.params["docker_packages"] and self._docker and self._unit("docker"):
                 unit = {"name": "docker.service", "state": "started", "enabled": True, "restart_on": []}
                 started = "docker.service" in self._state(units=[unit], check=check)

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 # Private to the collection: it may change without notice.
-"""Start an MPI job and end all of it in time, which ``AnsibleModule.run_command`` does not offer."""
+"""Run programs on a node: through ``AnsibleModule``, and jobs that must end in time, which that does not offer."""
 
 from __future__ import annotations
 
@@ -11,11 +11,25 @@ import os
 import pwd
 import signal
 import subprocess
+import typing as t
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 
 # mpirun ends a job that takes too long by itself, on all nodes; this is how much longer it is waited for.
 _GRACE_S = 10
+
+
+class Host(t.Protocol):
+    """What packages need of ``AnsibleModule``."""
+
+    def run_command(self, args: list[str], **kwargs: t.Any) -> tuple[int, str, str]:
+        """Run a command and return its exit status, output and errors."""
+
+    def get_bin_path(self, arg: str) -> str | None:
+        """Where a program is, or None."""
+
+    def set_default_selinux_context(self, path: str, changed: bool) -> bool:
+        """Label a path as the policy wants it; does nothing without SELinux."""
 
 
 def run_job(argv: list[str], user: str, timeout_s: int) -> tuple[int, str, str]:
@@ -44,4 +58,4 @@ def run_job(argv: list[str], user: str, timeout_s: int) -> tuple[int, str, str]:
     return process.returncode, stdout, stderr
 
 
-__all__ = ["run_job"]
+__all__ = ["Host", "run_job"]

@@ -20,21 +20,26 @@ import time
 import typing as t
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.changes import Change, Changes
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.command import Host
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.mounts import MountEntry, mount_below, read_mounts
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.sources import open_source
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.units import (
+    UnitState,
+    has_unit_file,
+    is_running,
+    needs_daemon_reload,
+    read_units,
+    systemctl,
+)
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.plan import (
     ARCHIVE_MARKER,
     Absent,
-    Change,
     PathState,
-    UnitState,
     check_request,
     directory_request,
-    has_unit_file,
     installed_debs,
-    needs_daemon_reload,
     package_names,
-    parse_units,
     plan_absent,
     plan_archive,
     plan_build,
@@ -47,21 +52,8 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.plan
 )
 
 _CHUNK = 1 << 20
-# Exists while systemd runs the machine; missing in a chroot.
-SYSTEMD = "/run/systemd/system"
-_SHOW = "LoadState,ActiveState,UnitFileState,NeedDaemonReload"
 #: How long systemd may take to know a unit file that was just written.
 _SETTLE_S = 10.0
-
-
-class Host(t.Protocol):
-    """What is needed of ``AnsibleModule``."""
-
-    def run_command(self, args: list[str], **kwargs: t.Any) -> tuple[int, str, str]:
-        """Run a command and return its exit status, output and errors."""
-
-    def set_default_selinux_context(self, path: str, changed: bool) -> bool:
-        """Label a path as the policy wants it; does nothing without SELinux."""
 
 
 def look(
@@ -164,9 +156,9 @@ class NodeState:
         self.params = params
         self.host = host
         self.absent = check_request(params)
-        self.running = os.path.isdir(SYSTEMD)
+        self.running = is_running()
         self.missing: list[str] = []
-        self.changes: list[Change] = []
+        self.changes = Changes()
 
     # -- reading ---------------------------------------------------------------------------------------------------
 
@@ -181,20 +173,7 @@ class NodeState:
         return {"packages": self.missing, "package_manager": manager, "archives": archives}
 
     def _units(self) -> dict[str, UnitState]:
-        names = [unit["name"] for unit in self.params["units"]]
-        if not names:
-            return {}
-        if self.running:
-            rc, out, err = self.host.run_command(["systemctl", "show", "-p", _SHOW, "--", *names])
-            if rc != 0:
-                raise ClusterError("systemctl_failed", f"systemctl show failed: {err.strip()}", "Check systemd.")
-            return parse_units(names, out)
-        states = {}
-        for name in names:
-            # Without a running systemd only the files can be asked.
-            _rc, out, _err = self.host.run_command(["systemctl", "is-enabled", "--", name])
-            states[name] = UnitState("", "inactive", out.strip())
-        return states
+        return read_units(self.host, [unit["name"] for unit in self.params["units"]])
 
     def _units_after(self, touched: t.Collection[str]) -> dict[str, UnitState]:
         """The units, now that files changed. A busy systemd may not know a new file at once after a reload."""
@@ -245,7 +224,8 @@ class NodeState:
         needs = self.needs()
         if not check and (needs["packages"] or needs["archives"]):
             return {"changed": False, "needs": needs}
-        self.changes = [Change("package", name, "install", "", f"{name}\n") for name in needs["packages"]]
+        for name in needs["packages"]:
+            self.changes.note("package", name, "install", "", f"{name}\n")
         units, states = self.params["units"], self._units()
         down = plan_units_down(units, states, self.running)
         paths = self.plan_paths()
@@ -264,18 +244,13 @@ class NodeState:
         may_appear = check and bool(self.changes)
         self._apply(plan_units_up(units, states, touched, running=self.running, may_appear=may_appear), check)
         waiting = [] if self.running else [unit["name"] for unit in units if unit["state"] == "started"]
-        return {
-            "changed": bool(self.changes),
-            "changes": [change.summary() for change in self.changes],
-            "diff": [change.diff() for change in self.changes],
-            "units_not_started": waiting,
-        }
+        return {**self.changes.result(), "units_not_started": waiting}
 
     def _apply(self, changes: t.Iterable[Change], check: bool) -> None:
         for change in changes:
             if not check:
                 getattr(self, "_do_" + change.kind.replace("-", "_"))(change)
-            self.changes.append(change)
+            self.changes.add(change)
 
     # -- writing ---------------------------------------------------------------------------------------------------
 
@@ -388,22 +363,10 @@ class NodeState:
         _mark(path, sha256=entry["sha256"], build=entry["build"])
 
     def _do_daemon_reload(self, _change: Change) -> None:
-        self._systemctl("daemon-reload")
+        systemctl(self.host, "daemon-reload")
 
     def _do_unit(self, change: Change) -> None:
-        self._systemctl(change.what, change.name)
-
-    def _systemctl(self, verb: str, *names: str) -> None:
-        rc, _out, err = self.host.run_command(["systemctl", verb, *names])
-        if rc == 0:
-            return
-        _rc, status, _err = self.host.run_command(["systemctl", "status", "--no-pager", "--lines=20", *names])
-        raise ClusterError(
-            "systemctl_failed",
-            f"`systemctl {' '.join([verb, *names])}` failed: {err.strip()}",
-            f"Read `journalctl -u {' '.join(names)}` on the node." if names else "Read the journal of the node.",
-            status=status[-4000:],
-        )
+        systemctl(self.host, change.what, change.name)
 
 
 def fetch_archive(source: str, target: str, sha256: str, timeout_s: int) -> None:
@@ -436,4 +399,4 @@ def fetch_archive(source: str, target: str, sha256: str, timeout_s: int) -> None
         )
 
 
-__all__ = ["SYSTEMD", "Host", "NodeState", "fetch_archive", "look", "missing_packages", "missing_parents"]
+__all__ = ["NodeState", "fetch_archive", "look", "missing_packages", "missing_parents"]

@@ -16,6 +16,8 @@ import shlex
 import typing as t
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.changes import Change
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.units import UnitState
 
 _OWNERSHIP: dict[str, t.Any] = {
     "owner": {"type": "str", "default": "root"},
@@ -89,9 +91,6 @@ ARGUMENT_SPEC: dict[str, t.Any] = {
     },
 }
 
-# Where systemd looks for units: a change below one of these needs a daemon-reload.
-UNIT_DIRECTORIES = ("/etc/systemd/system/", "/run/systemd/system/", "/usr/lib/systemd/system/", "/lib/systemd/system/")
-
 # Left in a directory that was unpacked from an archive: says which one, and what was built in it, so that the next run need
 # not look further.
 ARCHIVE_MARKER = ".node_state.json"
@@ -125,21 +124,6 @@ class PathState:
 
 
 @dataclasses.dataclass(frozen=True)
-class UnitState:
-    """What systemd knows of a unit; ``file_state`` is empty when there is no unit file."""
-
-    load: str = "not-found"
-    active: str = "inactive"
-    file_state: str = ""
-    needs_reload: bool = False
-
-    @property
-    def known(self) -> bool:
-        """Whether systemd could load the unit, or would once it runs."""
-        return self.load not in ("not-found", "") or self.file_state not in ("", "not-found")
-
-
-@dataclasses.dataclass(frozen=True)
 class Absent:
     """A path that must not exist. ``unless_target_of`` is a link that protects what it points at, ``remedy`` what helps."""
 
@@ -149,31 +133,6 @@ class Absent:
     remedy: str = ""
     if_empty: bool = False
     if_unpacked: bool = False
-
-
-@dataclasses.dataclass(frozen=True)
-class Change:
-    """One difference between the node and what it should be, with the request that it answers."""
-
-    kind: str  # package | unit | absent | directory | archive | build | file | link | daemon-reload
-    name: str
-    what: str
-    before: str = ""
-    after: str = ""
-    want: t.Any = None
-
-    def summary(self) -> dict[str, str]:
-        """What a person wants to read of it."""
-        return {"kind": self.kind, "name": self.name, "what": self.what}
-
-    def diff(self) -> dict[str, str]:
-        """The change in the form that Ansible prints."""
-        return {
-            "before_header": f"{self.kind} {self.name}",
-            "after_header": f"{self.kind} {self.name} ({self.what})",
-            "before": self.before,
-            "after": self.after,
-        }
 
 
 def _bad(message: str, remedy: str) -> ClusterError:
@@ -434,35 +393,6 @@ def plan_units_up(
     return changes
 
 
-def has_unit_file(name: str, paths: t.Iterable[str]) -> bool:
-    """Whether the unit's own file is among the paths."""
-    return any(path.startswith(UNIT_DIRECTORIES) and path.rsplit("/", 1)[-1] == name for path in paths)
-
-
-def needs_daemon_reload(changed_paths: t.Iterable[str], states: t.Iterable[UnitState]) -> bool:
-    """Whether systemd's view of its unit files is older than the files."""
-    return any(p.startswith(UNIT_DIRECTORIES) for p in changed_paths) or any(s.needs_reload for s in states)
-
-
-def parse_units(names: t.Sequence[str], output: str) -> dict[str, UnitState]:
-    """Read what `systemctl show -p LoadState,...` says: a block per unit, in their order."""
-    blocks = output.strip("\n").split("\n\n")
-    states = {}
-    for name, block in zip(names, blocks):
-        fields = dict(line.split("=", 1) for line in block.splitlines() if "=" in line)
-        if "LoadState" not in fields:
-            break
-        states[name] = UnitState(
-            load=fields["LoadState"],
-            active=fields.get("ActiveState", "inactive"),
-            file_state=fields.get("UnitFileState", ""),
-            needs_reload=fields.get("NeedDaemonReload") == "yes",
-        )
-    if len(states) != len(set(names)):
-        raise ClusterError("bad_output", "systemctl show did not answer for every unit.", f"It said: {output[:200]!r}")
-    return states
-
-
 def installed_debs(output: str) -> set[str]:
     """Names that are installed or provided: `dpkg-query -W -f '${db:Status-Abbrev}|${Package}|${Provides}\\n'`."""
     names: set[str] = set()
@@ -507,22 +437,17 @@ __all__ = [
     "ARCHIVE_MARKER",
     "ARGUMENT_SPEC",
     "NOTHING",
-    "UNIT_DIRECTORIES",
     "Absent",
     "Change",
     "PathState",
-    "UnitState",
     "check_mode",
     "check_path",
     "check_request",
     "directory_request",
     "file_request",
-    "has_unit_file",
     "installed_debs",
-    "needs_daemon_reload",
     "package_names",
     "parse_absent",
-    "parse_units",
     "plan_absent",
     "plan_archive",
     "plan_build",

@@ -14,8 +14,8 @@ import platform
 import re
 from pathlib import Path
 
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.command import Host
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.files import read_text
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.apply import Host
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.hardware import read_hardware
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.model import Facts, Loaded
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.request import Request

@@ -10,7 +10,7 @@ import re
 import time
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.apply import Host
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.command import Host
 
 _DRAIN_REASON = "hpcai.gpu_cluster.nvidia_driver"
 _POLL_S = 5.0

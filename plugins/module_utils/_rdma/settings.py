@@ -14,13 +14,11 @@ import typing as t
 from pathlib import Path
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.changes import Change, Changes
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.command import Host
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.files import read_text
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.apply import (
-    Host,
-    NodeState,
-    missing_parents,
-)
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.plan import NOTHING, Change, file_request
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.apply import NodeState, missing_parents
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.plan import NOTHING, file_request
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma import files
 
 _RXE_UNIT = os.path.basename(files.RXE)
@@ -57,7 +55,7 @@ class NodeSettings:
         self.live = phase != "install"
         self.root = root
         self.not_applied: list[dict[str, str]] = []
-        self.changes: list[Change] = []
+        self.changes = Changes()
 
     def _skip(self, what: str, reason: str) -> None:
         self.not_applied.append({"what": what, "reason": reason})
@@ -122,7 +120,7 @@ class NodeSettings:
         """Bring the files and the unit about."""
         state = NodeState(request, self.host)
         state.run(check=check)
-        self.changes += state.changes
+        self.changes.add(*state.changes)
 
     # -- files of others -------------------------------------------------------------------------------------------
 
@@ -167,7 +165,7 @@ class NodeSettings:
                     except OSError as exc:
                         self._skip(key, f"the kernel refused {value}: {exc.strerror}")
                         continue
-                self.changes.append(change)
+                self.changes.add(change)
 
     def check_rxe(self) -> None:
         """Say what is missing for RDMA over Ethernet before a unit fails for it."""
@@ -192,9 +190,9 @@ class NodeSettings:
         """Make the device again that somebody deleted under a unit that is still active."""
         if not self.settings.rxe_netdev or not self.live or self._rxe_exists():
             return
-        if any(change.kind == "unit" for change in self.changes):
+        if self.changes.names("unit"):
             return
-        self.changes.append(Change("unit", _RXE_UNIT, "restart", f"no {self.settings.rxe_device}\n", "active\n"))
+        self.changes.note("unit", _RXE_UNIT, "restart", f"no {self.settings.rxe_device}\n", "active\n")
         if not check:
             rc, _out, err = self.host.run_command(["systemctl", "restart", _RXE_UNIT])
             if rc != 0 or not self._rxe_exists():
@@ -209,7 +207,7 @@ class NodeSettings:
 
     def reload_udev(self, users: t.Callable[[], t.Sequence[str]]) -> None:
         """New rules count at once; names of devices that are there change only while nobody uses RDMA."""
-        changed = {change.name for change in self.changes} & {files.NAMES, files.READ_AHEAD}
+        changed = set(self.changes.names()) & {files.NAMES, files.READ_AHEAD}
         if not changed or not self.live or not (self.root / "run/udev/control").exists():
             return
         self.host.run_command(["udevadm", "control", "--reload"])

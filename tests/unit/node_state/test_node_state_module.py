@@ -15,9 +15,9 @@ import tarfile
 import typing as t
 
 import pytest
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host import units as systemd
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.mounts import MountEntry
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state import apply as node_state_apply
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state import plan as node_state_plan
 from ansible_collections.hpcai.gpu_cluster.plugins.modules import node_state
 from module_run import run_main
 
@@ -84,13 +84,13 @@ def node(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Node:
     (programs / "systemctl").chmod(0o755)
     monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
     monkeypatch.setenv("UNITS", str(units))
-    monkeypatch.setattr(node_state_apply, "SYSTEMD", str(tmp_path))
+    monkeypatch.setattr(systemd, "SYSTEMD", str(tmp_path))
     return Node(root, units)
 
 
 def test_a_unit_that_systemd_does_not_know_at_once(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     """Seen once on a busy node: `systemctl show` said not-found right after the file was written and the daemon reloaded."""
-    monkeypatch.setattr(node_state_plan, "UNIT_DIRECTORIES", (f"{node.root}/",))
+    monkeypatch.setattr(systemd, "UNIT_DIRECTORIES", (f"{node.root}/",))
     node.unit("new.service")
     (node.units / "new.service.late").write_text("before\nafter\nafter\n")
     wanted = {
@@ -288,9 +288,7 @@ def test_units_start_restart_and_go(node: Node) -> None:
 
 
 def test_a_changed_unit_file_is_read_again_before_the_start(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state import plan as node_state_plan
-
-    monkeypatch.setattr(node_state_plan, "UNIT_DIRECTORIES", (f"{node.root}/",))
+    monkeypatch.setattr(systemd, "UNIT_DIRECTORIES", (f"{node.root}/",))
     node.unit("x.service")
     node.run(
         files=[{"path": f"{node.root}/x.service", "content": "[Unit]\n"}],
@@ -308,7 +306,7 @@ def test_a_unit_that_fails_shows_its_last_words(node: Node) -> None:
 
 
 def test_without_systemd_units_are_only_enabled(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(node_state_apply, "SYSTEMD", f"{node.root}/none")
+    monkeypatch.setattr(systemd, "SYSTEMD", f"{node.root}/none")
     node.unit("x.service")
     result = node.run(units=[{"name": "x.service", "state": "started", "enabled": True}])
     assert node.called() == ["enable x.service"]

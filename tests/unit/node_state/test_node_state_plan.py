@@ -9,6 +9,7 @@ import typing as t
 
 import pytest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.units import UnitState
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state import plan as ns
 from hypothesis import given
 from hypothesis import strategies as st
@@ -195,9 +196,9 @@ def unit(**parts: t.Any) -> dict[str, t.Any]:
     return {"name": "x.service", "state": None, "enabled": None, "restart_on": [], **parts}
 
 
-UP = ns.UnitState("loaded", "active", "enabled")
-DOWN = ns.UnitState("loaded", "inactive", "disabled")
-NONE = ns.UnitState("not-found", "inactive", "")
+UP = UnitState("loaded", "active", "enabled")
+DOWN = UnitState("loaded", "inactive", "disabled")
+NONE = UnitState("not-found", "inactive", "")
 
 
 @pytest.mark.parametrize(
@@ -206,18 +207,18 @@ NONE = ns.UnitState("not-found", "inactive", "")
         (unit(state="started", enabled=True), DOWN, [], True, ["enable", "start"]),
         (unit(state="started", enabled=True), DOWN, [], False, ["enable"]),
         (unit(state="started", enabled=True), UP, [], True, []),
-        (unit(state="started"), ns.UnitState("loaded", "failed", "enabled"), [], True, ["start"]),
+        (unit(state="started"), UnitState("loaded", "failed", "enabled"), [], True, ["start"]),
         (unit(state="started", restart_on=["/f"]), UP, ["/f"], True, ["restart"]),
         (unit(state="started", restart_on=["/f"]), UP, ["/g"], True, []),
         (unit(state="started", restart_on=["/f"]), DOWN, ["/f"], True, ["start"]),
-        (unit(enabled=True), ns.UnitState("loaded", "inactive", "static"), [], True, []),
-        (unit(enabled=True), ns.UnitState("loaded", "inactive", "enabled-runtime"), [], True, ["enable"]),
+        (unit(enabled=True), UnitState("loaded", "inactive", "static"), [], True, []),
+        (unit(enabled=True), UnitState("loaded", "inactive", "enabled-runtime"), [], True, ["enable"]),
         (unit(restart_on=["/f"]), UP, ["/f"], True, []),
         (unit(state="stopped", enabled=False), NONE, [], True, []),
     ],
 )
 def test_units_come_up(
-    wanted: dict[str, t.Any], have: ns.UnitState, changed: list[str], running: bool, result: list[str]
+    wanted: dict[str, t.Any], have: UnitState, changed: list[str], running: bool, result: list[str]
 ) -> None:
     plan = ns.plan_units_up([wanted], {"x.service": have}, set(changed), running=running, may_appear=False)
     assert [change.what for change in plan] == result
@@ -229,12 +230,12 @@ def test_units_come_up(
         (unit(state="stopped", enabled=False), UP, True, ["stop", "disable"]),
         (unit(state="stopped", enabled=False), UP, False, ["disable"]),
         (unit(state="stopped", enabled=False), DOWN, True, []),
-        (unit(state="stopped"), ns.UnitState("loaded", "failed", "enabled"), True, []),
+        (unit(state="stopped"), UnitState("loaded", "failed", "enabled"), True, []),
         (unit(state="started", enabled=True), UP, True, []),
         (unit(state="stopped", enabled=False), NONE, True, []),
     ],
 )
-def test_units_go_down(wanted: dict[str, t.Any], have: ns.UnitState, running: bool, result: list[str]) -> None:
+def test_units_go_down(wanted: dict[str, t.Any], have: UnitState, running: bool, result: list[str]) -> None:
     assert [change.what for change in ns.plan_units_down([wanted], {"x.service": have}, running)] == result
 
 
@@ -244,28 +245,9 @@ def test_a_unit_that_is_missing_or_masked_is_named() -> None:
         ns.plan_units_up([wanted], {"x.service": NONE}, set(), running=True, may_appear=False)
     plan = ns.plan_units_up([wanted], {"x.service": NONE}, set(), running=True, may_appear=True)
     assert [change.what for change in plan] == ["start"]
-    masked = {"x.service": ns.UnitState("masked", "inactive", "masked")}
+    masked = {"x.service": UnitState("masked", "inactive", "masked")}
     with pytest.raises(ClusterError, match="systemctl unmask"):
         ns.plan_units_up([wanted], masked, set(), running=True, may_appear=False)
-
-
-def test_systemctl_show_is_read_in_the_order_of_the_names() -> None:
-    # Recorded from systemd 252: `systemctl show -p ... cron.service nosuch.service`.
-    output = (
-        "LoadState=loaded\nActiveState=active\nUnitFileState=enabled\nNeedDaemonReload=no\n\n"
-        "LoadState=not-found\nActiveState=inactive\nUnitFileState=\nNeedDaemonReload=no\n"
-    )
-    states = ns.parse_units(["cron.service", "nosuch.service"], output)
-    assert states["cron.service"] == UP
-    assert not states["nosuch.service"].known
-    with pytest.raises(ClusterError):
-        ns.parse_units(["a", "b", "c"], output)
-
-
-def test_only_changed_unit_files_need_a_reload() -> None:
-    assert ns.needs_daemon_reload(["/etc/systemd/system/x.service"], [])
-    assert not ns.needs_daemon_reload(["/etc/x.conf"], [UP])
-    assert ns.needs_daemon_reload([], [ns.UnitState("loaded", "active", "enabled", True)])
 
 
 def test_dpkg_lists_are_read() -> None:

@@ -297,9 +297,9 @@ def test_kernel_settings_are_set_where_they_differ(tmp_path: pathlib.Path) -> No
     mine = keeper(tmp_path, sysctl=SYSCTL)
     mine.apply_sysctl(check=True)
     assert (tmp_path / "proc/sys/vm/zone_reclaim_mode").read_text() == "0\n"
-    mine.changes = []
+    mine.changes = settings.Changes()
     mine.apply_sysctl(check=False)
-    assert [change.name for change in mine.changes] == ["vm.zone_reclaim_mode"]
+    assert mine.changes.names() == ["vm.zone_reclaim_mode"]
     assert (tmp_path / "proc/sys/vm/zone_reclaim_mode").read_text() == "1"
     assert {item["what"] for item in mine.not_applied} == {"vm.missing"}
 
@@ -308,7 +308,7 @@ def test_a_container_leaves_its_host_s_kernel_alone(tmp_path: pathlib.Path) -> N
     kernel(tmp_path, zone_reclaim_mode="0")
     mine = keeper(tmp_path, sysctl=SYSCTL, container=True)
     mine.apply_sysctl(check=False)
-    assert mine.changes == []
+    assert not mine.changes
     assert len(mine.not_applied) == 3
     assert (tmp_path / "proc/sys/vm/zone_reclaim_mode").read_text() == "0\n"
 
@@ -317,7 +317,7 @@ def test_an_image_s_builder_keeps_its_kernel(tmp_path: pathlib.Path) -> None:
     kernel(tmp_path, zone_reclaim_mode="0")
     mine = settings.NodeSettings(Host({}), files.Settings(sysctl=SYSCTL), phase="install", root=tmp_path)
     mine.apply_sysctl(check=False)
-    assert mine.changes == []
+    assert not mine.changes
 
 
 def test_limits_are_tried_before_they_are_written(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -357,7 +357,7 @@ def test_devices_in_use_keep_their_names(tmp_path: pathlib.Path, busy: list[str]
     (tmp_path / "run/udev/control").write_text("")
     (tmp_path / "sys/class/infiniband/mlx5_0").mkdir(parents=True)
     mine = keeper(tmp_path)
-    mine.changes = [settings.Change("file", path, "create") for path in (files.NAMES, files.READ_AHEAD)]
+    mine.changes = settings.Changes(settings.Change("file", path, "create") for path in (files.NAMES, files.READ_AHEAD))
     mine.reload_udev(lambda: busy)
     host = t.cast(Host, mine.host)
     assert len(host.done) == commands
