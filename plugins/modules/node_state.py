@@ -32,9 +32,9 @@ options:
   packages:
     description:
       - Packages that must be installed, at any version. They are never upgraded or removed.
-      - An item is a name, or a mapping with the keys C(dpkg) and C(rpm) where distributions name it differently. A
-        system whose key is
-        missing needs nothing.
+      - An item is a name, or a mapping with the key C(name), or with the keys C(dpkg) and C(rpm) where distributions name
+        it differently. Each of them takes a list as well. A system whose key is missing needs nothing.
+      - A mapping may have a C(when), as the items of the other lists.
     type: list
     elements: raw
     default: []
@@ -61,6 +61,10 @@ options:
         description: Group, by name or number.
         type: str
         default: root
+      when:
+        description: Whether the item counts. One that does not is as if it were not written.
+        type: bool
+        default: true
   archives:
     description:
       - Directories that are unpacked from an archive, at once or not at all.
@@ -106,6 +110,10 @@ options:
         description: How long the command may take, in seconds.
         type: int
         default: 3600
+      when:
+        description: Whether the item counts. One that does not is as if it were not written.
+        type: bool
+        default: true
   files:
     description: Files with their whole content. They are written beside their destination and renamed.
     type: list
@@ -145,6 +153,10 @@ options:
         type: list
         elements: str
         default: []
+      when:
+        description: Whether the item counts. One that does not is as if it were not written.
+        type: bool
+        default: true
   links:
     description: Symbolic links. Only a link is ever replaced, and at once.
     type: list
@@ -159,10 +171,14 @@ options:
         description: What it points at, as written into the link.
         type: str
         required: true
+      when:
+        description: Whether the item counts. One that does not is as if it were not written.
+        type: bool
+        default: true
   absent:
     description:
       - Paths that must not exist, in this order. Each item is a path, or a mapping with C(path), C(recursive),
-        C(unless_target_of), C(remedy), C(if_empty) and C(if_unpacked).
+        C(unless_target_of), C(remedy), C(if_empty), C(if_unpacked) and C(when).
       - Refused are V(/), anything mounted at or below the path, and a directory that is not empty unless its
         C(recursive) is true.
       - With C(unless_target_of) the removal is refused while that link points at the path, and C(remedy) says what
@@ -195,6 +211,10 @@ options:
         type: list
         elements: path
         default: []
+      when:
+        description: Whether the item counts. One that does not is as if it were not written.
+        type: bool
+        default: true
 extends_documentation_fragment:
   - hpcai.gpu_cluster.attributes
   - hpcai.gpu_cluster.attributes.action

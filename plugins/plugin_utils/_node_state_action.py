@@ -12,6 +12,8 @@ import typing as t
 
 from ansible.errors import AnsibleActionFail, AnsibleError
 from ansible.plugins.action import ActionBase
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.request import wanted_items
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._role_variables import names_role_variables
 
 
@@ -57,6 +59,11 @@ class NodeStateAction(ActionBase):
         """Run the module, bring what it needs, and run it again."""
         super().run(tmp, task_vars)
         variables = task_vars or {}
+        try:
+            # First, so that an item that is not wanted may be anything.
+            self._task.args = wanted_items(self._task.args)
+        except ClusterError as exc:
+            raise AnsibleActionFail(str(exc)) from exc
         self.validate_argument_spec(argument_spec=self.OPTIONS)
         args = hide_sensitive(self._task.args)
         result = self._execute_module(module_name=self.MODULE, module_args=args, task_vars=variables)

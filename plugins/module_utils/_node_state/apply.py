@@ -50,6 +50,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.plan
     plan_units_up,
     wanted_content,
 )
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.request import wanted_items
 
 _CHUNK = 1 << 20
 #: How long systemd may take to know a unit file that was just written.
@@ -153,9 +154,9 @@ class NodeState:
     """Compares a node with what it should hold and makes the difference go away."""
 
     def __init__(self, params: dict[str, t.Any], host: Host) -> None:
-        self.params = params
+        self.params = wanted_items(params)
         self.host = host
-        self.absent = check_request(params)
+        self.absent = check_request(self.params)
         self.running = is_running()
         self.missing: list[str] = []
         self.changes = Changes()

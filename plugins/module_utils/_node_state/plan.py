@@ -19,6 +19,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import C
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.changes import Change
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.units import UnitState
 
+_WHEN: dict[str, t.Any] = {"when": {"type": "bool", "default": True}}
 _OWNERSHIP: dict[str, t.Any] = {
     "owner": {"type": "str", "default": "root"},
     "group": {"type": "str", "default": "root"},
@@ -34,6 +35,7 @@ ARGUMENT_SPEC: dict[str, t.Any] = {
             "path": {"type": "path", "required": True},
             "mode": {"type": "str", "default": "0755"},
             **_OWNERSHIP,
+            **_WHEN,
         },
     },
     "archives": {
@@ -50,6 +52,7 @@ ARGUMENT_SPEC: dict[str, t.Any] = {
             "timeout_s": {"type": "int", "default": 900},
             "build": {"type": "list", "elements": "str", "default": []},
             "build_timeout_s": {"type": "int", "default": 3600},
+            **_WHEN,
         },
     },
     "files": {
@@ -66,6 +69,7 @@ ARGUMENT_SPEC: dict[str, t.Any] = {
             "mode": {"type": "str", "default": "0644"},
             "validate": {"type": "list", "elements": "str", "default": []},
             **_OWNERSHIP,
+            **_WHEN,
         },
     },
     "links": {
@@ -75,6 +79,7 @@ ARGUMENT_SPEC: dict[str, t.Any] = {
         "options": {
             "path": {"type": "path", "required": True},
             "target": {"type": "str", "required": True},
+            **_WHEN,
         },
     },
     "absent": {"type": "list", "elements": "raw", "default": []},
@@ -87,6 +92,7 @@ ARGUMENT_SPEC: dict[str, t.Any] = {
             "state": {"type": "str", "choices": ["started", "stopped"]},
             "enabled": {"type": "bool"},
             "restart_on": {"type": "list", "elements": "path", "default": []},
+            **_WHEN,
         },
     },
 }
@@ -180,18 +186,27 @@ def parse_absent(items: t.Sequence[t.Any]) -> list[Absent]:
 
 
 def package_names(items: t.Sequence[t.Any], manager: str) -> list[str]:
-    """The names for one package system, without doubles. An item is a name, or a mapping with a name per system."""
-    names = []
-    for item in items:
-        entry = {"dpkg": item, "rpm": item} if isinstance(item, str) else item
-        if not isinstance(entry, t.Mapping) or not set(entry) <= {"dpkg", "rpm"} or not entry:
-            raise _bad(f"An item of packages is {item!r}.", "Give a name, or a mapping with the keys dpkg and rpm.")
-        for name in entry.values():
-            if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9+._()-]*", name):
-                raise _bad(f"{name!r} is not the name of a package.", "Give its bare name, without a version.")
-        if manager in entry:
-            names.append(entry[manager])
-    return list(dict.fromkeys(names))
+    """The names for one package system, without doubles.
+
+    An item is a name, or a mapping with ``name``, or with ``dpkg`` and ``rpm`` where the systems differ. Each of these is
+    an item or a list of items in turn.
+    """
+    return list(dict.fromkeys(name for item in items for name in _names(item, manager)))
+
+
+def _names(item: t.Any, manager: str) -> list[str]:
+    if isinstance(item, str):
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9+._()-]*", item):
+            raise _bad(f"{item!r} is not the name of a package.", "Give its bare name, without a version.")
+        return [item]
+    known = isinstance(item, t.Mapping) and item and (set(item) == {"name"} or set(item) <= {"dpkg", "rpm"})
+    if not known:
+        raise _bad(
+            f"An item of packages is {item!r}.", "Give a name, or a mapping with name, or with the keys dpkg and rpm."
+        )
+    # The names for other systems are checked, too.
+    named = {key: package_names(one if isinstance(one, (list, tuple)) else [one], manager) for key, one in item.items()}
+    return named.get("name") or named.get(manager) or []
 
 
 def check_request(params: t.Mapping[str, t.Any]) -> list[Absent]:

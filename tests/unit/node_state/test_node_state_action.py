@@ -87,6 +87,17 @@ def test_misspelled_options_never_reach_the_node(monkeypatch: pytest.MonkeyPatch
         play(monkeypatch, [], pakages=["tool"])
 
 
+def test_items_that_do_not_count_never_travel_and_may_be_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    files = [{"when": "no", "pth": ""}, {"when": "yes", "path": "/f", "content": "x"}]
+    _result, calls = play(monkeypatch, [(MODULE, DONE)], files=files, packages=[{"name": "tool", "when": False}])
+    assert calls[0][1] == {"files": [{"path": "/f", "content": "x"}], "packages": []}
+
+
+def test_a_when_that_is_no_boolean_never_reaches_the_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(AnsibleActionFail, match="not a boolean"):
+        play(monkeypatch, [], files=[{"path": "/f", "content": "x", "when": "perhaps"}])
+
+
 def test_sensitive_content_travels_in_the_hidden_option() -> None:
     args = {"files": [{"path": "/k", "content": "secret", "sensitive": True}, {"path": "/f", "content": "x"}]}
     assert hide_sensitive(args)["files"] == [

@@ -130,6 +130,22 @@ def test_everything_at_once_and_nothing_the_second_time(node: Node) -> None:
     assert again["changes"] == []
 
 
+def test_items_whose_when_is_false_change_nothing(node: Node) -> None:
+    (node.root / "kept").write_text("")
+    off = {"when": "no"}
+    wanted: dict[str, t.Any] = {
+        "packages": [{"name": "no-such-package-at-all", **off}],
+        "directories": [{"path": f"{node.root}/d", **off}],
+        "archives": [{"path": f"{node.root}/a", "sha256": "", **off}],
+        "files": [{"path": f"{node.root}/f", "content": "", **off}],
+        "links": [{"path": f"{node.root}/l", "target": "", **off}],
+        "absent": [{"path": f"{node.root}/kept", **off}],
+        "units": [{"name": "none.service", "state": "started", **off}],
+    }
+    assert node.run(**wanted)["changed"] is False
+    assert listing(node.root) == ["kept"]
+
+
 def test_a_secret_is_written_but_never_shown(node: Node) -> None:
     secret = "s3cr3t-value-of-a-key"
     wanted = {"files": [{"path": f"{node.root}/key", "secret_content": secret, "mode": "0600"}]}

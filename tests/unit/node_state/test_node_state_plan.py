@@ -84,7 +84,9 @@ def test_validate_needs_a_place_for_the_name() -> None:
         ns.check_request(request(files=[file_entry(validate=["visudo", "-c"])]))
 
 
-@pytest.mark.parametrize("item", ["a=1", "-y", "a b", {"deb": "x"}, {}, {"dpkg": 1}, 3])
+@pytest.mark.parametrize(
+    "item", ["a=1", "-y", "a b", {"deb": "x"}, {}, {"dpkg": 1}, {"name": "a", "rpm": "b"}, {"rpm": ["-y"]}, 3]
+)
 def test_package_names_are_bare(item: t.Any) -> None:
     with pytest.raises(ClusterError):
         ns.package_names([item], "dpkg")
@@ -94,6 +96,12 @@ def test_package_names_differ_by_system() -> None:
     items = ["tar", {"dpkg": "openssh-client", "rpm": "openssh-clients"}, {"dpkg": "libsecret-1-0"}, "tar"]
     assert ns.package_names(items, "dpkg") == ["tar", "openssh-client", "libsecret-1-0"]
     assert ns.package_names(items, "rpm") == ["tar", "openssh-clients"]
+
+
+def test_one_item_may_name_several_packages() -> None:
+    items = [{"name": ["tar", {"dpkg": "bzip2", "rpm": ["bzip2", "bzip2-libs"]}]}, {"name": "tar"}, {"name": []}]
+    assert ns.package_names(items, "dpkg") == ["tar", "bzip2"]
+    assert ns.package_names(items, "rpm") == ["tar", "bzip2", "bzip2-libs"]
 
 
 FILE = ns.PathState("file", "0644", 0, 0, b"new\n")
