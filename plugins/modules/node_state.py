@@ -125,11 +125,28 @@ options:
         type: path
         required: true
       content:
-        description: The content, usually from P(ansible.builtin.template#lookup).
+        description: The content. One of this, O(files[].src) and O(files[].template) is needed.
         type: str
+      src:
+        description:
+          - A file of the controller with the content, found as M(ansible.builtin.copy) finds it, in C(files/) of the role
+            or of the playbook.
+          - One that is encrypted with vault is decrypted. Set O(files[].sensitive) to keep it out of diffs.
+        type: str
+      template:
+        description:
+          - A template of the controller that makes the content, found as M(ansible.builtin.template) finds it, in
+            C(templates/), and rendered with the variables of the task and C(ansible_managed).
+          - One that is encrypted with vault is decrypted. Set O(files[].sensitive) to keep what it makes out of diffs.
+        type: str
+      template_vars:
+        description: Variables that O(files[].template) has in addition, or with other values.
+        type: dict
       secret_content:
-        description: The content where it is a secret. O(files[].content) with O(files[].sensitive) is turned into
-          this.
+        description: Where the action plugin puts a content that is a secret. Not for use in playbooks.
+        type: str
+      content_base64:
+        description: Where the action plugin puts a content that is not text. Not for use in playbooks.
         type: str
       sensitive:
         description: Whether to keep the content out of diffs, logs and results.

@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import copy
 import os
 import typing as t
 
@@ -14,16 +13,8 @@ from ansible.errors import AnsibleActionFail, AnsibleError
 from ansible.plugins.action import ActionBase
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.request import wanted_items
+from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._file_contents import FileContents
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._role_variables import names_role_variables
-
-
-def hide_sensitive(args: dict[str, t.Any]) -> dict[str, t.Any]:
-    """Move the content of sensitive files into the option that Ansible keeps out of logs and results."""
-    hidden = copy.deepcopy(args)
-    for entry in hidden.get("files") or []:
-        if entry.get("sensitive") and entry.get("content") is not None:
-            entry["secret_content"] = entry.pop("content")
-    return hidden
 
 
 def package_changes(names: list[str]) -> dict[str, t.Any]:
@@ -65,7 +56,7 @@ class NodeStateAction(ActionBase):
         except ClusterError as exc:
             raise AnsibleActionFail(str(exc)) from exc
         self.validate_argument_spec(argument_spec=self.OPTIONS)
-        args = hide_sensitive(self._task.args)
+        args = self._arguments(variables)
         result = self._execute_module(module_name=self.MODULE, module_args=args, task_vars=variables)
         needs = result.get("needs")
         if result.get("failed") or not needs:
@@ -89,6 +80,16 @@ class NodeStateAction(ActionBase):
             result["changes"] = added["changes"] + list(result.get("changes") or [])
             result["diff"] = added["diff"] + list(result.get("diff") or [])
         return result
+
+    def _arguments(self, variables: dict[str, t.Any]) -> dict[str, t.Any]:
+        """The task's arguments as the module takes them, for this run to change."""
+        args = {**self._task.args}
+        contents = FileContents(self, variables)
+        if args.get("files"):
+            args["files"] = [contents.filled(item) for item in args["files"]]
+        if args.get("archives"):
+            args["archives"] = [dict(item) for item in args["archives"]]
+        return args
 
     def _stage(self, args: dict[str, t.Any], paths: list[str]) -> None:
         """Transfer the controller's archives to the node's temporary directory."""
@@ -136,4 +137,4 @@ class NodeStateAction(ActionBase):
         return {**result, "error_kind": "package_failed"} if result.get("failed") else None
 
 
-__all__ = ["NodeStateAction", "hide_sensitive", "package_changes"]
+__all__ = ["NodeStateAction", "package_changes"]

@@ -9,6 +9,7 @@ Nothing here touches the node: every function takes plain data and returns plain
 
 from __future__ import annotations
 
+import base64
 import dataclasses
 import os.path
 import re
@@ -24,6 +25,10 @@ _OWNERSHIP: dict[str, t.Any] = {
     "owner": {"type": "str", "default": "root"},
     "group": {"type": "str", "default": "root"},
 }
+
+#: Where the content of a file comes from. The action reads those of the controller, and sends what they hold.
+CONTROLLER_SOURCES = ["src", "template"]
+FILE_SOURCES = ["content", "secret_content", "content_base64", *CONTROLLER_SOURCES]
 
 ARGUMENT_SPEC: dict[str, t.Any] = {
     "packages": {"type": "list", "elements": "raw", "default": []},
@@ -59,12 +64,17 @@ ARGUMENT_SPEC: dict[str, t.Any] = {
         "type": "list",
         "elements": "dict",
         "default": [],
-        "mutually_exclusive": [["content", "secret_content"]],
-        "required_one_of": [["content", "secret_content"]],
+        "mutually_exclusive": [FILE_SOURCES],
+        "required_one_of": [FILE_SOURCES],
+        "required_by": {"template_vars": ["template"]},
         "options": {
             "path": {"type": "path", "required": True},
             "content": {"type": "str"},
             "secret_content": {"type": "str", "no_log": True},
+            "content_base64": {"type": "str", "no_log": True},
+            "src": {"type": "str"},
+            "template": {"type": "str"},
+            "template_vars": {"type": "dict"},
             "sensitive": {"type": "bool", "default": False},
             "mode": {"type": "str", "default": "0644"},
             "validate": {"type": "list", "elements": "str", "default": []},
@@ -223,6 +233,12 @@ def check_request(params: t.Mapping[str, t.Any]) -> list[Absent]:
                 raise _bad(f"{path} is listed under {seen[path]} and {kind}.", "List every path once.")
             seen[path] = kind
     for entry in params["files"]:
+        for source in CONTROLLER_SOURCES:
+            if entry.get(source) is not None:
+                raise _bad(
+                    f"The `{source}` of {entry['path']} is on the controller.",
+                    "Use the module in a task, through its action.",
+                )
         if entry["validate"] and not any("%s" in word for word in entry["validate"]):
             raise _bad(f"validate of {entry['path']} has no %s.", "Write %s where the name of the file belongs.")
     for entry in params["archives"]:
@@ -277,6 +293,8 @@ def plan_directory(entry: t.Mapping[str, t.Any], have: PathState, uid: int | Non
 
 def wanted_content(entry: t.Mapping[str, t.Any]) -> bytes:
     """The bytes that a file should hold."""
+    if entry.get("content_base64") is not None:
+        return base64.b64decode(entry["content_base64"])
     text = entry["secret_content"] if entry.get("secret_content") is not None else entry["content"]
     return str(text).encode("utf-8")
 

@@ -12,7 +12,6 @@ import pytest
 from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 from ansible_collections.hpcai.gpu_cluster.plugins.action.node_state import ActionModule
-from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._node_state_action import hide_sensitive
 
 MODULE = "hpcai.gpu_cluster.node_state"
 APT = "ansible.builtin.apt"
@@ -98,10 +97,25 @@ def test_a_when_that_is_no_boolean_never_reaches_the_node(monkeypatch: pytest.Mo
         play(monkeypatch, [], files=[{"path": "/f", "content": "x", "when": "perhaps"}])
 
 
-def test_sensitive_content_travels_in_the_hidden_option() -> None:
-    args = {"files": [{"path": "/k", "content": "secret", "sensitive": True}, {"path": "/f", "content": "x"}]}
-    assert hide_sensitive(args)["files"] == [
-        {"path": "/k", "sensitive": True, "secret_content": "secret"},
+def test_sensitive_content_travels_in_the_hidden_option(monkeypatch: pytest.MonkeyPatch) -> None:
+    files = [{"path": "/k", "content": "secret", "sensitive": "yes"}, {"path": "/f", "content": "x"}]
+    _result, calls = play(monkeypatch, [(MODULE, DONE)], files=files)
+    assert calls[0][1]["files"] == [
+        {"path": "/k", "sensitive": "yes", "secret_content": "secret"},
         {"path": "/f", "content": "x"},
     ]
-    assert args["files"][0]["content"] == "secret"
+    assert files[0]["content"] == "secret"
+
+
+@pytest.mark.parametrize(
+    ("item", "says"),
+    [
+        ({"content": "x", "src": "y"}, "mutually exclusive"),
+        ({"src": "x", "template": "y"}, "mutually exclusive"),
+        ({"template_vars": {}, "content": "x"}, "template_vars"),
+        ({}, "one of the following is required"),
+    ],
+)
+def test_a_file_has_one_source(monkeypatch: pytest.MonkeyPatch, item: dict[str, t.Any], says: str) -> None:
+    with pytest.raises(AnsibleActionFail, match=says):
+        play(monkeypatch, [], files=[{"path": "/f", **item}])

@@ -1,0 +1,124 @@
+# Copyright (c) 2026 The hpcai.gpu_cluster developers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Where the content of files comes from: a role's files and templates, as ansible-playbook finds and decrypts them."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import typing as t
+
+import pytest
+import yaml
+
+ROOT = pathlib.Path(__file__).parents[3]
+PROGRAMS = pathlib.Path(sys.executable).parent
+BINARY = b"\x7fELF\x00\xff\xfe"
+
+
+class Play:
+    """A playbook with one role, ``tool``, which is played on this machine."""
+
+    def __init__(self, folder: pathlib.Path) -> None:
+        self.folder, self.made = folder, folder / "made"
+        for name in ("files", "templates", "roles/tool/files", "roles/tool/templates", "roles/tool/tasks", "made"):
+            (folder / name).mkdir(parents=True)
+        (folder / "password").write_text("word\n")
+
+    def role(self, name: str, content: str | bytes, *, vaulted: bool = False) -> None:
+        path = self.folder / "roles" / "tool" / name
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        if vaulted:
+            command = [PROGRAMS / "ansible-vault", "encrypt", "--vault-password-file", self.folder / "password", path]
+            subprocess.run(command, check=True, capture_output=True)
+            assert path.read_text().startswith("$ANSIBLE_VAULT")
+
+    def run(self, *tasks: dict[str, t.Any], **options: t.Any) -> subprocess.CompletedProcess[str]:
+        """Play these tasks of node_state in the role."""
+        owner = {"owner": str(os.geteuid()), "group": str(os.getegid())}
+        for task in tasks:
+            for item in task["files"]:
+                item.update(owner)
+        named = [{"hpcai.gpu_cluster.node_state": task, **options} for task in tasks]
+        (self.folder / "roles/tool/tasks/main.yml").write_text(yaml.safe_dump(named))
+        play = {"hosts": "localhost", "connection": "local", "gather_facts": False, "roles": ["tool"]}
+        (self.folder / "play.yml").write_text(yaml.safe_dump([{**play, "vars": {"word": "of the play"}}]))
+        return subprocess.run(
+            [
+                PROGRAMS / "ansible-playbook",
+                *("--diff", "-vvv", "--vault-password-file", self.folder / "password"),
+                *("-e", f"ansible_python_interpreter={sys.executable}"),
+                self.folder / "play.yml",
+            ],
+            cwd=self.folder,
+            env={**os.environ, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"), "ANSIBLE_NOCOLOR": "1"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+
+@pytest.fixture
+def play(tmp_path: pathlib.Path) -> Play:
+    return Play(tmp_path)
+
+
+def test_files_and_templates_of_a_role_are_found_rendered_and_decrypted(play: Play) -> None:
+    """One play for all: starting ansible-playbook is what takes the time."""
+    play.role("files/plain", "as it is: {{ word }}\n\n")
+    play.role("files/binary", BINARY)
+    play.role("files/secret", "vaulted word\n", vaulted=True)
+    (play.folder / "files" / "beside").write_text("beside the play\n")
+    play.role("templates/part.j2", "[{{ own }}]")
+    play.role("templates/t.j2", "# {{ ansible_managed }}\n{{ word }} {% include 'part.j2' %}\n", vaulted=True)
+    play.role("templates/number.j2", "{{ 5 }}")
+    done = play.run(
+        {
+            "files": [
+                {"path": f"{play.made}/plain", "src": "plain"},
+                {"path": f"{play.made}/binary", "src": "binary"},
+                {"path": f"{play.made}/secret", "src": "secret", "sensitive": True},
+                {"path": f"{play.made}/beside", "src": "beside"},
+                {"path": f"{play.made}/t", "template": "t.j2", "template_vars": {"own": "of the item"}},
+                {"path": f"{play.made}/number", "template": "number.j2"},
+                {"path": f"{play.made}/off", "template": "none.j2", "when": False},
+            ]
+        },
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert {path.name: path.read_bytes() for path in play.made.iterdir()} == {
+        "plain": b"as it is: {{ word }}\n\n",
+        "binary": BINARY,
+        "secret": b"vaulted word\n",
+        "beside": b"beside the play\n",
+        "t": b"# Ansible managed\nof the play [of the item]\n",
+        "number": b"5",
+    }
+    assert "vaulted word" not in done.stdout + done.stderr
+    assert "of the play [of the item]" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("item", "says"),
+    [
+        ({"src": "none"}, "The `src` of /made/f is not on the controller."),
+        ({"template": "none.j2"}, "The `template` of /made/f is not on the controller."),
+        ({"src": "../files"}, "is a directory"),
+        ({"template": "undefined.j2"}, "nobody_defined_it"),
+    ],
+    ids=["src", "template", "directory", "undefined"],
+)
+def test_what_the_controller_lacks_is_told_before_the_node_is_touched(
+    play: Play, item: dict[str, t.Any], says: str
+) -> None:
+    play.role("templates/undefined.j2", "{{ nobody_defined_it }}")
+    good = {"path": f"{play.made}/good", "content": "x"}
+    done = play.run({"files": [good, {"path": f"{play.made}/f", **item}]})
+    assert done.returncode == 2
+    said = json.dumps(done.stdout.replace("\n", " "))
+    assert says.replace("/made", str(play.made)) in said, said
+    assert list(play.made.iterdir()) == []
