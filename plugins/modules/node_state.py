@@ -26,6 +26,8 @@ description:
   - Missing packages are installed by the action plugin of the same name through M(ansible.builtin.apt) or
     M(ansible.builtin.package).
     A node that lacks nothing costs exactly one module call.
+  - More than 4 KiB of content in O(files) travels only to nodes that lack it, in a second call. Before that the node is
+    asked with digests. Secrets always travel.
 author:
   - The hpcai.gpu_cluster developers (@hpcai)
 options:
@@ -148,6 +150,14 @@ options:
       content_base64:
         description: Where the action plugin puts a content that is not text. Not for use in playbooks.
         type: str
+      sha256:
+        description: Where the action plugin puts the digest of a content that it keeps until the node lacks it. Not for
+          use in playbooks.
+        type: str
+      size:
+        description: How many bytes a content has that comes as a digest, where a diff would not show them. Not for use in
+          playbooks.
+        type: int
       sensitive:
         description: Whether to keep the content out of diffs, logs and results.
         type: bool

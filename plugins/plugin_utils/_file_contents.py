@@ -2,11 +2,13 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 # Private to the collection: it may change without notice.
-"""What the items of ``files`` hold: the controller reads, decrypts and renders it before the node is touched."""
+"""What the items of ``files`` hold: the controller reads, decrypts and renders it before the node is touched, and sends it
+to a node that lacks it."""
 
 from __future__ import annotations
 
 import base64
+import dataclasses
 import os
 import typing as t
 
@@ -14,23 +16,79 @@ from ansible.errors import AnsibleActionFail, AnsibleError
 from ansible.module_utils.common.text.converters import to_bytes
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.content import digest, text_of
 
 Item = dict[str, t.Any]
 
+#: Up to this many bytes travel with every task. More of them travel when the node lacks them, and their digests before.
+INLINE_BYTES = 4096
+#: What says where the content of a file comes from.
+_SOURCES = ("content", "src", "template", "template_vars")
+
+
+@dataclasses.dataclass(frozen=True)
+class _File:
+    """An item without its source, and its bytes. None are those of an item that the module is to refuse."""
+
+    item: Item
+    data: bytes | None
+
+    @property
+    def secret(self) -> bool:
+        return bool(boolean(self.item.get("sensitive") or False))
+
+    def filled(self) -> Item:
+        """The item with its bytes. Only an option that Ansible keeps out of logs and results carries a secret."""
+        if self.data is None:
+            return self.item
+        try:
+            return {**self.item, "secret_content" if self.secret else "content": self.data.decode()}
+        except UnicodeDecodeError:
+            return {**self.item, "content_base64": base64.b64encode(self.data).decode()}
+
+    def announced(self) -> Item:
+        """The item with the digest of its bytes. That of a secret could be guessed from: a secret always travels."""
+        if self.data is None or self.secret:
+            return self.filled()
+        size = {"size": len(self.data)} if text_of(self.data) is None else {}
+        return {**self.item, "sha256": digest(self.data), **size}
+
 
 class FileContents:
-    """Brings the content of files for one task. ``variables`` are the task's."""
+    """The content of a task's files, and what of it the node has to be sent."""
+
+    def __init__(self, files: t.Sequence[_File]) -> None:
+        self._files = files
+        size = sum(len(file.data or b"") for file in files if not file.secret)
+        #: The numbers of the items that travel with their bytes.
+        self._sent: set[int] = set(range(len(files))) if size <= INLINE_BYTES else set()
+
+    def send(self, numbers: t.Iterable[int]) -> bool:
+        """Send the bytes of these items from now on; returns whether they did not travel before."""
+        before = len(self._sent)
+        self._sent.update(numbers)
+        return len(self._sent) > before
+
+    def items(self) -> list[Item]:
+        """The items of ``files`` as the module takes them."""
+        return [file.filled() if number in self._sent else file.announced() for number, file in enumerate(self._files)]
+
+
+class Sources:
+    """Reads, decrypts and renders for one task. ``variables`` are the task's."""
 
     def __init__(self, action: ActionBase, variables: t.Mapping[str, t.Any]) -> None:
         self._action, self._variables = action, variables
 
-    def filled(self, item: Item) -> Item:
-        """An item of ``files`` as the module takes it: its content in place of where that comes from."""
+    def contents(self, items: t.Iterable[Item]) -> FileContents:
+        """The content of all these items. What the controller lacks is an error."""
+        return FileContents([self._file(item) for item in items])
+
+    def _file(self, item: Item) -> _File:
         data = self._bytes(item)
         if data is None:
-            return item
-        sources = ("content", "src", "template", "template_vars")
-        return {**{key: value for key, value in item.items() if key not in sources}, **_packed(item, data)}
+            return _File(item, None)
+        return _File({key: value for key, value in item.items() if key not in _SOURCES}, data)
 
     def _bytes(self, item: Item) -> bytes | None:
         if item.get("src") is not None:
@@ -70,13 +128,4 @@ class FileContents:
         return to_bytes(text, nonstring="simplerepr")
 
 
-def _packed(item: Item, data: bytes) -> Item:
-    """The options that carry the bytes. Only one that Ansible keeps out of logs and results carries a secret."""
-    try:
-        text = data.decode()
-    except UnicodeDecodeError:
-        return {"content_base64": base64.b64encode(data).decode()}
-    return {"secret_content" if boolean(item.get("sensitive") or False) else "content": text}
-
-
-__all__ = ["FileContents"]
+__all__ = ["INLINE_BYTES", "FileContents", "Sources"]

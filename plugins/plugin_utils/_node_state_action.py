@@ -13,7 +13,7 @@ from ansible.errors import AnsibleActionFail, AnsibleError
 from ansible.plugins.action import ActionBase
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.request import wanted_items
-from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._file_contents import FileContents
+from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._file_contents import FileContents, Sources
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._role_variables import names_role_variables
 
 
@@ -56,49 +56,65 @@ class NodeStateAction(ActionBase):
         except ClusterError as exc:
             raise AnsibleActionFail(str(exc)) from exc
         self.validate_argument_spec(argument_spec=self.OPTIONS)
-        args = self._arguments(variables)
-        result = self._execute_module(module_name=self.MODULE, module_args=args, task_vars=variables)
-        needs = result.get("needs")
-        if result.get("failed") or not needs:
-            return result
-        self._stage(args, needs["archives"])
-        if needs["packages"]:
-            failure = self._install(needs["packages"], needs["package_manager"], variables)
+        args, contents = self._arguments(variables)
+        installed: list[str] = []
+        while True:
+            if contents:
+                args["files"] = contents.items()
+            result = self._execute_module(module_name=self.MODULE, module_args=args, task_vars=variables)
+            needs = result.get("needs")
+            if result.get("failed") or not needs:
+                break
+            failure = self._bring(needs, args, contents, installed, variables)
             if failure:
                 return failure
-        result = self._execute_module(module_name=self.MODULE, module_args=args, task_vars=variables)
-        still = (result.get("needs") or {}).get("packages")
-        if still:
-            names = ", ".join(still)
-            raise AnsibleActionFail(
-                f"The package manager reported success, but {names} is still missing. "
-                "Write the names as the distribution's package database has them, without versions."
-            )
-        added = package_changes(needs["packages"])
-        if needs["packages"]:
+        if installed:
+            added = package_changes(installed)
             result["changed"] = True
             result["changes"] = added["changes"] + list(result.get("changes") or [])
             result["diff"] = added["diff"] + list(result.get("diff") or [])
         return result
 
-    def _arguments(self, variables: dict[str, t.Any]) -> dict[str, t.Any]:
-        """The task's arguments as the module takes them, for this run to change."""
+    def _bring(
+        self,
+        needs: t.Mapping[str, t.Any],
+        args: dict[str, t.Any],
+        contents: FileContents | None,
+        installed: list[str],
+        variables: dict[str, t.Any],
+    ) -> dict[str, t.Any] | None:
+        """Bring what the module asked for; returns the failure, or None. What was brought before never helps again."""
+        still = [name for name in needs["packages"] if name in installed]
+        if still:
+            raise AnsibleActionFail(
+                f"The package manager reported success, but {', '.join(still)} is still missing. "
+                "Write the names as the distribution's package database has them, without versions."
+            )
+        staged = self._stage(args, needs["archives"])
+        sent = contents is not None and contents.send(needs.get("files", []))
+        if not (needs["packages"] or staged or sent):
+            raise AnsibleActionFail(
+                "The node asks again for what it was sent. Run the task again with -vvv to see what for."
+            )
+        installed += needs["packages"]
+        return self._install(needs["packages"], needs["package_manager"], variables) if needs["packages"] else None
+
+    def _arguments(self, variables: dict[str, t.Any]) -> tuple[dict[str, t.Any], FileContents | None]:
+        """The task's arguments for this run to change, and what its files hold."""
         args = {**self._task.args}
-        contents = FileContents(self, variables)
-        if args.get("files"):
-            args["files"] = [contents.filled(item) for item in args["files"]]
         if args.get("archives"):
             args["archives"] = [dict(item) for item in args["archives"]]
-        return args
+        return args, Sources(self, variables).contents(args["files"]) if args.get("files") else None
 
-    def _stage(self, args: dict[str, t.Any], paths: list[str]) -> None:
-        """Transfer the controller's archives to the node's temporary directory."""
-        if not paths:
-            return
-        directory = self._connection._shell.tmpdir or self._make_tmp_path()
-        for number, entry in enumerate(args["archives"]):
-            if entry["path"].rstrip("/") not in paths:
-                continue
+    def _stage(self, args: dict[str, t.Any], paths: t.Sequence[str]) -> bool:
+        """Transfer the controller's archives to the node's temporary directory; returns whether there was one."""
+        wanted = [
+            (number, entry)
+            for number, entry in enumerate(args.get("archives") or [])
+            if entry["path"].rstrip("/") in paths and not entry.get("staged_src")
+        ]
+        for number, entry in wanted:
+            directory = self._connection._shell.tmpdir or self._make_tmp_path()
             try:
                 source = self._find_needle("files", os.path.expanduser(entry["controller_src"]))
             except AnsibleError as exc:
@@ -107,6 +123,7 @@ class NodeStateAction(ActionBase):
             self._transfer_file(source, target)
             self._fixup_perms2((directory, target))
             entry["staged_src"] = target
+        return bool(wanted)
 
     def _install(self, names: list[str], manager: str, variables: dict[str, t.Any]) -> dict[str, t.Any] | None:
         """Install packages; returns the failure, or None. apt's lists are read again only when a first try failed."""

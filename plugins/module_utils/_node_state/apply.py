@@ -32,6 +32,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.units impo
     read_units,
     systemctl,
 )
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.content import content_of
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.plan import (
     ARCHIVE_MARKER,
     Absent,
@@ -48,7 +49,6 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.plan
     plan_link,
     plan_units_down,
     plan_units_up,
-    wanted_content,
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.request import wanted_items
 
@@ -164,14 +164,24 @@ class NodeState:
     # -- reading ---------------------------------------------------------------------------------------------------
 
     def needs(self) -> dict[str, t.Any]:
-        """What only the controller can bring: missing packages, and archives that lie on the controller."""
+        """What only the controller can bring before anything is planned: packages, and archives that lie there."""
         self.missing, manager = missing_packages(self.params["packages"], self.host)
         archives = [
             entry["path"]
             for entry in self.params["archives"]
             if entry["controller_src"] and not entry["staged_src"] and plan_archive(entry, look(entry["path"]))
         ]
-        return {"packages": self.missing, "package_manager": manager, "archives": archives}
+        return {"packages": self.missing, "package_manager": manager, "archives": archives, "files": []}
+
+    def _lacking(self, paths: t.Iterable[Change], *, check: bool) -> list[int]:
+        """The numbers of the files whose bytes the controller keeps, and that change or that a build may replace."""
+        build = not check and any(change.kind == "build" for change in paths)
+        changing = {change.name for change in paths if change.kind == "file" and change.what in ("create", "content")}
+        return [
+            number
+            for number, entry in enumerate(self.params["files"])
+            if content_of(entry).is_lacking(check=check) and (build or entry["path"] in changing)
+        ]
 
     def _units(self) -> dict[str, UnitState]:
         return read_units(self.host, [unit["name"] for unit in self.params["units"]])
@@ -225,11 +235,14 @@ class NodeState:
         needs = self.needs()
         if not check and (needs["packages"] or needs["archives"]):
             return {"changed": False, "needs": needs}
-        for name in needs["packages"]:
-            self.changes.note("package", name, "install", "", f"{name}\n")
         units, states = self.params["units"], self._units()
         down = plan_units_down(units, states, self.running)
         paths = self.plan_paths()
+        lacking = self._lacking(paths, check=check)
+        if lacking:
+            return {"changed": False, "needs": {**needs, "packages": [], "archives": [], "files": lacking}}
+        for name in needs["packages"]:
+            self.changes.note("package", name, "install", "", f"{name}\n")
         touched = {change.name for change in paths}
         self._apply(down, check)
         self._apply(paths, check)
@@ -262,20 +275,28 @@ class NodeState:
             os.mkdir(entry["path"], 0o700)
         self._own(entry["path"], entry)
 
-    def _own(self, path: str, entry: dict[str, t.Any]) -> None:
+    def _own(self, path: str | int, entry: dict[str, t.Any]) -> None:
         uid, gid = self._owner(entry, tolerate=False)
         os.chown(path, t.cast(int, uid), t.cast(int, gid))
         os.chmod(path, int(entry["mode"], 8))
 
     def _do_file(self, change: Change) -> None:
         entry, path = change.want, change.name
+        if change.what not in ("create", "content"):
+            # Never what a link leads to that somebody put there since.
+            handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+            try:
+                self._own(handle, entry)
+            finally:
+                os.close(handle)
+            return
         parent = os.path.dirname(path)
         if not os.path.isdir(parent):
             raise ClusterError("no_directory", f"{parent} does not exist.", f"List it under directories for {path}.")
         handle, temporary = tempfile.mkstemp(prefix=".node_state-", dir=parent)
         try:
             with os.fdopen(handle, "wb") as stream:
-                stream.write(wanted_content(entry))
+                stream.write(self._bytes(entry))
             self._own(temporary, entry)
             if entry["validate"]:
                 self._validate(entry, temporary)
@@ -285,6 +306,15 @@ class NodeState:
         finally:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(temporary)
+
+    @staticmethod
+    def _bytes(entry: dict[str, t.Any]) -> bytes:
+        data = content_of(entry).data
+        if data is None:
+            raise ClusterError(
+                "changed_meanwhile", f"{entry['path']} changed while the module ran.", "Run the task again."
+            )
+        return data
 
     def _validate(self, entry: dict[str, t.Any], temporary: str) -> None:
         argv = [word.replace("%s", temporary) for word in entry["validate"]]

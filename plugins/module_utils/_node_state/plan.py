@@ -9,7 +9,6 @@ Nothing here touches the node: every function takes plain data and returns plain
 
 from __future__ import annotations
 
-import base64
 import dataclasses
 import os.path
 import re
@@ -19,6 +18,7 @@ import typing as t
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.changes import Change
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.units import UnitState
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.content import content_of, digest, shown
 
 _WHEN: dict[str, t.Any] = {"when": {"type": "bool", "default": True}}
 _OWNERSHIP: dict[str, t.Any] = {
@@ -28,7 +28,7 @@ _OWNERSHIP: dict[str, t.Any] = {
 
 #: Where the content of a file comes from. The action reads those of the controller, and sends what they hold.
 CONTROLLER_SOURCES = ["src", "template"]
-FILE_SOURCES = ["content", "secret_content", "content_base64", *CONTROLLER_SOURCES]
+FILE_SOURCES = ["content", "secret_content", "content_base64", "sha256", *CONTROLLER_SOURCES]
 
 ARGUMENT_SPEC: dict[str, t.Any] = {
     "packages": {"type": "list", "elements": "raw", "default": []},
@@ -72,6 +72,8 @@ ARGUMENT_SPEC: dict[str, t.Any] = {
             "content": {"type": "str"},
             "secret_content": {"type": "str", "no_log": True},
             "content_base64": {"type": "str", "no_log": True},
+            "sha256": {"type": "str"},
+            "size": {"type": "int"},
             "src": {"type": "str"},
             "template": {"type": "str"},
             "template_vars": {"type": "dict"},
@@ -117,8 +119,6 @@ _ENABLED = frozenset(["enabled", "static", "indirect", "alias", "generated", "tr
 
 _ABSENT_KEYS = ("path", "recursive", "unless_target_of", "remedy", "if_empty", "if_unpacked")
 
-_DIFF_LIMIT = 100_000
-
 
 @dataclasses.dataclass(frozen=True)
 class PathState:
@@ -137,6 +137,11 @@ class PathState:
     mount: str = ""
     archive: str = ""
     built: tuple[str, ...] = ()
+
+    @property
+    def sha256(self) -> str:
+        """Of a file's content; empty where there is no file, or nobody read it."""
+        return "" if self.content is None else digest(self.content)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -250,17 +255,6 @@ def check_request(params: t.Mapping[str, t.Any]) -> list[Absent]:
     return absent
 
 
-def _printable(content: bytes | None) -> str:
-    if content is None:
-        return ""
-    if len(content) > _DIFF_LIMIT:
-        return f"({len(content)} bytes, too many to show)\n"
-    try:
-        return content.decode("utf-8")
-    except UnicodeDecodeError:
-        return f"({len(content)} bytes, not text)\n"
-
-
 def _attributes(
     entry: t.Mapping[str, t.Any], have: PathState, uid: int | None, gid: int | None
 ) -> tuple[list[str], str, str]:
@@ -291,29 +285,18 @@ def plan_directory(entry: t.Mapping[str, t.Any], have: PathState, uid: int | Non
     return Change("directory", path, ", ".join(words), before, after, entry) if words else None
 
 
-def wanted_content(entry: t.Mapping[str, t.Any]) -> bytes:
-    """The bytes that a file should hold."""
-    if entry.get("content_base64") is not None:
-        return base64.b64decode(entry["content_base64"])
-    text = entry["secret_content"] if entry.get("secret_content") is not None else entry["content"]
-    return str(text).encode("utf-8")
-
-
 def plan_file(entry: t.Mapping[str, t.Any], have: PathState, uid: int | None, gid: int | None) -> Change | None:
     """A file's content, mode and owner. A secret shows in a diff only as changed."""
-    path, content = entry["path"], wanted_content(entry)
+    path, content = entry["path"], content_of(entry)
     if have.kind not in ("absent", "file"):
         raise ClusterError(
             "in_the_way",
             f"{path} should be a file but is a {have.kind}.",
             "Move it away first, or name the file that a link points at.",
         )
-    hidden = entry["sensitive"] or entry.get("secret_content") is not None
-    if have.kind == "absent" or have.content != content:
-        what = "create" if have.kind == "absent" else "content"
-        before = "(hidden)\n" if hidden and have.kind == "file" else _printable(have.content)
-        after = "(hidden, changed)\n" if hidden else _printable(content)
-        return Change("file", path, what, before, after, entry)
+    if have.sha256 != content.sha256:
+        before = "" if have.content is None else "(hidden)\n" if content.secret else shown(have.content)
+        return Change("file", path, "create" if have.kind == "absent" else "content", before, content.shown, entry)
     words, before, after = _attributes(entry, have, uid, gid)
     return Change("file", path, ", ".join(words), before, after, entry) if words else None
 
@@ -489,5 +472,4 @@ __all__ = [
     "plan_link",
     "plan_units_down",
     "plan_units_up",
-    "wanted_content",
 ]

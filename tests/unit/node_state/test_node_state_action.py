@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import copy
+import hashlib
 import types
 import typing as t
 
@@ -15,6 +17,8 @@ from ansible_collections.hpcai.gpu_cluster.plugins.action.node_state import Acti
 
 MODULE = "hpcai.gpu_cluster.node_state"
 APT = "ansible.builtin.apt"
+BIG = "x" * 5000
+BIG_SUM = hashlib.sha256(BIG.encode()).hexdigest()
 NEEDS = {"changed": False, "needs": {"packages": ["tool"], "package_manager": "dpkg", "archives": []}}
 DONE = {"changed": False, "changes": [], "diff": []}
 
@@ -30,7 +34,7 @@ def play(
     ) -> dict[str, t.Any]:
         expected, result = script[len(calls)]
         assert module_name == expected
-        calls.append((module_name, module_args))
+        calls.append((module_name, copy.deepcopy(module_args)))
         return dict(result)
 
     monkeypatch.setattr(ActionModule, "_execute_module", execute)
@@ -105,6 +109,54 @@ def test_sensitive_content_travels_in_the_hidden_option(monkeypatch: pytest.Monk
         {"path": "/f", "content": "x"},
     ]
     assert files[0]["content"] == "secret"
+
+
+def needs(*numbers: int, **parts: t.Any) -> dict[str, t.Any]:
+    nothing = {"packages": [], "package_manager": "", "archives": [], "files": list(numbers)}
+    return {"changed": False, "needs": {**nothing, **parts}}
+
+
+def test_much_content_travels_only_where_it_is_lacking(monkeypatch: pytest.MonkeyPatch) -> None:
+    files = [{"path": "/a", "content": BIG, "mode": "0600"}, {"path": "/b", "content": "small"}]
+    _result, calls = play(monkeypatch, [(MODULE, DONE)], files=files)
+    assert calls[0][1]["files"][0] == {"path": "/a", "mode": "0600", "sha256": BIG_SUM}
+    assert BIG not in str(calls)
+    _result, calls = play(monkeypatch, [(MODULE, needs(0)), (MODULE, DONE)], files=files)
+    assert calls[0][1]["files"][0]["sha256"] == BIG_SUM
+    assert calls[1][1]["files"][0] == {"path": "/a", "mode": "0600", "content": BIG}
+    assert set(calls[1][1]["files"][1]) == {"path", "sha256"}
+
+
+def test_a_file_that_changes_between_two_calls_is_sent_with_the_third(monkeypatch: pytest.MonkeyPatch) -> None:
+    files = [{"path": "/a", "content": BIG}, {"path": "/b", "content": BIG}]
+    _result, calls = play(monkeypatch, [(MODULE, needs(0)), (MODULE, needs(1)), (MODULE, DONE)], files=files)
+    assert [["content" in item for item in call[1]["files"]] for call in calls] == [
+        [False, False],
+        [True, False],
+        [True, True],
+    ]
+
+
+def test_a_node_that_asks_again_for_what_it_has_is_no_endless_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(AnsibleActionFail, match="asks again"):
+        play(monkeypatch, [(MODULE, needs(0)), (MODULE, needs(0))], files=[{"path": "/a", "content": BIG}])
+
+
+def test_packages_come_before_bytes_and_are_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    script = [(MODULE, NEEDS), (APT, {}), (MODULE, needs(0)), (MODULE, {"changed": True, "changes": [], "diff": []})]
+    result, _calls = play(monkeypatch, script, packages=["tool"], files=[{"path": "/a", "content": BIG}])
+    assert [change["name"] for change in result["changes"]] == ["tool"]
+
+
+def test_a_secret_travels_at_once_and_never_as_a_digest(monkeypatch: pytest.MonkeyPatch) -> None:
+    files = [{"path": "/a", "content": BIG}, {"path": "/k", "content": BIG, "sensitive": True}]
+    _result, calls = play(monkeypatch, [(MODULE, DONE)], files=files)
+    assert calls[0][1]["files"][1] == {"path": "/k", "sensitive": True, "secret_content": BIG}
+
+
+def test_what_a_diff_cannot_show_comes_with_its_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    _result, calls = play(monkeypatch, [(MODULE, DONE)], files=[{"path": "/a", "content": BIG * 21}])
+    assert calls[0][1]["files"][0]["size"] == 105_000
 
 
 @pytest.mark.parametrize(

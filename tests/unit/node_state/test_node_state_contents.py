@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import pathlib
@@ -71,24 +72,25 @@ def test_files_and_templates_of_a_role_are_found_rendered_and_decrypted(play: Pl
     """One play for all: starting ansible-playbook is what takes the time."""
     play.role("files/plain", "as it is: {{ word }}\n\n")
     play.role("files/binary", BINARY)
+    play.role("files/big", "many lines\n" * 1000)
     play.role("files/secret", "vaulted word\n", vaulted=True)
     (play.folder / "files" / "beside").write_text("beside the play\n")
     play.role("templates/part.j2", "[{{ own }}]")
     play.role("templates/t.j2", "# {{ ansible_managed }}\n{{ word }} {% include 'part.j2' %}\n", vaulted=True)
     play.role("templates/number.j2", "{{ 5 }}")
-    done = play.run(
-        {
-            "files": [
-                {"path": f"{play.made}/plain", "src": "plain"},
-                {"path": f"{play.made}/binary", "src": "binary"},
-                {"path": f"{play.made}/secret", "src": "secret", "sensitive": True},
-                {"path": f"{play.made}/beside", "src": "beside"},
-                {"path": f"{play.made}/t", "template": "t.j2", "template_vars": {"own": "of the item"}},
-                {"path": f"{play.made}/number", "template": "number.j2"},
-                {"path": f"{play.made}/off", "template": "none.j2", "when": False},
-            ]
-        },
-    )
+    task = {
+        "files": [
+            {"path": f"{play.made}/plain", "src": "plain"},
+            {"path": f"{play.made}/binary", "src": "binary"},
+            {"path": f"{play.made}/secret", "src": "secret", "sensitive": True},
+            {"path": f"{play.made}/beside", "src": "beside"},
+            {"path": f"{play.made}/t", "template": "t.j2", "template_vars": {"own": "of the item"}},
+            {"path": f"{play.made}/number", "template": "number.j2"},
+            {"path": f"{play.made}/off", "template": "none.j2", "when": False},
+            {"path": f"{play.made}/big", "src": "big"},
+        ]
+    }
+    done = play.run(task, copy.deepcopy(task))
     assert done.returncode == 0, done.stdout + done.stderr
     assert {path.name: path.read_bytes() for path in play.made.iterdir()} == {
         "plain": b"as it is: {{ word }}\n\n",
@@ -97,9 +99,11 @@ def test_files_and_templates_of_a_role_are_found_rendered_and_decrypted(play: Pl
         "beside": b"beside the play\n",
         "t": b"# Ansible managed\nof the play [of the item]\n",
         "number": b"5",
+        "big": b"many lines\n" * 1000,
     }
     assert "vaulted word" not in done.stdout + done.stderr
     assert "of the play [of the item]" in done.stdout
+    assert "changed=1 " in done.stdout
 
 
 @pytest.mark.parametrize(

@@ -418,6 +418,69 @@ def test_missing_packages_are_left_to_the_action(node: Node) -> None:
     assert node.run(packages=["bash"])["changed"] is False
 
 
+def announced(path: str, data: bytes, **parts: t.Any) -> dict[str, t.Any]:
+    """An item of ``files`` as it comes before the node was found to lack it."""
+    return {"path": path, "sha256": hashlib.sha256(data).hexdigest(), **parts}
+
+
+def test_a_file_that_is_right_is_known_by_its_digest(node: Node) -> None:
+    (node.root / "f").write_text("right\n")
+    (node.root / "f").chmod(0o644)
+    result = node.run(files=[announced(f"{node.root}/f", b"right\n")])
+    assert (result["changed"], "needs" in result) == (False, False)
+    result = node.run(files=[announced(f"{node.root}/f", b"right\n", mode="0600")])
+    assert [change["what"] for change in result["changes"]] == ["mode 0644 to 0600"]
+    assert (node.root / "f").read_text() == "right\n"
+
+
+@pytest.mark.parametrize("check", [False, True])
+def test_nothing_changes_while_bytes_are_missing(node: Node, check: bool) -> None:
+    node.unit("x.service", active="active")
+    (node.root / "old").write_text("")
+    (node.root / "other").write_text("other\n")
+    (node.root / "other").chmod(0o644)
+    names = ("other", "lacking", "different")
+    (node.root / "different").write_text("not yet\n")
+    result = node.run(
+        check=check,
+        absent=[f"{node.root}/old"],
+        directories=[{"path": f"{node.root}/d"}],
+        files=[announced(f"{node.root}/{name}", f"{name}\n".encode()) for name in names],
+        units=[{"name": "x.service", "state": "stopped"}],
+    )
+    assert result["changed"] is False
+    assert result["needs"]["files"] == [1, 2]
+    assert listing(node.root) == ["different", "old", "other"]
+    assert (node.root / "different").read_text() == "not yet\n"
+    assert node.called() == []
+
+
+def test_bytes_that_a_diff_cannot_show_come_only_to_be_written(node: Node) -> None:
+    entry = announced(f"{node.root}/f", b"\xff\xfe", size=2)
+    planned = node.run(check=True, files=[entry])
+    assert planned["diff"][0]["after"] == f"sha256: {entry['sha256']} (2 bytes)\n"
+    assert node.run(files=[entry])["needs"]["files"] == [0]
+    done = node.run(files=[{"path": entry["path"], "content_base64": "//4="}])
+    assert done["diff"] == planned["diff"]
+    assert (node.root / "f").read_bytes() == b"\xff\xfe"
+
+
+def test_a_build_needs_the_bytes_of_what_it_may_replace(node: Node, tmp_path: pathlib.Path) -> None:
+    (node.root / "f").write_text("right\n")
+    (node.root / "f").chmod(0o644)
+    entry = {"path": f"{node.root}/1.0", "src": str(tmp_path / "a.tbz"), "sha256": archive(tmp_path / "a.tbz")}
+    script = f"echo theirs > {node.root}/f"
+    wanted = {
+        "archives": [{**entry, "build": ["sh", "-c", script]}],
+        "files": [announced(f"{node.root}/f", b"right\n")],
+    }
+    assert node.run(**wanted)["needs"]["files"] == [0]
+    assert listing(node.root) == ["f"]
+    assert node.run(**{**wanted, "files": [{"path": f"{node.root}/f", "content": "right\n"}]})["changed"]
+    assert (node.root / "f").read_text() == "right\n"
+    assert node.run(**wanted)["changed"] is False
+
+
 def test_only_what_was_unpacked_here_is_removed_with_if_unpacked(node: Node, tmp_path: pathlib.Path) -> None:
     """A role that is pointed at a directory of somebody else must not empty it."""
     bystander = pathlib.Path(node.root) / "bin"

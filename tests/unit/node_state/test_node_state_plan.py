@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import typing as t
 
 import pytest
@@ -141,10 +142,18 @@ def test_an_owner_that_does_not_exist_yet_is_not_compared() -> None:
     assert ns.plan_file(file_entry(), FILE, None, None) is None
 
 
-def test_content_that_cannot_be_shown_is_described() -> None:
+def test_content_that_is_not_text_shows_as_its_digest() -> None:
     change = ns.plan_file(file_entry(), ns.PathState("file", "0644", 0, 0, b"\xff\xfe"), 0, 0)
     assert change is not None
-    assert change.before == "(2 bytes, not text)\n"
+    assert change.before == f"sha256: {hashlib.sha256(bytes((255, 254))).hexdigest()} (2 bytes)\n"
+
+
+def test_content_that_came_as_a_digest_is_compared_by_it() -> None:
+    entry = file_entry(content=None, sha256=hashlib.sha256(b"new\n").hexdigest(), size=4)
+    assert ns.plan_file(entry, FILE, 0, 0) is None
+    change = ns.plan_file(entry, ns.PathState("file", "0644", 0, 0, b"old\n"), 0, 0)
+    assert change is not None
+    assert (change.before, change.after) == ("old\n", f"sha256: {entry['sha256']} (4 bytes)\n")
 
 
 @pytest.mark.parametrize(
