@@ -56,7 +56,7 @@ ARROWS = {
 #: What the controller alone has: modules run on nodes.
 CONTROLLER = {"plugin_utils"}
 #: Folders of tests/unit that belong to no package.
-OTHER_TESTS = {"docs", "gpu_bind", "house", "lab", "proof", "roles"}
+OTHER_TESTS = {"docs", "gpu_bind", "house", "lab", "programs", "proof", "roles"}
 
 Arrow = tuple[str, str]
 
