@@ -127,7 +127,8 @@ options:
         type: path
         required: true
       content:
-        description: The content. One of this, O(files[].src) and O(files[].template) is needed.
+        description: The content. One of this, O(files[].src), O(files[].template) and O(files[].program) is
+          needed.
         type: str
       src:
         description:
@@ -144,6 +145,12 @@ options:
       template_vars:
         description: Variables that O(files[].template) has in addition, or with other values.
         type: dict
+      program:
+        description:
+          - The name of a program of this collection that nodes run without Ansible, such as V(gpu-clocks). Give it mode
+            V("0755").
+          - It is built as one file for the Python that the play uses on the node.
+        type: str
       secret_content:
         description: Where the action plugin puts a content that is a secret. Not for use in playbooks.
         type: str

@@ -16,14 +16,17 @@ from ansible.errors import AnsibleActionFail, AnsibleError
 from ansible.module_utils.common.text.converters import to_bytes
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.content import digest, text_of
+from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils import _programs
 
 Item = dict[str, t.Any]
 
 #: Up to this many bytes travel with every task. More of them travel when the node lacks them, and their digests before.
 INLINE_BYTES = 4096
 #: What says where the content of a file comes from.
-_SOURCES = ("content", "src", "template", "template_vars")
+_SOURCES = ("content", "src", "template", "template_vars", "program")
+_USUAL_PYTHON = "/usr/bin/python3"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,6 +98,8 @@ class Sources:
             return self._read(item)
         if item.get("template") is not None:
             return self._render(item)
+        if item.get("program") is not None:
+            return self._build(item)
         return item["content"].encode() if isinstance(item.get("content"), str) else None
 
     def _find(self, item: Item, option: str, directory: str) -> str:
@@ -126,6 +131,23 @@ class Sources:
         found = self._find(item, "template", "templates")
         (text,) = lookup.run([found], dict(self._variables), template_vars=item.get("template_vars") or {})
         return to_bytes(text, nonstring="simplerepr")
+
+    def _build(self, item: Item) -> bytes:
+        try:
+            return _programs.build(item["program"], self.interpreter())
+        except ClusterError as exc:
+            raise AnsibleActionFail(f"The `program` of {item['path']}: {exc}") from None
+
+    def interpreter(self) -> str:
+        """The Python that the play uses on the node: the one that was set, or else found, or else the usual one."""
+        task = self._action._task
+        variables = self._variables
+        if task.delegate_to:
+            variables = variables.get("ansible_delegated_vars", {}).get(task.delegate_to, variables)
+        wanted = self._action._templar.template(variables.get("ansible_python_interpreter") or "auto")
+        if not str(wanted).startswith("auto"):
+            return str(wanted)
+        return str(variables.get("ansible_facts", {}).get("discovered_interpreter_python") or _USUAL_PYTHON)
 
 
 __all__ = ["INLINE_BYTES", "FileContents", "Sources"]

@@ -27,7 +27,7 @@ _OWNERSHIP: dict[str, t.Any] = {
 }
 
 #: Where the content of a file comes from. The action reads those of the controller, and sends what they hold.
-CONTROLLER_SOURCES = ["src", "template"]
+CONTROLLER_SOURCES = ["src", "template", "program"]
 FILE_SOURCES = ["content", "secret_content", "content_base64", "sha256", *CONTROLLER_SOURCES]
 
 ARGUMENT_SPEC: dict[str, t.Any] = {
@@ -77,6 +77,7 @@ ARGUMENT_SPEC: dict[str, t.Any] = {
             "src": {"type": "str"},
             "template": {"type": "str"},
             "template_vars": {"type": "dict"},
+            "program": {"type": "str"},
             "sensitive": {"type": "bool", "default": False},
             "mode": {"type": "str", "default": "0644"},
             "validate": {"type": "list", "elements": "str", "default": []},

@@ -11,10 +11,13 @@ import os
 import pathlib
 import subprocess
 import sys
+import types
 import typing as t
 
 import pytest
 import yaml
+from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils import _programs
+from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._file_contents import Sources
 
 ROOT = pathlib.Path(__file__).parents[3]
 PROGRAMS = pathlib.Path(sys.executable).parent
@@ -88,6 +91,7 @@ def test_files_and_templates_of_a_role_are_found_rendered_and_decrypted(play: Pl
             {"path": f"{play.made}/number", "template": "number.j2"},
             {"path": f"{play.made}/off", "template": "none.j2", "when": False},
             {"path": f"{play.made}/big", "src": "big"},
+            {"path": f"{play.made}/gpu-clocks", "program": "gpu-clocks"},
         ]
     }
     done = play.run(task, copy.deepcopy(task))
@@ -100,9 +104,11 @@ def test_files_and_templates_of_a_role_are_found_rendered_and_decrypted(play: Pl
         "t": b"# Ansible managed\nof the play [of the item]\n",
         "number": b"5",
         "big": b"many lines\n" * 1000,
+        "gpu-clocks": _programs.build("gpu-clocks", sys.executable),
     }
     assert "vaulted word" not in done.stdout + done.stderr
     assert "of the play [of the item]" in done.stdout
+    assert "sha256: " in done.stdout
     assert "changed=1 " in done.stdout
 
 
@@ -113,8 +119,9 @@ def test_files_and_templates_of_a_role_are_found_rendered_and_decrypted(play: Pl
         ({"template": "none.j2"}, "The `template` of /made/f is not on the controller."),
         ({"src": "../files"}, "is a directory"),
         ({"template": "undefined.j2"}, "nobody_defined_it"),
+        ({"program": "none"}, "The `program` of /made/f: There is no program 'none'."),
     ],
-    ids=["src", "template", "directory", "undefined"],
+    ids=["src", "template", "directory", "undefined", "program"],
 )
 def test_what_the_controller_lacks_is_told_before_the_node_is_touched(
     play: Play, item: dict[str, t.Any], says: str
@@ -126,3 +133,34 @@ def test_what_the_controller_lacks_is_told_before_the_node_is_touched(
     said = json.dumps(done.stdout.replace("\n", " "))
     assert says.replace("/made", str(play.made)) in said, said
     assert list(play.made.iterdir()) == []
+
+
+FOUND = {"discovered_interpreter_python": "/usr/bin/python3.11"}
+
+
+@pytest.mark.parametrize(
+    ("variables", "delegate", "interpreter"),
+    [
+        ({}, None, "/usr/bin/python3"),
+        ({"ansible_python_interpreter": "/opt/python"}, None, "/opt/python"),
+        ({"ansible_python_interpreter": "/opt/python", "ansible_facts": FOUND}, None, "/opt/python"),
+        ({"ansible_python_interpreter": "auto_silent"}, None, "/usr/bin/python3"),
+        ({"ansible_python_interpreter": "auto", "ansible_facts": FOUND}, None, "/usr/bin/python3.11"),
+        ({"ansible_facts": FOUND}, None, "/usr/bin/python3.11"),
+        (
+            {
+                "ansible_python_interpreter": "/opt/python",
+                "ansible_delegated_vars": {"other": {"ansible_python_interpreter": "/opt/other"}},
+            },
+            "other",
+            "/opt/other",
+        ),
+    ],
+)
+def test_a_program_is_for_the_python_of_the_play(
+    variables: dict[str, t.Any], delegate: str | None, interpreter: str
+) -> None:
+    action: t.Any = types.SimpleNamespace(
+        _task=types.SimpleNamespace(delegate_to=delegate), _templar=types.SimpleNamespace(template=lambda value: value)
+    )
+    assert Sources(action, variables).interpreter() == interpreter

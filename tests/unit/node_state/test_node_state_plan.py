@@ -93,6 +93,12 @@ def test_package_names_are_bare(item: t.Any) -> None:
         ns.package_names([item], "dpkg")
 
 
+@pytest.mark.parametrize("source", ["src", "template", "program"])
+def test_what_only_the_action_brings_is_refused_without_it(source: str) -> None:
+    with pytest.raises(ClusterError, match=f"The `{source}` of /f is on the controller"):
+        ns.check_request(request(files=[file_entry(content=None, validate=[], **{source: "x"})]))
+
+
 def test_package_names_differ_by_system() -> None:
     items = ["tar", {"dpkg": "openssh-client", "rpm": "openssh-clients"}, {"dpkg": "libsecret-1-0"}, "tar"]
     assert ns.package_names(items, "dpkg") == ["tar", "openssh-client", "libsecret-1-0"]
