@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import typing as t
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.plan import ARGUMENT_SPEC
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.options import ARGUMENT_SPEC
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._node_state_action import NodeStateAction
 
 

@@ -189,7 +189,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._glusterfs.apply
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._glusterfs.plan import ARGUMENT_SPEC, Wanted
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.apply import NodeState
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.plan import (
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.request import (
     NOTHING,
     check_mode,
     directory_request,

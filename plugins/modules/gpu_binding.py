@@ -135,7 +135,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_affinity.op
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node.facts import collect
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.apply import NodeState
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.plan import (
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.request import (
     NOTHING,
     directory_request,
     file_request,

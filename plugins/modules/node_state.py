@@ -169,6 +169,11 @@ options:
         description: Whether to keep the content out of diffs, logs and results.
         type: bool
         default: false
+      unsafe_writes:
+        description: Whether to write into the file where it cannot be replaced, as one that is mounted by itself. Whoever
+          reads it meanwhile can see half of it.
+        type: bool
+        default: false
       mode:
         description: Permissions in octal, quoted.
         type: str
@@ -321,7 +326,7 @@ remedy:
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import failing
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.apply import NodeState
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.plan import ARGUMENT_SPEC
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.options import ARGUMENT_SPEC
 
 
 def main() -> None:

@@ -17,8 +17,9 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import C
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host import repository as vendor
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.files import read_text
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.units import is_running
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.apply import NodeState, missing_parents
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.plan import (
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.apply import NodeState
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.read import missing_parents
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.request import (
     NOTHING,
     directory_request,
     file_request,

@@ -2,14 +2,104 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 # Private to the collection: it may change without notice.
-"""What a task asks of ``node_state``: which of its items count."""
+"""What a task asks of ``node_state``, checked and as plain data."""
 
 from __future__ import annotations
 
+import dataclasses
+import os.path
+import re
 import typing as t
 
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.content import Content, content_of
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.options import CONTROLLER_SOURCES
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.packages import package_names
+
+_ABSENT_KEYS = ("path", "recursive", "unless_target_of", "remedy", "if_empty", "if_unpacked")
+
+
+@dataclasses.dataclass(frozen=True)
+class Directory:
+    """A directory with its mode, in four octal digits, and its owner and group, by name or number."""
+
+    path: str
+    mode: str
+    owner: str = "root"
+    group: str = "root"
+
+
+@dataclasses.dataclass(frozen=True)
+class File:
+    """A file. ``validate`` has the words of a command that must accept it, with ``%s`` for its name."""
+
+    path: str
+    content: Content
+    mode: str
+    owner: str = "root"
+    group: str = "root"
+    validate: tuple[str, ...] = ()
+    unsafe_writes: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Link:
+    """A symbolic link and what is written into it."""
+
+    path: str
+    target: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Archive:
+    """A directory that is unpacked from an archive. ``build`` has the words of a command to run in it."""
+
+    path: str
+    sha256: str
+    src: str = ""
+    controller_src: str = ""
+    staged_src: str = ""
+    strip_components: int = 1
+    timeout_s: int = 900
+    build: tuple[str, ...] = ()
+    build_timeout_s: int = 3600
+
+
+@dataclasses.dataclass(frozen=True)
+class Absent:
+    """A path that must not exist. ``unless_target_of`` is a link that protects what it points at, ``remedy`` what helps."""
+
+    path: str
+    recursive: bool = False
+    unless_target_of: str = ""
+    remedy: str = ""
+    if_empty: bool = False
+    if_unpacked: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Unit:
+    """A unit of systemd; None leaves its state or its place at boot as it is."""
+
+    name: str
+    state: str | None = None
+    enabled: bool | None = None
+    restart_on: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class Request:
+    """All that a node should hold. ``packages`` are items as ``package_names`` takes them."""
+
+    packages: tuple[t.Any, ...] = ()
+    directories: tuple[Directory, ...] = ()
+    archives: tuple[Archive, ...] = ()
+    files: tuple[File, ...] = ()
+    links: tuple[Link, ...] = ()
+    absent: tuple[Absent, ...] = ()
+    units: tuple[Unit, ...] = ()
+
 
 #: The options that list items, in the order of the documentation.
 LISTS = ("packages", "directories", "archives", "files", "links", "absent", "units")
@@ -38,4 +128,153 @@ def _without_when(item: t.Any) -> t.Any:
     return {key: value for key, value in item.items() if key != "when"} if isinstance(item, t.Mapping) else item
 
 
-__all__ = ["LISTS", "wanted_items"]
+def _bad(message: str, remedy: str) -> ClusterError:
+    return ClusterError("bad_input", message, remedy)
+
+
+def check_path(path: str) -> str:
+    """Accept only an absolute path in its normal form: a surprise in a path is how the wrong thing gets deleted."""
+    if not path.startswith("/") or "\n" in path or "\0" in path or path.startswith("//"):
+        raise _bad(f"{path!r} is not an absolute path.", "Write the whole path, from the root.")
+    if os.path.normpath(path) != path.rstrip("/") and path != "/":
+        raise _bad(f"{path!r} is not in its normal form.", "Write it without '.', '..' and doubled slashes.")
+    return path.rstrip("/") or "/"
+
+
+def check_mode(mode: str, path: str) -> str:
+    """Accept modes as they are written in octal. An unquoted ``0644`` reaches us as the number 420."""
+    if not re.fullmatch(r"0[0-7]{3,4}", mode):
+        raise _bad(f"The mode {mode!r} of {path} is not octal.", 'Quote it and begin with a zero, for example "0644".')
+    return f"{int(mode, 8):04o}"
+
+
+def parse_absent(items: t.Sequence[t.Any]) -> list[Absent]:
+    """Each item is a path, or a mapping with the fields of ``Absent``."""
+    wanted = []
+    for item in items:
+        entry = {"path": item} if isinstance(item, str) else item
+        if not isinstance(entry, t.Mapping) or not isinstance(entry.get("path"), str):
+            raise _bad(f"An item of absent is {item!r}.", "Give a path, or a mapping with the key path.")
+        unknown = sorted(set(entry) - set(_ABSENT_KEYS))
+        if unknown:
+            raise _bad(f"An item of absent has the unknown key {unknown[0]!r}.", f"Known: {', '.join(_ABSENT_KEYS)}.")
+        path = check_path(entry["path"])
+        flags: dict[str, t.Any] = {key: entry.get(key, False) for key in ("recursive", "if_empty", "if_unpacked")}
+        wrong = [key for key, value in flags.items() if not isinstance(value, bool)]
+        if wrong:
+            raise _bad(f"{wrong[0]} of {path} is not a boolean.", "Write true or false.")
+        if path == "/" or (flags["recursive"] and path.count("/") < 2):
+            raise _bad(f"{path} will not be removed.", "Only paths below a top-level directory can be removed.")
+        words: dict[str, t.Any] = {key: entry.get(key) or "" for key in ("unless_target_of", "remedy")}
+        if not all(isinstance(value, str) for value in words.values()):
+            raise _bad(f"unless_target_of and remedy of {path} are words.", "Give the path of a link, and a sentence.")
+        wanted.append(Absent(path=path, **words, **flags))
+    return wanted
+
+
+def _fields(kind: type, item: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
+    """What of an item is a field, with its path checked and its mode in four digits. What was not given is left out."""
+    names = [field.name for field in dataclasses.fields(kind)]
+    values = {name: item[name] for name in names if item.get(name) is not None}
+    values = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
+    if "path" in values:
+        values["path"] = check_path(values["path"])
+    if "mode" in values:
+        values["mode"] = check_mode(values["mode"], values["path"])
+    return values
+
+
+def _file(item: t.Mapping[str, t.Any]) -> File:
+    for source in CONTROLLER_SOURCES:
+        if item.get(source) is not None:
+            raise _bad(
+                f"The `{source}` of {item['path']} is on the controller.",
+                "Use the module in a task, through its action.",
+            )
+    file = File(content=content_of(item), **{key: v for key, v in _fields(File, item).items() if key != "content"})
+    if file.validate and not any("%s" in word for word in file.validate):
+        raise _bad(f"validate of {file.path} has no %s.", "Write %s where the name of the file belongs.")
+    return file
+
+
+def _archive(item: t.Mapping[str, t.Any]) -> Archive:
+    archive = Archive(**{**_fields(Archive, item), "sha256": item["sha256"].lower()})
+    if not re.fullmatch(r"[0-9a-f]{64}", archive.sha256):
+        raise _bad(f"The sha256 of {archive.path} is not 64 hexadecimal digits.", "Copy it from `sha256sum`.")
+    if bool(archive.src) == bool(archive.controller_src):
+        raise _bad(f"{archive.path} needs one of src and controller_src.", "Say where the archive comes from.")
+    return archive
+
+
+def request_of(params: t.Mapping[str, t.Any]) -> Request:
+    """The request of a task. All that can be wrong in it is found before the node is touched."""
+    params = wanted_items(params)
+    package_names(params["packages"], "")
+    request = Request(
+        packages=tuple(params["packages"]),
+        absent=tuple(parse_absent(params["absent"])),
+        directories=tuple(Directory(**_fields(Directory, item)) for item in params["directories"]),
+        archives=tuple(_archive(item) for item in params["archives"]),
+        files=tuple(_file(item) for item in params["files"]),
+        links=tuple(Link(**_fields(Link, item)) for item in params["links"]),
+        units=tuple(Unit(**_fields(Unit, item)) for item in params["units"]),
+    )
+    _check_once(request)
+    return request
+
+
+def _check_once(request: Request) -> None:
+    seen: dict[str, str] = {}
+    for kind in ("absent", "directories", "archives", "files", "links"):
+        for item in getattr(request, kind):
+            # A path that is to go twice is gone once.
+            if item.path in seen and kind != "absent":
+                raise _bad(f"{item.path} is listed under {seen[item.path]} and {kind}.", "List every path once.")
+            seen[item.path] = kind
+
+
+#: A request that asks for nothing, for those who call NodeState from Python.
+NOTHING: dict[str, t.Any] = {
+    key: [] for key in ("packages", "directories", "archives", "files", "links", "absent", "units")
+}
+
+
+def directory_request(path: str, mode: str = "0755", owner: str = "root", group: str = "root") -> dict[str, t.Any]:
+    """An item of ``directories`` with every suboption, as the module would fill it in."""
+    return {"path": path, "mode": mode, "owner": owner, "group": group}
+
+
+def file_request(
+    path: str, content: str, mode: str = "0644", owner: str = "root", group: str = "root"
+) -> dict[str, t.Any]:
+    """An item of ``files`` with every suboption, as the module would fill it in."""
+    return {
+        "path": path,
+        "content": content,
+        "secret_content": None,
+        "sensitive": False,
+        "mode": mode,
+        "owner": owner,
+        "group": group,
+        "validate": [],
+    }
+
+
+__all__ = [
+    "LISTS",
+    "NOTHING",
+    "Absent",
+    "Archive",
+    "Directory",
+    "File",
+    "Link",
+    "Request",
+    "Unit",
+    "check_mode",
+    "check_path",
+    "directory_request",
+    "file_request",
+    "parse_absent",
+    "request_of",
+    "wanted_items",
+]

@@ -10,7 +10,7 @@ import typing as t
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host import repository as vendor
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.plan import file_request
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.request import file_request
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver import settings
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.model import Facts
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.plan import Wanted

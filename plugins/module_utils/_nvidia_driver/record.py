@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import typing as t
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.apply import NodeState, missing_parents
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.plan import NOTHING
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.apply import NodeState
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.read import missing_parents
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.request import NOTHING
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.model import Facts, Loaded
 
 

@@ -18,7 +18,8 @@ from pathlib import Path
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.command import Host
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.files import read_text
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.apply import fetch_archive, missing_packages
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.archive import fetch_archive
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.packages import missing_packages
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma.plan import (
     DISTRIBUTION_PACKAGES,
     DOCA_PACKAGES,

@@ -17,8 +17,9 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import C
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.changes import Change, Changes
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.command import Host
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.files import read_text
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.apply import NodeState, missing_parents
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.plan import NOTHING, file_request
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.apply import NodeState
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.read import missing_parents
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.request import NOTHING, file_request
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma import files
 
 _RXE_UNIT = os.path.basename(files.RXE)

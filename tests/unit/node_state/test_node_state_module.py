@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import errno
 import grp
 import hashlib
 import json
@@ -15,9 +16,11 @@ import tarfile
 import typing as t
 
 import pytest
+from ansible.module_utils import basic
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host import units as systemd
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.mounts import MountEntry
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state import apply as node_state_apply
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state import read
 from ansible_collections.hpcai.gpu_cluster.plugins.modules import node_state
 from module_run import run_main
 
@@ -481,6 +484,84 @@ def test_a_build_needs_the_bytes_of_what_it_may_replace(node: Node, tmp_path: pa
     assert node.run(**wanted)["changed"] is False
 
 
+class Policy:
+    """SELinux as Python knows it, where everything has the label of its path."""
+
+    def __init__(self, *, enabled: bool) -> None:
+        self.enabled = enabled
+        self.labels: dict[str, str] = {}
+
+    def is_selinux_enabled(self) -> int:
+        return int(self.enabled)
+
+    def is_selinux_mls_enabled(self) -> int:
+        return 1
+
+    def matchpathcon(self, path: str, _mode: int) -> tuple[int, str]:
+        return 0, f"system_u:object_r:{os.path.basename(path)}_t:s0"
+
+    def lgetfilecon_raw(self, path: str) -> tuple[int, str]:
+        assert os.path.lexists(path)
+        return 0, self.labels.get(str(path), "system_u:object_r:default_t:s0")
+
+    def lsetfilecon(self, path: str, label: str) -> int:
+        self.labels[str(path)] = label
+        return 0
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_everything_that_is_made_gets_the_label_of_its_place(
+    node: Node, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, enabled: bool
+) -> None:
+    policy = Policy(enabled=enabled)
+    monkeypatch.setattr(basic, "HAVE_SELINUX", True)
+    monkeypatch.setattr(basic, "selinux", policy, raising=False)
+    (node.root / "was").write_text("there\n")
+    (node.root / "was").chmod(0o644)
+    entry = {"path": f"{node.root}/opt/1.0", "src": str(tmp_path / "a.tbz"), "sha256": archive(tmp_path / "a.tbz")}
+    done = node.run(
+        directories=[{"path": f"{node.root}/a/b"}],
+        archives=[{**entry, "build": ["touch", "built"]}],
+        files=[{"path": f"{node.root}/{name}", "content": "there\n"} for name in ("was", "a/file")],
+        links=[{"path": f"{node.root}/link", "target": "a"}],
+    )
+    assert not done.get("failed"), done
+    made = ["a", "a/b", "a/file", "link", "opt", "opt/1.0", "opt/1.0/bin", "opt/1.0/bin/tool", "opt/1.0/built"]
+    labelled = [name for name in listing(node.root) if f"{node.root}/{name}" in policy.labels]
+    assert labelled == ([*made[:6], "opt/1.0/.node_state.json", *made[6:]] if enabled else [])
+    assert all(label == policy.matchpathcon(path, 0)[1] for path, label in policy.labels.items())
+
+
+def mounted_alone(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the kernel answer as for a file that is mounted by itself."""
+    replace = os.replace
+
+    def refuse(source: str, target: str) -> None:
+        if target == path:
+            raise OSError(errno.EBUSY, os.strerror(errno.EBUSY), source, None, target)
+        replace(source, target)
+
+    monkeypatch.setattr(os, "replace", refuse)
+
+
+def test_a_file_that_cannot_be_replaced_is_written_into_only_where_that_is_wanted(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = node.root / "resolv.conf"
+    path.write_text("a longer text than the new one\n")
+    number = path.stat().st_ino
+    mounted_alone(str(path), monkeypatch)
+    wanted = {"path": str(path), "content": "new\n", "mode": "0640"}
+    refused = node.run(files=[wanted])
+    assert refused["error_kind"] == "cannot_replace"
+    assert "`unsafe_writes: true`" in refused["remedy"]
+    assert path.read_text() == "a longer text than the new one\n"
+    assert node.run(files=[{**wanted, "unsafe_writes": True}])["changed"] is True
+    assert (path.read_text(), path.stat().st_ino, path.stat().st_mode & 0o777) == ("new\n", number, 0o640)
+    assert listing(node.root) == ["resolv.conf"]
+    assert node.run(files=[{**wanted, "unsafe_writes": True}])["changed"] is False
+
+
 def test_only_what_was_unpacked_here_is_removed_with_if_unpacked(node: Node, tmp_path: pathlib.Path) -> None:
     """A role that is pointed at a directory of somebody else must not empty it."""
     bystander = pathlib.Path(node.root) / "bin"
@@ -499,5 +580,5 @@ def test_only_what_was_unpacked_here_is_removed_with_if_unpacked(node: Node, tmp
 def test_the_parents_of_files_are_those_that_nobody_made_or_lists(tmp_path: pathlib.Path) -> None:
     (tmp_path / "made").mkdir()
     paths = [f"{tmp_path}/{name}" for name in ("made/f", "new/a", "new/b", "listed/f")]
-    parents = node_state_apply.missing_parents(paths, [f"{tmp_path}/listed"])
+    parents = read.missing_parents(paths, [f"{tmp_path}/listed"])
     assert [(entry["path"], entry["mode"]) for entry in parents] == [(f"{tmp_path}/new", "0755")]

@@ -1,0 +1,82 @@
+# Copyright (c) 2026 The hpcai.gpu_cluster developers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+# Private to the collection: it may change without notice.
+"""Which packages a node lacks. dpkg and rpm have different names for some of them."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import typing as t
+
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.command import Host
+
+
+def package_names(items: t.Sequence[t.Any], manager: str) -> list[str]:
+    """The names for one package system, without doubles.
+
+    An item is a name, or a mapping with ``name``, or with ``dpkg`` and ``rpm`` where the systems differ. Each of these is
+    an item or a list of items in turn.
+    """
+    return list(dict.fromkeys(name for item in items for name in _names(item, manager)))
+
+
+def _names(item: t.Any, manager: str) -> list[str]:
+    if isinstance(item, str):
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9+._()-]*", item):
+            raise _bad(f"{item!r} is not the name of a package.", "Give its bare name, without a version.")
+        return [item]
+    known = isinstance(item, t.Mapping) and item and (set(item) == {"name"} or set(item) <= {"dpkg", "rpm"})
+    if not known:
+        raise _bad(
+            f"An item of packages is {item!r}.", "Give a name, or a mapping with name, or with the keys dpkg and rpm."
+        )
+    # The names for other systems are checked, too.
+    named = {key: package_names(one if isinstance(one, (list, tuple)) else [one], manager) for key, one in item.items()}
+    return named.get("name") or named.get(manager) or []
+
+
+def _bad(message: str, remedy: str) -> ClusterError:
+    return ClusterError("bad_input", message, remedy)
+
+
+def missing_packages(items: t.Sequence[t.Any], host: Host) -> tuple[list[str], str]:
+    """Which packages are not installed, and which package system said so (``dpkg``, ``rpm`` or an empty string)."""
+    if not items:
+        return [], ""
+    if shutil.which("dpkg-query"):
+        names = package_names(items, "dpkg")
+        form = "${db:Status-Abbrev}|${Package}|${Provides}\\n"
+        _rc, out, _err = host.run_command(["dpkg-query", "-W", "-f", form, "--", *names])
+        have = installed_debs(out)
+        if names and set(names) - have:
+            # A virtual package has no entry of its own: look for one that provides it.
+            _rc, out, _err = host.run_command(["dpkg-query", "-W", "-f", form])
+            have = installed_debs(out)
+        return [name for name in names if name not in have], "dpkg"
+    if shutil.which("rpm"):
+        names = package_names(items, "rpm")
+        return [n for n in names if host.run_command(["rpm", "-q", "--whatprovides", "--", n])[0] != 0], "rpm"
+    raise ClusterError(
+        "no_package_manager",
+        "This node has neither dpkg nor rpm, so its packages cannot be looked up.",
+        "Install them another way and leave packages empty.",
+    )
+
+
+def installed_debs(output: str) -> set[str]:
+    """Names that are installed or provided: `dpkg-query -W -f '${db:Status-Abbrev}|${Package}|${Provides}\\n'`."""
+    names: set[str] = set()
+    for line in output.splitlines():
+        status, _sep, rest = line.partition("|")
+        package, _sep, provides = rest.partition("|")
+        # The second letter is the state now; the first is only what somebody once wanted.
+        if len(status) > 1 and status[1] == "i":
+            names.add(package)
+            names.update(part.strip().split(" ")[0].split(":")[0] for part in provides.split(",") if part.strip())
+    return names
+
+
+__all__ = ["installed_debs", "missing_packages", "package_names"]
