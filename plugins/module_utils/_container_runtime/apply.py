@@ -16,6 +16,8 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._container_runti
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host import repository as vendor
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.files import read_text
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.packages import Action, matches
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.transaction import Apt, manager_for
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.units import is_running
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.apply import NodeState
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.read import missing_parents
@@ -24,8 +26,6 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.requ
     directory_request,
     file_request,
 )
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.packages import Action, matches
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.transaction import Apt, manager_for
 
 
 def _read(path: str) -> str:
@@ -156,7 +156,8 @@ class RuntimeRun:
             if not self.manager.known(self.roots):
                 self.manager.update()
         if self.manager.known(self.roots):
-            words, actions = self.manager.plan(self.manager.resolve(self.roots), packages, "", "", fix=False)
+            words = self.manager.resolve(self.roots)
+            actions = self.manager.simulate(words)
             self._note_packages(actions)
             if not check:
                 self.manager.commit(words, fix=False)

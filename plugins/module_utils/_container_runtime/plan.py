@@ -11,8 +11,8 @@ import re
 import typing as t
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.packages import Root
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.repository import Repository
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.packages import Root
 
 MANAGED = "# Managed by the role hpcai.gpu_cluster.container_runtime. Changes here are overwritten."
 DAEMON_JSON = "/etc/docker/daemon.json"

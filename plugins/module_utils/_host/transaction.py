@@ -2,11 +2,12 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 # Private to the collection: it may change without notice.
-"""Ask apt or dnf, and let them make one transaction: the half that runs commands for the driver's packages."""
+"""Ask apt or dnf what is there and what they would do, and let them make one transaction."""
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 import re
 import shutil
@@ -17,62 +18,72 @@ from pathlib import Path
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.command import Host
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.files import read_text
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.packages import (
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.packages import (
     DPKG_FORMAT,
     RPM_FORMAT,
     Action,
     Installed,
     Root,
-    in_stack,
     matches,
     parse_apt_simulation,
     parse_dnf_simulation,
     parse_dpkg,
     parse_madison,
     parse_rpm,
-    stragglers_of,
     upstream,
 )
 
 _PREFERENCES = "/etc/apt/preferences"
 VERSIONLOCK = "/etc/dnf/plugins/versionlock.list"
-_MODULE_FILE = "/etc/dnf/modules.d/nvidia-driver.module"
+_MODULES = "/etc/dnf/modules.d"
 _APT_OPTIONS = (
     *("-o", "DPkg::Lock::Timeout=300", "-o", "Acquire::Languages=none", "-o", "Acquire::Retries=3"),
     *("-o", "Dpkg::Options::=--force-confdef", "-o", "Dpkg::Options::=--force-confold"),
 )
-# Held packages are ours to change; a pin may ask for an older version; recommended desktop parts are not wanted.
+# Held packages are the caller's to change; a pin may ask for an older version; what is only recommended is not wanted.
 _APT_INSTALL = (
     *("--ignore-hold", "--allow-change-held-packages", "--allow-downgrades", "--no-install-recommends"),
     *("-o", "APT::Get::Show-Versions=false"),
 )
+
+_DNF = ("dnf", "--setopt=install_weak_deps=False", "--disableplugin=versionlock")
+#: Whether a package of this name and version is one that the caller holds.
+Ours = t.Callable[[str, str], bool]
+
+
+@dataclasses.dataclass(frozen=True)
+class Remedies:
+    """What helps where a package system cannot bring a package, in the words of the module that wants it."""
+
+    no_manager: str = "This needs Debian, Ubuntu, RHEL, or a distribution that is built from them."
+    no_version: str = "Ask for one of these, or use a repository that keeps the wanted one."
+    no_package: str = "Check the names of the packages and the repositories of the node."
+
+    def not_available(self, name: str, wanted: str, versions: t.Sequence[str]) -> ClusterError:
+        """The error for a package that no repository has, or has at ``versions`` only."""
+        if not versions:
+            return ClusterError("not_available", f"No repository of this node has {name}.", self.no_package)
+        listed = ", ".join(versions[:8]) + (", ..." if len(versions) > 8 else "")
+        return ClusterError(
+            "not_available",
+            f"{name} {wanted} is in no repository of this node. There is {listed}.",
+            self.no_version,
+            available=sorted({upstream(version) for version in versions}),
+        )
+
+
+_REMEDIES = Remedies()
 
 
 def _last_lines(text: str, count: int = 12) -> str:
     return "\n".join([line for line in text.splitlines() if line.strip()][-count:])
 
 
-def _not_available(name: str, wanted: str, versions: t.Sequence[str]) -> ClusterError:
-    if versions:
-        listed = ", ".join(versions[:8]) + (", ..." if len(versions) > 8 else "")
-        return ClusterError(
-            "not_available",
-            f"{name} {wanted} is in no repository of this node. There is {listed}.",
-            "Set nvidia_driver_version to one of these, or use a repository that keeps the wanted one.",
-            available=sorted({upstream(version) for version in versions}),
-        )
-    return ClusterError(
-        "not_available",
-        f"No repository of this node has {name}.",
-        "Check nvidia_driver_source and the repository, or name the packages in nvidia_driver_packages.",
-    )
-
-
 class Apt:
     """dpkg and apt."""
 
-    def __init__(self, host: Host) -> None:
-        self.host = host
+    def __init__(self, host: Host, remedies: Remedies = _REMEDIES) -> None:
+        self.host, self.remedies = host, remedies
         self._updated = False
 
     def installed(self) -> dict[str, Installed]:
@@ -112,10 +123,11 @@ class Apt:
 
     def known(self, roots: t.Sequence[Root]) -> bool:
         """Whether the lists have every package at its version already."""
-        versions = self._versions([root.name for root in roots])
+        versions = self.versions([root.name for root in roots])
         return all(any(matches(root, one) for one in versions.get(root.name, [])) for root in roots)
 
-    def _versions(self, names: t.Sequence[str]) -> dict[str, list[str]]:
+    def versions(self, names: t.Sequence[str]) -> dict[str, list[str]]:
+        """The versions that can be had, newest first, by name."""
         if not names:
             return {}
         _rc, out, _err = self.host.run_command(["apt-cache", "madison", *names])
@@ -123,51 +135,27 @@ class Apt:
 
     def resolve(self, roots: t.Sequence[Root]) -> list[str]:
         """What to give to apt for these packages, with exact versions."""
-        versions = self._versions([root.name for root in roots])
+        versions = self.versions([root.name for root in roots])
         words = []
         for root in roots:
             fitting = [one for one in versions.get(root.name, []) if matches(root, one)]
             if not fitting:
-                raise _not_available(root.name, root.upstream, versions.get(root.name, []))
+                raise self.remedies.not_available(root.name, root.upstream, versions.get(root.name, []))
             words.append(f"{root.name}={fitting[0]}" if root.upstream else root.name)
         return words
 
-    def plan(
-        self, words: t.Sequence[str], packages: t.Mapping[str, Installed], version: str, pin: str, *, fix: bool
-    ) -> tuple[list[str], list[Action]]:
-        """What apt would do, and the words that make it do that.
-
-        A part of the driver that nothing wanted depends on would stay at its old version. It follows to the new one, or
-        leaves where the repositories have none.
-        """
-        request = list(words)
-        left: set[str] = set()
+    def simulate(self, words: t.Sequence[str], pin: str = "", *, fix: bool = False) -> list[Action]:
+        """What apt would do. ``pin``: preferences for this call; ``fix``: mend what is broken on the way."""
         with self._pinned(pin) as pinned:
-            for _round in range(3):
-                options = ["-s", *pinned, *(["-f"] if fix else []), *_APT_INSTALL]
-                actions = parse_apt_simulation(
-                    self._apt("install", [*options, "--", *request], "apt refuses this"), self.newer
-                )
-                named = {re.split(r"=|-$", word)[0] for word in request}
-                stragglers = [name for name in stragglers_of(actions, packages, version) if name not in named | left]
-                if not stragglers:
-                    break
-                versions = self._versions(stragglers)
-                for name in stragglers:
-                    fitting = [one for one in versions.get(name, []) if upstream(one) == version]
-                    if fitting:
-                        request.append(f"{name}={fitting[0]}")
-                    elif in_stack(name, packages[name].version):
-                        request.append(f"{name}-")
-                    else:
-                        left.add(name)
-        return request, actions
+            options = ["-s", *pinned, *(["-f"] if fix else []), *_APT_INSTALL]
+            said = self._apt("install", [*options, "--", *words], "apt refuses this")
+        return parse_apt_simulation(said, self.newer)
 
     @staticmethod
     @contextlib.contextmanager
     def _pinned(pin: str) -> t.Iterator[list[str]]:
         """The options with which apt sees this pin, before what the site prefers, whether or not it is to stay."""
-        with tempfile.NamedTemporaryFile("w", prefix="nvidia-driver-", suffix=".pref", encoding="utf-8") as preferences:
+        with tempfile.NamedTemporaryFile("w", prefix="transaction-", suffix=".pref", encoding="utf-8") as preferences:
             # In the place of this file; the parts in preferences.d stay in effect.
             preferences.write("\n".join([pin, read_text(Path(_PREFERENCES)), ""]))
             preferences.flush()
@@ -181,11 +169,11 @@ class Apt:
             environ_update={"DEBIAN_FRONTEND": "noninteractive"},
         )
 
-    def download(self, words: t.Sequence[str], pin: str, *, fix: bool) -> None:
+    def download(self, words: t.Sequence[str], pin: str = "", *, fix: bool = False) -> None:
         """Have the packages of the transaction on the node, so that it needs no network."""
         self._install(["--download-only"], words, pin, "The packages could not be downloaded", fix=fix)
 
-    def commit(self, words: t.Sequence[str], pin: str = "", *, fix: bool) -> None:
+    def commit(self, words: t.Sequence[str], pin: str = "", *, fix: bool = False) -> None:
         """The one transaction."""
         self._install([], words, pin, "The packages could not be installed", fix=fix)
 
@@ -194,8 +182,8 @@ class Apt:
             options = ["-y", "-qq", *how, *pinned, *(["-f"] if fix else []), *_APT_INSTALL]
             self._apt("install", [*options, "--", *words], what)
 
-    def hold(self, names: t.Sequence[str], packages: t.Mapping[str, Installed]) -> None:
-        """Hold these packages, and no other part of the driver."""
+    def hold(self, names: t.Sequence[str], packages: t.Mapping[str, Installed], ours: Ours) -> None:
+        """Hold these packages. A hold goes by the name, so that none of an older version can be left."""
         if names:
             self._mark("hold", names)
 
@@ -219,8 +207,8 @@ class Apt:
 class Dnf:
     """rpm and dnf."""
 
-    def __init__(self, host: Host) -> None:
-        self.host = host
+    def __init__(self, host: Host, remedies: Remedies = _REMEDIES) -> None:
+        self.host, self.remedies = host, remedies
 
     def installed(self) -> dict[str, Installed]:
         """Every package on the node."""
@@ -246,22 +234,22 @@ class Dnf:
         return f"{one.name}-{one.version}.*"
 
     @staticmethod
-    def stream() -> str:
-        """Which stream of the module nvidia-driver is enabled; empty for none."""
+    def stream(module: str) -> str:
+        """Which stream of a module is enabled; empty for none."""
         try:
-            with open(_MODULE_FILE, encoding="utf-8") as handle:
+            with open(f"{_MODULES}/{module}.module", encoding="utf-8") as handle:
                 fields = dict(line.split("=", 1) for line in handle.read().splitlines() if "=" in line)
         except OSError:
             return ""
         return fields.get("stream", "") if fields.get("state") == "enabled" else ""
 
-    def enable(self, stream: str) -> None:
+    def enable(self, module: str, stream: str) -> None:
         """Switch to a stream. Enabling the one that is enabled would be free, installing the module would upgrade it."""
-        self._dnf(["module", "reset", "-y", "-q", "nvidia-driver"], "The module stream could not be reset")
-        self._dnf(["module", "enable", "-y", "-q", f"nvidia-driver:{stream}"], "The module stream could not be enabled")
+        self._dnf(["module", "reset", "-y", "-q", module], "The module stream could not be reset")
+        self._dnf(["module", "enable", "-y", "-q", f"{module}:{stream}"], "The module stream could not be enabled")
 
     def _dnf(self, words: t.Sequence[str], what: str) -> str:
-        argv = ["dnf", "--setopt=install_weak_deps=False", "--disableplugin=versionlock", *words]
+        argv = [*_DNF, *words]
         rc, out, err = self.host.run_command(argv)
         if rc != 0:
             raise ClusterError(
@@ -283,44 +271,36 @@ class Dnf:
             f"{root.name}-{root.upstream}{'*' if root.prefix else ''}" if root.upstream else root.name for root in roots
         ]
 
-    def plan(
-        self, words: t.Sequence[str], packages: t.Mapping[str, Installed], version: str, pin: str, *, fix: bool
-    ) -> tuple[list[str], list[Action]]:
+    def simulate(self, words: t.Sequence[str], pin: str = "", *, fix: bool = False) -> list[Action]:
         """What dnf would do."""
-        argv = [
-            "dnf",
-            "--setopt=install_weak_deps=False",
-            "--disableplugin=versionlock",
-            "--assumeno",
-            "--allowerasing",
-        ]
+        argv = [*_DNF, "--assumeno", "--allowerasing"]
         rc, out, err = self.host.run_command([*argv, "install", *words], environ_update={"COLUMNS": "250"})
         missing = re.findall(
             r"^(?:Error: Unable to find a match: |No match for argument: )(.+)$", f"{out}\n{err}", re.M
         )
         if missing:
-            raise _not_available(missing[0], "", [])
+            raise self.remedies.not_available(missing[0], "", [])
         # --assumeno ends with 1 after it printed the transaction, and with 0 when there is none.
         if rc != 0 and "Transaction Summary" not in out:
             raise ClusterError("package_failed", f"dnf refuses this: {_last_lines(err or out)}", "See what dnf says.")
-        return list(words), parse_dnf_simulation(out)
+        return parse_dnf_simulation(out)
 
     def mend(self) -> None:
         """Nothing to mend."""
 
-    def download(self, words: t.Sequence[str], pin: str, *, fix: bool) -> None:
+    def download(self, words: t.Sequence[str], pin: str = "", *, fix: bool = False) -> None:
         """Have the packages of the transaction on the node, so that it needs no network."""
         options = ["-y", "-q", "--allowerasing", "--downloadonly"]
         self._dnf([*options, "install", *words], "The packages could not be downloaded")
 
-    def commit(self, words: t.Sequence[str], pin: str = "", *, fix: bool) -> None:
+    def commit(self, words: t.Sequence[str], pin: str = "", *, fix: bool = False) -> None:
         """The one transaction."""
         self._dnf(["-y", "-q", "--allowerasing", "install", *words], "The packages could not be installed")
 
-    def hold(self, names: t.Sequence[str], packages: t.Mapping[str, Installed]) -> None:
-        """Lock these packages; lines of others stay, older ones of the driver go."""
+    def hold(self, names: t.Sequence[str], packages: t.Mapping[str, Installed], ours: Ours) -> None:
+        """Lock these packages and no other of ours; lines of others stay."""
         wanted = [self.lock_line(packages[name]) for name in names]
-        kept = [line for line in self._locks() if not in_stack(*_split_lock(line))]
+        kept = [line for line in self._locks() if not ours(*_split_lock(line))]
         os.makedirs(os.path.dirname(VERSIONLOCK), mode=0o755, exist_ok=True)
         temporary = f"{VERSIONLOCK}.{os.getpid()}"
         with open(temporary, "w", encoding="utf-8") as handle:
@@ -336,7 +316,6 @@ class Dnf:
     def remove(self, names: t.Sequence[str]) -> None:
         """Remove packages."""
         self._dnf(["-y", "-q", "remove", *names], "The packages could not be removed")
-        self.hold([], {})
 
 
 def _split_lock(line: str) -> tuple[str, str]:
@@ -345,15 +324,13 @@ def _split_lock(line: str) -> tuple[str, str]:
     return (found.group(1), found.group(2)) if found else (line, "")
 
 
-def manager_for(host: Host) -> Apt | Dnf:
+def manager_for(host: Host, remedies: Remedies = _REMEDIES) -> Apt | Dnf:
     """The package system of this node."""
     if shutil.which("dpkg-query"):
-        return Apt(host)
+        return Apt(host, remedies)
     if shutil.which("dnf") and shutil.which("rpm"):
-        return Dnf(host)
-    raise ClusterError(
-        "no_package_manager", "This node has neither dpkg nor dnf.", "Set nvidia_driver_source: preinstalled."
-    )
+        return Dnf(host, remedies)
+    raise ClusterError("no_package_manager", "This node has neither dpkg nor dnf.", remedies.no_manager)
 
 
-__all__ = ["VERSIONLOCK", "Apt", "Dnf", "manager_for"]
+__all__ = ["VERSIONLOCK", "Apt", "Dnf", "Ours", "Remedies", "manager_for"]

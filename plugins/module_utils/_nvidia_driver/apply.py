@@ -11,6 +11,8 @@ import tempfile
 import typing as t
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.command import Host
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.transaction import Apt, Dnf, manager_for
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver import files
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver import plan as rules
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver import read as node
@@ -21,11 +23,11 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.c
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.install import Installation
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.model import Facts
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.packages import REMEDIES
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.plan import Do, Plan, Step
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.record import Record
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.request import Request
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.running import Running
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.transaction import Apt, Dnf, manager_for
 
 
 def _of_system(exc: OSError) -> ClusterError:
@@ -108,7 +110,7 @@ class Steps:
 class Driver:
     """One node's driver, brought to what a request asks for."""
 
-    def __init__(self, request: Request, facts: Facts, host: t.Any, *, check: bool) -> None:
+    def __init__(self, request: Request, facts: Facts, host: Host, *, check: bool) -> None:
         self.request, self.facts, self.host = request, facts, host
         self.record = Record(host, check=check)
         self.running = Running(request, facts, self.record)
@@ -134,7 +136,7 @@ class Driver:
             )
         wanted = rules.choose(self.request, self.facts)
         self.flavor = wanted.flavor
-        manager = manager_for(self.host)
+        manager = manager_for(self.host, REMEDIES)
         facts = node.with_stream(self.facts, manager)
         wanted = rules.with_roots(self.request, facts, wanted)
         if not wanted.flavor:

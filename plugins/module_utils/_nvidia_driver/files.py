@@ -10,6 +10,7 @@ import typing as t
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host import repository as vendor
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.command import Host
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.request import file_request
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver import settings
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.model import Facts
@@ -63,7 +64,7 @@ def rebuild_initramfs(touched: t.Sequence[str], record: Record) -> None:
             return
 
 
-def _rebuild(host: t.Any, argv: list[str], name: str) -> None:
+def _rebuild(host: Host, argv: list[str], name: str) -> None:
     rc, _out, err = host.run_command(argv)
     if rc != 0:
         raise ClusterError("initramfs_failed", f"{name} failed: {err.strip()[-500:]}", "See what it says.")

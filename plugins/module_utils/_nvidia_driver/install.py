@@ -11,13 +11,18 @@ import os
 import typing as t
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.packages import Action
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.transaction import Apt, Dnf
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.archive import fetch_archive
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver import read as node
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.model import Facts
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.packages import (
-    Action,
-    Difference,
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.one_version import (
     check_plan,
+    simulate_whole,
+)
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.packages import (
+    Difference,
+    in_stack,
     is_fabric_manager,
     to_hold,
 )
@@ -27,10 +32,10 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.p
     installer_pending,
     stream_to_enable,
 )
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.read import STREAMS
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.record import Record
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.request import Request
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.settings import pin_text
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.transaction import Apt, Dnf
 
 
 class Installation:
@@ -64,8 +69,8 @@ class Installation:
         """Ask for the transaction that is carried out: after mending, and with fresh lists where they lack something."""
         stream = self._stream()
         if stream and isinstance(self.manager, Dnf):
-            self.record.note("module stream", "nvidia-driver", stream, f"{self.manager.stream()}\n", f"{stream}\n")
-            self.manager.enable(stream)
+            self.record.note("module stream", STREAMS, stream, f"{self.manager.stream(STREAMS)}\n", f"{stream}\n")
+            self.manager.enable(STREAMS, stream)
         if self.difference.broken or self.manager.interrupted():
             self.manager.mend()
             self.facts = node.with_packages(self.facts, self.manager)
@@ -79,7 +84,7 @@ class Installation:
     def _simulate(self) -> None:
         words = self.manager.resolve(self.wanted.roots)
         version, packages = self.wanted.version if self.request.packaged else "", self.facts.packages
-        words, actions = self.manager.plan(words, packages, version, self._pin(), fix=self._fix())
+        words, actions = simulate_whole(self.manager, words, packages, version, self._pin(), fix=self._fix())
         if version:
             check_plan(actions, packages, version)
         self.words, self.actions = words, actions
@@ -132,7 +137,7 @@ class Installation:
             return
         self.record.note("hold", ", ".join(loose), "hold", "", "".join(f"{name}\n" for name in loose))
         if not self.record.check:
-            self.manager.hold(loose if self.wanted.dist.manager == "dpkg" else names, packages)
+            self.manager.hold(loose if self.wanted.dist.manager == "dpkg" else names, packages, in_stack)
 
     def parts(self) -> tuple[t.Any, ...]:
         """What is installed now, whatever it came from."""

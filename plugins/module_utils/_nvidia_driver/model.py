@@ -10,8 +10,8 @@ import dataclasses
 import typing as t
 from pathlib import Path
 
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.packages import Installed
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.hardware import Hardware
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.packages import Installed
 
 
 @dataclasses.dataclass(frozen=True)

@@ -18,6 +18,7 @@ import typing as t
 from pathlib import Path
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.command import Host
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node import nvidia_smi as smi
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node.nvidia_smi import Query, SmiReport, call, parse
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver import kernel
@@ -127,7 +128,7 @@ def silent(report: SmiReport) -> list[Finding]:
 class Modes:
     """One run on one node. ``problems`` and ``reboot`` tell what is left after it."""
 
-    def __init__(self, request: Request, host: t.Any, root: Path, note: Note, drain: t.Callable[[], None]):
+    def __init__(self, request: Request, host: Host, root: Path, note: Note, drain: t.Callable[[], None]):
         self.request, self.host, self.root, self.note, self.drain = request, host, root, note, drain
         self.kind, self.found = "mode_failed", False
         self.problems: list[Finding] = []

@@ -12,6 +12,8 @@ import re
 import typing as t
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.distribution import Distribution
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.packages import Root, upstream
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.hardware import (
     check_cuda,
     choose_module,
@@ -20,16 +22,13 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.h
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.model import Facts, Loaded
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.packages import (
     Difference,
-    Distribution,
-    Root,
     branch_of,
     check_version,
     compare,
     flavor_of,
     in_stack,
     is_fabric_manager,
-    parse_os_release,
-    upstream,
+    supported_distribution,
     wanted_roots,
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.request import Request
@@ -109,7 +108,7 @@ def choose(request: Request, facts: Facts) -> Wanted:
     branch = branch_of(version)
     flavor = choose_module(facts.hardware, request.kernel_module, branch)
     check_cuda(facts.hardware, request.cuda_version, branch)
-    dist = parse_os_release(facts.os_release)
+    dist = supported_distribution(facts.os_release)
     fabric = _wants(request.fabric_manager, facts.hardware.nvswitches > 0)
     return Wanted(version, branch, flavor, dist, fabric, _wants(request.peermem, facts.openibd))
 

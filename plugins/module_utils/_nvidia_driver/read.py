@@ -16,14 +16,16 @@ from pathlib import Path
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.command import Host
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.files import read_text
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.transaction import Apt, Dnf
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.hardware import read_hardware
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.model import Facts, Loaded
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.request import Request
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.transaction import Apt, Dnf
 
 ROOT = Path("/")
 #: What a ``.run`` file leaves to take its driver away again.
 UNINSTALLER = "usr/bin/nvidia-uninstall"
+#: The module of dnf whose streams are branches and kernel modules.
+STREAMS = "nvidia-driver"
 _OPENIBD = ("etc/init.d/openibd", "usr/lib/systemd/system/openibd.service", "lib/systemd/system/openibd.service")
 _VENDOR_UNITS = ("usr/lib/systemd/system", "lib/systemd/system")
 _SERVICE_PROGRAMS = frozenset(
@@ -58,7 +60,7 @@ def read_facts(request: Request) -> Facts:
 
 def with_stream(facts: Facts, manager: Apt | Dnf) -> Facts:
     """The facts, with what only dnf has."""
-    return dataclasses.replace(facts, stream=manager.stream()) if isinstance(manager, Dnf) else facts
+    return dataclasses.replace(facts, stream=manager.stream(STREAMS)) if isinstance(manager, Dnf) else facts
 
 
 def with_packages(facts: Facts, manager: Apt | Dnf) -> Facts:
@@ -143,6 +145,7 @@ def module_on_disk(host: Host, kernel: str) -> tuple[str, str]:
 
 __all__ = [
     "ROOT",
+    "STREAMS",
     "UNINSTALLER",
     "gpu_users",
     "in_chroot",

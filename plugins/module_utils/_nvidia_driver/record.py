@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import typing as t
 
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.command import Host
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.apply import NodeState
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.read import missing_parents
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.request import NOTHING
@@ -17,7 +18,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.m
 class Record:
     """The changes of one run on one node. With ``check`` they are only told."""
 
-    def __init__(self, host: t.Any, *, check: bool) -> None:
+    def __init__(self, host: Host, *, check: bool) -> None:
         self.host, self.check = host, check
         self.changes: list[dict[str, str]] = []
         self.diff: list[dict[str, str]] = []

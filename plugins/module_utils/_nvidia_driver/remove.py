@@ -12,30 +12,32 @@ import re
 import typing as t
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.command import Host
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.files import read_text
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.packages import Installed
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.transaction import Apt, Dnf, manager_for
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver import plan as rules
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver import read as node
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver import settings
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.files import rebuild_initramfs
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.model import Facts
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.packages import Installed, in_stack
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.packages import REMEDIES, in_stack
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.record import Record
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.request import Request
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.running import Running
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.transaction import Apt, Dnf, manager_for
 
 # What came along with the driver and is of no use without it.
 _COMPANIONS = re.compile(r"^(nvidia-open|cuda-drivers|nvidia-persistenced|nvidia-modprobe|datacenter-gpu-manager-4.*)$")
 _UNITS = ("nvidia-dcgm.service", "nvidia-fabricmanager.service", "nvidia-persistenced.service")
 
 
-def absent(request: Request, facts: Facts, host: t.Any, *, check: bool) -> dict[str, t.Any]:
+def absent(request: Request, facts: Facts, host: Host, *, check: bool) -> dict[str, t.Any]:
     """Remove packages or run the vendor's uninstaller, then the role's files."""
     record = Record(host, check=check)
     running = Running(request, facts, record)
     if request.source == "preinstalled":
         return running.result("", "The driver is preinstalled: it is not this role's to remove.")
-    manager = manager_for(host)
+    manager = manager_for(host, REMEDIES)
     facts = node.with_packages(facts, manager)
     runfile = request.source == "runfile" and facts.uninstaller
     names = names_to_remove(facts.packages)
@@ -93,6 +95,8 @@ def _remove_packages(facts: Facts, manager: Apt | Dnf, names: t.Sequence[str], r
         if manager.interrupted() or any(facts.packages[name].broken for name in names):
             manager.mend()
         manager.remove(names)
+        # A lock that stays would keep the next installation at the old version.
+        manager.hold([], {}, in_stack)
 
 
 def _uninstall(facts: Facts, record: Record) -> None:

@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import typing as t
 
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.distribution import Distribution
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.repository import Repository
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.packages import (
-    NAME_PATTERNS,
-    Distribution,
-)
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.packages import NAME_PATTERNS
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.request import Request
 
 MANAGED = "# Managed by the role hpcai.gpu_cluster.nvidia_driver. Changes here are overwritten."
@@ -34,6 +32,13 @@ CUDA_KEYS = {
 }
 
 
+def cuda_directory(dist: Distribution) -> str:
+    """The distribution's directory in NVIDIA's CUDA repository: ubuntu2204, debian12, rhel9."""
+    if dist.manager == "rpm":
+        return f"rhel{dist.version.partition('.')[0]}"
+    return f"{dist.id}{dist.version.replace('.', '')}"
+
+
 def repository_for(request: Request, dist: Distribution, machine: str) -> Repository:
     """The repository that was asked for, with NVIDIA's own as the default of ``cuda_repo``."""
     given = Repository(
@@ -47,7 +52,7 @@ def repository_for(request: Request, dist: Distribution, machine: str) -> Reposi
     if given.url or request.source not in ("cuda_repo", "runfile"):
         return given
     directory = "sbsa" if machine == "aarch64" else "x86_64"
-    url = f"{CUDA_REPOSITORY}/{dist.repository}/{directory}"
+    url = f"{CUDA_REPOSITORY}/{cuda_directory(dist)}/{directory}"
     key, fingerprint = CUDA_KEYS[dist.manager]
     return Repository(url, key=given.key or f"{url}/{key}", fingerprint=given.fingerprint or fingerprint)
 
@@ -132,6 +137,7 @@ __all__ = [
     "PERSISTENCED",
     "PIN",
     "UNATTENDED",
+    "cuda_directory",
     "fabric_unit",
     "modprobe_text",
     "module_options",

@@ -9,21 +9,23 @@ from __future__ import annotations
 import typing as t
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.command import Host
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.packages import upstream
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.transaction import manager_for
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node import nvidia_smi as smi
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node.nvidia_smi import Query, SmiReport, parse
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver import read as node
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.model import Facts
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.modes import FIELDS, plan
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.packages import (
+    REMEDIES,
     in_stack,
     is_fabric_manager,
-    parse_os_release,
+    supported_distribution,
     to_hold,
-    upstream,
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.record import Record
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.request import Request
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.transaction import manager_for
 
 _RUN_ROLE = "Run the role."
 
@@ -70,7 +72,7 @@ def version_findings(
 class Findings:
     """Compares what runs with what was asked for and with itself, and collects what is wrong."""
 
-    def __init__(self, request: Request, facts: Facts, host: t.Any) -> None:
+    def __init__(self, request: Request, facts: Facts, host: Host) -> None:
         self.request, self.facts, self.host = request, facts, host
         self.found: list[dict[str, str]] = []
 
@@ -116,7 +118,7 @@ class Findings:
         self.found += [*(change.finding() for change in changes), *unsupported]
 
     def _packages(self) -> None:
-        parse_os_release(self.facts.os_release)
+        supported_distribution(self.facts.os_release)
         stack = {name: one for name, one in self.facts.packages.items() if in_stack(name, one.version)}
         for name, one in sorted(stack.items()):
             if one.broken:
@@ -139,14 +141,14 @@ class Findings:
                 self._find("fail", "units", f"{unit} does not run.", f"Read `journalctl -u {unit}` on the node.")
 
 
-def verified(request: Request, facts: Facts, host: t.Any) -> dict[str, t.Any]:
+def verified(request: Request, facts: Facts, host: Host) -> dict[str, t.Any]:
     """The result, or an error that lists everything that is wrong."""
     # Drivers that do not know all of the fields have to be asked twice: only where modes matter.
     fields = smi.FIELDS if request.ecc == request.mig == "keep" else FIELDS
     query = Query(request.nvidia_smi, request.nvidia_smi_timeout_s, fields)
     # Where the role installs nothing and no NVSwitch needs Fabric Manager, the packages are nobody's business here.
     if request.source != "preinstalled" or facts.hardware.nvswitches:
-        facts = node.with_packages(facts, manager_for(host))
+        facts = node.with_packages(facts, manager_for(host, REMEDIES))
     report = parse(query.result())
     result = Record(host, check=True).result(facts, facts.loaded)
     if not facts.hardware.gpus and not report.gpus and not request.expect_gpus:

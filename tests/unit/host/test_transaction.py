@@ -11,13 +11,8 @@ import typing as t
 
 import pytest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver import transaction
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.packages import (
-    Installed,
-    Root,
-    parse_dpkg,
-    parse_rpm,
-)
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host import transaction
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.packages import Installed, Root
 
 FIXTURES = pathlib.Path(__file__).parent / "fixtures"
 Answer = tuple[int, str, str]
@@ -36,6 +31,9 @@ class Host:
             if re.search(part, line):
                 return answer
         raise AssertionError(f"nobody expected: {line}")
+
+    def get_bin_path(self, arg: str) -> str | None:
+        raise NotImplementedError
 
     def set_default_selinux_context(self, path: str, changed: bool) -> bool:
         raise NotImplementedError
@@ -64,23 +62,25 @@ def test_a_version_that_apt_does_not_have_is_refused_with_those_that_it_has() ->
         apt.resolve([Root("no-such-package")])
 
 
-def test_what_would_stay_at_the_old_version_follows_or_leaves() -> None:
-    # apt's plan of the recording does not touch the old Fabric Manager, which no repository has at the new version.
-    have = parse_dpkg((FIXTURES / "dpkg-570.txt").read_text())
-    first, second = said("apt-unpinned.txt"), said("apt-upgrade.txt")
-    host = Host(COMPARE, MADISON, (r"nvidia-fabricmanager-570-$", second), ("apt-get", first))
-    words, actions = transaction.Apt(host).plan(["nvidia-open=580.95.05-1"], have, "580.95.05", "pin", fix=False)
-    assert words == ["nvidia-open=580.95.05-1", "nvidia-fabricmanager-570-"]
-    assert actions[0].text() == "remove nvidia-fabricmanager-570 570.124.06-1"
-    asked = next(line for line in host.asked if line.startswith("apt-get"))
-    for word in (
-        " -s ",
-        "--ignore-hold",
-        "--allow-downgrades",
-        "--allow-change-held-packages",
-        "Dir::Etc::preferences=",
-    ):
-        assert word in asked
+def test_what_helps_is_said_in_the_words_of_the_module_that_asks(monkeypatch: pytest.MonkeyPatch) -> None:
+    remedies = transaction.Remedies("Set `a`.", "Set `b`.", "Set `c`.")
+    apt = transaction.Apt(Host(MADISON), remedies)
+    with pytest.raises(ClusterError) as other:
+        apt.resolve([Root("nvidia-open", "590.48.01")])
+    with pytest.raises(ClusterError) as none:
+        apt.resolve([Root("no-such-package")])
+    dnf = transaction.Dnf(Host(("dnf", (1, "", "No match for argument: x\n"))), remedies)
+    with pytest.raises(ClusterError) as unmatched:
+        dnf.simulate(["x"])
+    monkeypatch.setattr(transaction.shutil, "which", lambda _name: None)
+    with pytest.raises(ClusterError) as nothing:
+        transaction.manager_for(Host(), remedies)
+    assert [one.value.remedy for one in (nothing, other, none, unmatched)] == [
+        "Set `a`.",
+        "Set `b`.",
+        "Set `c`.",
+        "Set `c`.",
+    ]
 
 
 class Reader(Host):
@@ -104,7 +104,7 @@ def test_what_apt_does_is_what_it_simulated(tmp_path: pathlib.Path, monkeypatch:
         host.read = []
         apt.commit(words, "the pin", fix=True)
         apt.download(words, "the pin", fix=True)
-        apt.plan(words, {}, "", "the pin", fix=True)
+        apt.simulate(words, "the pin", fix=True)
         # Of two pins for one package the first counts.
         assert host.read == [f"the pin\n{text}\n"] * 3
     commit, download, plan = ([word for word in line.split() if "preferences" not in word] for line in host.asked[:3])
@@ -125,7 +125,7 @@ def test_apt_keeps_settings_of_the_site_waits_for_others_and_asks_nothing() -> N
     host = Listener(("apt-get|dpkg", (0, "", "")))
     apt, words = transaction.Apt(host), ["nvidia-open=580.95.05-1"]
     apt.update()
-    apt.plan(words, {}, "", "pin", fix=False)
+    apt.simulate(words, "pin")
     apt.download(words, "pin", fix=False)
     apt.commit(words, "pin", fix=False)
     apt.remove(["nvidia-open"])
@@ -145,7 +145,7 @@ def test_nothing_is_installed_that_is_only_recommended() -> None:
     host = Listener(("apt-get|dnf", (0, "", "")))
     apt, dnf = transaction.Apt(host), transaction.Dnf(host)
     for manager in (apt, dnf):
-        manager.plan(["nvidia-open"], {}, "", "pin", fix=False)
+        manager.simulate(["nvidia-open"], "pin")
         manager.download(["nvidia-open"], "pin", fix=False)
         manager.commit(["nvidia-open"], "pin", fix=False)
     assert len(host.words) == 6
@@ -162,7 +162,7 @@ def test_what_is_held_can_be_removed_and_replaced() -> None:
     assert all("--allow-change-held-packages" in given for given in host.words)
     host.words = []
     dnf.removal(["nvidia-open"])
-    dnf.plan(["nvidia-open"], {}, "", "", fix=False)
+    dnf.simulate(["nvidia-open"])
     dnf.commit(["nvidia-open"], fix=False)
     assert all("--disableplugin=versionlock" in given for given in host.words)
 
@@ -170,7 +170,7 @@ def test_what_is_held_can_be_removed_and_replaced() -> None:
 def test_what_apt_refuses_is_passed_on() -> None:
     host = Host(("apt-get", (100, "", "E: Unable to correct problems, you have held broken packages.\n")))
     with pytest.raises(ClusterError, match="held broken packages"):
-        transaction.Apt(host).plan(["nvidia-open=1-1"], {}, "", "", fix=False)
+        transaction.Apt(host).simulate(["nvidia-open=1-1"])
 
 
 def test_lists_that_cannot_be_read_are_not_only_a_warning() -> None:
@@ -189,16 +189,15 @@ def test_dnf_gets_exact_versions_and_never_the_module() -> None:
     dnf = transaction.Dnf(host)
     words = dnf.resolve([Root("nvidia-open", "580.95.05"), Root("datacenter-gpu-manager-4-cuda13", "4.4", prefix=True)])
     assert words == ["nvidia-open-580.95.05", "datacenter-gpu-manager-4-cuda13-4.4*"]
-    _words, actions = dnf.plan(words, parse_rpm((FIXTURES / "rpm-570.txt").read_text()), "580.95.05", "", fix=False)
-    assert len(actions) == 6
-    dnf.enable("580-open")
+    assert len(dnf.simulate(words)) == 6
+    dnf.enable("nvidia-driver", "580-open")
     assert [line.split("versionlock ")[1] for line in host.asked[1:]] == [
         "module reset -y -q nvidia-driver",
         "module enable -y -q nvidia-driver:580-open",
     ]
     assert not any("module install" in line for line in host.asked)
-    dnf.download(words, "", fix=False)
-    dnf.commit(words, "", fix=False)
+    dnf.download(words)
+    dnf.commit(words)
     download, commit = (line.split() for line in host.asked[-2:])
     assert [word for word in download if word != "--downloadonly"] == commit != download
 
@@ -206,7 +205,7 @@ def test_dnf_gets_exact_versions_and_never_the_module() -> None:
 def test_a_version_that_dnf_does_not_have() -> None:
     error = "Error: Unable to find a match: nvidia-open-1.2.3\n"
     with pytest.raises(ClusterError, match=r"nvidia-open-1\.2\.3") as caught:
-        transaction.Dnf(Host(("dnf", (1, "", error)))).plan(["nvidia-open-1.2.3"], {}, "", "", fix=False)
+        transaction.Dnf(Host(("dnf", (1, "", error)))).simulate(["nvidia-open-1.2.3"])
     assert caught.value.kind == "not_available"
 
 
@@ -220,39 +219,27 @@ def test_a_version_that_dnf_does_not_have() -> None:
 )
 def test_the_enabled_stream(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, text: str, stream: str) -> None:
     (tmp_path / "nvidia-driver.module").write_text(text)
-    monkeypatch.setattr(transaction, "_MODULE_FILE", str(tmp_path / "nvidia-driver.module"))
-    assert transaction.Dnf.stream() == stream
+    monkeypatch.setattr(transaction, "_MODULES", str(tmp_path))
+    assert transaction.Dnf.stream("nvidia-driver") == stream
+    assert transaction.Dnf.stream("postgresql") == ""
 
 
-def test_locks_of_others_stay_and_old_ones_of_the_driver_go(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_locks_of_others_stay_and_old_ones_of_ours_go(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "plugins/versionlock.list"
     path.parent.mkdir()
     path.write_text("bash-0:5.1.8-9.el9.*\nnvidia-open-3:570.124.06-1.el9.*\nlibnvidia-ml-3:570.124.06-1.el9.*\n")
     monkeypatch.setattr(transaction, "VERSIONLOCK", str(path))
     have = {"nvidia-open": Installed("nvidia-open", "3:580.95.05-1.el9")}
     dnf = transaction.Dnf(Host(("rpm", (0, "nvidia-open|3:580.95.05-1.el9\n", ""))))
-    dnf.hold(["nvidia-open"], have)
+    dnf.hold(["nvidia-open"], have, lambda name, version: "nvidia" in name and version.startswith("3:"))
     assert path.read_text() == "bash-0:5.1.8-9.el9.*\nnvidia-open-3:580.95.05-1.el9.*\n"
     assert dnf.installed()["nvidia-open"].held
 
 
-def test_a_removed_driver_leaves_no_lock_behind(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A lock that stays would keep the next installation at the old version."""
-    path = tmp_path / "versionlock.list"
-    path.write_text("bash-0:5.1.8-9.el9.*\nnvidia-open-3:570.124.06-1.el9.*\nlibnvidia-ml-3:570.124.06-1.el9.*\n")
-    monkeypatch.setattr(transaction, "VERSIONLOCK", str(path))
-    transaction.Dnf(Host(("dnf", (0, "", "")))).remove(["nvidia-open", "libnvidia-ml"])
-    assert path.read_text() == "bash-0:5.1.8-9.el9.*\n"
-
-
-def test_locks_stay_with_packages_that_could_not_be_removed(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_removal_leaves_the_locks_of_others_alone(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever locked a driver does not lose that with a container toolkit."""
     path = tmp_path / "versionlock.list"
     path.write_text("nvidia-open-3:570.124.06-1.el9.*\n")
     monkeypatch.setattr(transaction, "VERSIONLOCK", str(path))
-    with pytest.raises(ClusterError, match="could not be removed"):
-        transaction.Dnf(Host(("dnf", (1, "", "Error: it is protected\n")))).remove(["nvidia-open"])
+    transaction.Dnf(Host(("dnf", (0, "", "")))).remove(["nvidia-container-toolkit"])
     assert path.read_text() == "nvidia-open-3:570.124.06-1.el9.*\n"

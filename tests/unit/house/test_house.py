@@ -45,7 +45,7 @@ FLOORS = (
 #: Packages of one floor that import each other.
 ARROWS = {
     "_azcopy": {"_blob", "_gzip"},
-    "_container_runtime": {"_node_state", "_nvidia_driver"},
+    "_container_runtime": {"_node_state"},
     "_dataset": {"_azcopy", "_blob", "_gzip", "_shards"},
     "_gpu_affinity": {"_node"},
     "_gpu_clocks": {"_node"},

@@ -24,7 +24,6 @@ NAMES_VARIABLES = {
     "module_utils/_nvidia_driver/packages.py",
     "module_utils/_nvidia_driver/plan.py",
     "module_utils/_nvidia_driver/slurm.py",
-    "module_utils/_nvidia_driver/transaction.py",
     "module_utils/_nvidia_driver/verify.py",
 }
 #: Below roles; they put files of plugins on nodes, where these run without Ansible.

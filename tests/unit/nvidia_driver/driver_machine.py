@@ -109,7 +109,9 @@ class Machine:
 
     def command(self, argv: t.Sequence[str]) -> Answer:
         """One command, as ``AnsibleModule.run_command`` answers it."""
-        line = re.sub(r"/[\w/]*/nvidia-driver-\w+(\.pref)?", "TMP", " ".join(argv)).replace(str(self.root), "")
+        line = re.sub(r"/[\w/]*/(nvidia-driver|transaction)-\w+(\.pref)?", "TMP", " ".join(argv)).replace(
+            str(self.root), ""
+        )
         # Which options apt always gets is proven elsewhere.
         line = re.sub(r"( -o \S+)+", " -o ...", line) if argv[0] == "apt-get" else line
         line = line.replace(_RELAXED, "...")

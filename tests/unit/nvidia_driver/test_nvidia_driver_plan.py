@@ -12,10 +12,10 @@ import typing as t
 
 import pytest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.packages import Installed
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver import plan as rules
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.hardware import Gpu, Hardware
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.model import Facts, Loaded
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.packages import Installed
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.plan import Do, Plan
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.request import ARGUMENT_SPEC, Request
 

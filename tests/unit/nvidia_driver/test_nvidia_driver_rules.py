@@ -14,18 +14,18 @@ import pytest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host import openpgp
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host import repository as vendor
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.distribution import Distribution
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver import kernel as kernel_modules
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver import plan as rules
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver import read as node
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver import settings, verify
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver import slurm as driver_slurm
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.model import Loaded
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.packages import Distribution
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.request import ARGUMENT_SPEC, Request
 from lab.package_repository import nvidia, repository
 
-DEBIAN = Distribution("debian", "12", "dpkg", "Debian 12")
-ROCKY = Distribution("rocky", "9.5", "rpm", "Rocky 9.5")
+DEBIAN = Distribution("debian", "12", "Debian 12")
+ROCKY = Distribution("rocky", "9.5", "Rocky 9.5")
 OPEN = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.95.05  Release Build  (dvs-builder@U22)  Tue Sep 23 2025\n"
 PROPRIETARY = (
     "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.161.08  Tue Mar  5 22:42:15 UTC 2024\nGCC version: 12\n"

@@ -14,6 +14,7 @@ import typing as t
 
 import pytest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.packages import Action, Installed, Root
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver import (
     apply,
     files,
@@ -25,7 +26,6 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver i
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver import read as node
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.hardware import Gpu, Hardware
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.model import Loaded
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.packages import Action, Installed, Root
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.request import ARGUMENT_SPEC, Request
 
 NEW, OLD = "580.95.05", "570.124.06"
@@ -68,9 +68,9 @@ class World:
     def resolve(self, roots: t.Sequence[Root]) -> list[str]:
         return [f"{root.name}={root.upstream}-1" for root in roots]
 
-    def plan(self, words: t.Sequence[str], *_args: t.Any, **_options: t.Any) -> tuple[list[str], list[Action]]:
+    def simulate(self, *_args: t.Any, **_options: t.Any) -> list[Action]:
         old = f"{self.version}-1" if self.version else ""
-        return list(words), [Action("upgrade" if old else "install", name, f"{NEW}-1", old) for name in NAMES]
+        return [Action("upgrade" if old else "install", name, f"{NEW}-1", old) for name in NAMES]
 
     def mend(self) -> None:
         self.done.append("mend")
@@ -98,8 +98,8 @@ class World:
         self.done.append(f"remove {' '.join(names)}")
         self.version = ""
 
-    def hold(self, names: t.Sequence[str], _packages: t.Any) -> None:
-        self.done.append("hold")
+    def hold(self, names: t.Sequence[str], _packages: t.Any, _ours: t.Any) -> None:
+        self.done += ["hold"] if names else []
 
     # What the kernel and Slurm are asked.
 
@@ -150,7 +150,7 @@ def drive(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> t.Callable
         monkeypatch.setattr(kernel, "load", world.load)
         monkeypatch.setattr(kernel, "unload", world.unload)
         for module in (apply, remove):
-            monkeypatch.setattr(module, "manager_for", lambda _host: world)
+            monkeypatch.setattr(module, "manager_for", lambda *_parts: world)
         for name in world.units:
             (tmp_path / "usr/lib/systemd/system").mkdir(parents=True, exist_ok=True)
             (tmp_path / "usr/lib/systemd/system" / name).write_text("")

@@ -18,9 +18,10 @@ import typing as t
 import pytest
 from ansible.module_utils import basic
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host import repository as vendor
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host import transaction
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node import nvidia_smi
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.apply import NodeState
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver import modes, transaction
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver import modes
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver import read as node
 from ansible_collections.hpcai.gpu_cluster.plugins.modules import nvidia_driver
 from driver_machine import KERNEL, NEW, OLD, Machine
@@ -182,7 +183,7 @@ def answer(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> t.Callabl
             results.append(run_main(nvidia_driver.main, arguments))
         text = json.dumps({"commands": machine.done, "results": [in_lines(result) for result in results]})
         # Names of temporary files differ, and the node's root is another one in every run.
-        text = re.sub(r"/[\w/]*/nvidia-driver-\w+(\.pref)?", "TMP", text).replace(str(tmp_path), "")
+        text = re.sub(r"/[\w/]*/(nvidia-driver|transaction)-\w+(\.pref)?", "TMP", text).replace(str(tmp_path), "")
         return t.cast("dict[str, t.Any]", json.loads(text))
 
     return happen

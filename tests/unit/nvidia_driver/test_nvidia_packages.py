@@ -1,37 +1,27 @@
 # Copyright (c) 2026 The hpcai.gpu_cluster developers
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What belongs to the driver, what is wanted, and what dpkg, apt and dnf say."""
+"""Which packages belong to the driver, which are wanted, and how a node's differ."""
 
 from __future__ import annotations
 
 import pathlib
-import shutil
-import subprocess
 import typing as t
 
 import pytest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.distribution import Distribution
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.packages import Installed, Root, parse_dpkg
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver import packages
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.packages import Action, Installed, Root
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.settings import cuda_directory
 from hypothesis import given
 from hypothesis import strategies as st
 
-FIXTURES = pathlib.Path(__file__).parent / "fixtures"
-DEBIAN = packages.Distribution("debian", "12", "dpkg", "Debian 12")
-UBUNTU = packages.Distribution("ubuntu", "24.04", "dpkg", "Ubuntu 24.04")
-ROCKY = packages.Distribution("rocky", "9.5", "rpm", "Rocky 9.5")
+RECORDED = pathlib.Path(__file__).parents[1] / "host/fixtures"
+DEBIAN = Distribution("debian", "12", "Debian 12")
+UBUNTU = Distribution("ubuntu", "24.04", "Ubuntu 24.04")
+ROCKY = Distribution("rocky", "9.5", "Rocky 9.5")
 STACK = ("nvidia-open", "nvidia-kernel-open-dkms", "libcuda1", "libnvidia-ml1", "nvidia-fabricmanager")
-
-
-def recorded(name: str) -> str:
-    return (FIXTURES / name).read_text()
-
-
-def newer(one: str, two: str) -> bool:
-    if not shutil.which("dpkg"):
-        pytest.skip("needs dpkg")
-    return subprocess.run(["dpkg", "--compare-versions", one, "gt", two], check=False).returncode == 0
 
 
 def node(version: str, *names: str, **others: str) -> dict[str, Installed]:
@@ -40,19 +30,6 @@ def node(version: str, *names: str, **others: str) -> dict[str, Installed]:
         **found,
         **{name.replace("_", "-"): Installed(name.replace("_", "-"), have) for name, have in others.items()},
     }
-
-
-@pytest.mark.parametrize(
-    ("version", "bare"),
-    [
-        ("580.95.05-0ubuntu1", "580.95.05"),
-        ("3:580.95.05-1.el9", "580.95.05"),
-        ("550.54-1", "550.54"),
-        ("1:4.4.1-1", "4.4.1"),
-    ],
-)
-def test_upstream_version(version: str, bare: str) -> None:
-    assert packages.upstream(version) == bare
 
 
 @pytest.mark.parametrize(
@@ -113,8 +90,8 @@ OS_RELEASES = {
 
 @pytest.mark.parametrize(("text", "expected"), OS_RELEASES.items())
 def test_supported_distributions(text: str, expected: tuple[str, str]) -> None:
-    dist = packages.parse_os_release(text)
-    assert (dist.repository, dist.manager) == expected
+    dist = packages.supported_distribution(text)
+    assert (cuda_directory(dist), dist.manager) == expected
 
 
 @pytest.mark.parametrize(
@@ -122,10 +99,10 @@ def test_supported_distributions(text: str, expected: tuple[str, str]) -> None:
 )
 def test_other_distributions_are_refused(text: str) -> None:
     with pytest.raises(ClusterError, match="preinstalled"):
-        packages.parse_os_release(text)
+        packages.supported_distribution(text)
 
 
-def roots(dist: packages.Distribution, **parts: t.Any) -> list[tuple[str, str]]:
+def roots(dist: Distribution, **parts: t.Any) -> list[tuple[str, str]]:
     defaults: dict[str, t.Any] = {
         "source": "cuda_repo",
         "flavor": "open",
@@ -173,108 +150,17 @@ def test_what_is_wanted_from_the_distribution() -> None:
         (ROCKY, "590.48.01", "nvidia-fabricmanager"),
     ],
 )
-def test_fabric_manager_has_the_name_of_its_branch(dist: packages.Distribution, version: str, name: str) -> None:
+def test_fabric_manager_has_the_name_of_its_branch(dist: Distribution, version: str, name: str) -> None:
     assert (name, version) in roots(dist, version=version, fabric_manager=True)
 
 
-# -- recorded ----------------------------------------------------------------------------------------------------------
-
-
-def test_recorded_packages() -> None:
-    found = packages.parse_dpkg(recorded("dpkg-570.txt"))
-    assert len(found) > 200
-    assert found["libcuda1"] == Installed("libcuda1", "570.124.06-1", "installed", held=True)
-    assert not found["libnvidia-ml1"].held
-    assert not any(one.broken for one in found.values())
-
-
 def test_recorded_interrupted_upgrade() -> None:
-    found = packages.parse_dpkg(recorded("dpkg-broken.txt"))
+    found = parse_dpkg((RECORDED / "dpkg-broken.txt").read_text())
     difference = packages.compare(found, [Root("nvidia-open", "580.126.16")], "580.126.16", "open")
     assert difference.broken == ("libcuda1", "libnvidia-ml1", "nvidia-driver-cuda", "nvidia-open")
     # Fabric Manager of the old branch is still there; the plan has to take it along.
     assert difference.other_version == ("nvidia-fabricmanager-570",)
     assert "libnvidia-ml1 580.126.16-1 is half-configured" in difference.text(found)
-
-
-def test_recorded_versions() -> None:
-    found = packages.parse_madison(recorded("madison.txt"))
-    assert found["nvidia-open"] == ["580.126.16-1", "580.95.05-1", "570.124.06-1"]
-    assert "no-such-package" not in found
-
-
-def test_recorded_upgrade_is_whole() -> None:
-    have = packages.parse_dpkg(recorded("dpkg-570.txt"))
-    actions = packages.parse_apt_simulation(recorded("apt-upgrade.txt"), newer)
-    assert [action.text() for action in actions][:2] == [
-        "remove nvidia-fabricmanager-570 570.124.06-1",
-        "upgrade nvidia-kernel-open-dkms 570.124.06-1 to 580.95.05-1",
-    ]
-    assert {action.verb for action in actions} == {"remove", "upgrade", "install"}
-    packages.check_plan(actions, have, "580.95.05")
-    # Debian's own build, which hwloc brings along: it may stay as it is.
-    assert packages.stragglers_of(actions, have, "580.95.05") == ["libxnvctrl0"]
-
-
-def test_recorded_upgrade_without_a_pin_is_refused_because_apt_mixes_versions() -> None:
-    have = packages.parse_dpkg(recorded("dpkg-570.txt"))
-    actions = packages.parse_apt_simulation(recorded("apt-unpinned.txt"), newer)
-    with pytest.raises(ClusterError, match=r"580\.126\.16") as caught:
-        packages.check_plan(actions, have, "580.95.05")
-    assert caught.value.kind == "mixed_versions"
-    assert packages.stragglers_of(actions, have, "580.95.05") == ["libxnvctrl0", "nvidia-fabricmanager-570"]
-
-
-def test_recorded_change_of_the_kernel_module() -> None:
-    actions = packages.parse_apt_simulation(recorded("apt-flavor.txt"), newer)
-    assert Action("remove", "nvidia-kernel-open-dkms", "", "570.124.06-1") in actions
-    # Without a pin apt takes the newest module, which nothing of the old version forbids.
-    assert Action("install", "nvidia-kernel-dkms", "580.126.16-1") in actions
-    with pytest.raises(ClusterError, match="nvidia-kernel-dkms"):
-        packages.check_plan(actions, packages.parse_dpkg(recorded("dpkg-570.txt")), "570.124.06")
-
-
-def test_recorded_debian_driver_is_one_version_besides_its_helpers() -> None:
-    actions = packages.parse_apt_simulation(recorded("apt-debian.txt"), newer)
-    assert {action.verb for action in actions} == {"install"}
-    packages.check_plan(actions, {}, "535.261.03")
-    assert packages.flavor_of(action.name for action in actions) == "proprietary"
-
-
-def test_recorded_upgrade_with_dnf() -> None:
-    have = packages.parse_rpm(recorded("rpm-570.txt"))
-    assert have["nvidia-open"] == Installed("nvidia-open", "3:570.124.06-1.el9")
-    actions = packages.parse_dnf_simulation(recorded("dnf-upgrade.txt"))
-    assert actions[0] == Action("install", "nvidia-fabricmanager", "580.95.05-1.el9")
-    assert actions[1] == Action("upgrade", "kmod-nvidia-open-dkms", "3:580.95.05-1.el9")
-    assert actions[-1] == Action("remove", "nvidia-fabric-manager", "", "570.124.06-1.el9")
-    packages.check_plan(actions, have, "580.95.05")
-
-
-def test_recorded_change_of_the_kernel_module_with_dnf() -> None:
-    actions = packages.parse_dnf_simulation(recorded("dnf-flavor.txt"))
-    assert [action.text() for action in actions] == [
-        "install cuda-drivers 3:570.124.06-1.el9",
-        "install kmod-nvidia-latest-dkms 3:570.124.06-1.el9",
-        "remove kmod-nvidia-open-dkms 3:570.124.06-1.el9",
-        "remove nvidia-open 3:570.124.06-1.el9",
-    ]
-
-
-def test_recorded_nothing_to_do_with_dnf() -> None:
-    assert packages.parse_dnf_simulation(recorded("dnf-nothing.txt")) == []
-
-
-def test_a_name_that_dnf_folds() -> None:
-    # The layout of dnf's dnf/cli/output.py for names that are wider than their column.
-    text = "Upgrading:\n a-package-with-a-very-long-name\n        x86_64  1-1.el9  repo  10 k\n     replacing  old.x86_64 0-1\n\n"
-    assert packages.parse_dnf_simulation(text) == [Action("upgrade", "a-package-with-a-very-long-name", "1-1.el9")]
-
-
-def test_locked_rpms() -> None:
-    found = packages.parse_rpm("nvidia-open|3:580.95.05-1.el9\nbash|0:5.1.8-9.el9\n", {"nvidia-open"})
-    assert found["nvidia-open"] == Installed("nvidia-open", "3:580.95.05-1.el9", held=True)
-    assert found["bash"] == Installed("bash", "0:5.1.8-9.el9")
 
 
 # -- comparing ---------------------------------------------------------------------------------------------------------
@@ -325,29 +211,6 @@ def test_no_difference_means_one_version_and_everything_there(state: dict[str, s
     right = all(held == version for name, held in state.items() if name != "bash")
     whole = {"nvidia-open", "nvidia-fabricmanager"} <= set(state)
     assert bool(difference) is not (right and whole)
-
-
-@given(
-    st.dictionaries(st.sampled_from(STACK), st.sampled_from(["570.1.1", "580.95.05"]), min_size=1),
-    st.lists(st.tuples(st.sampled_from(STACK), st.sampled_from(["remove", "570.1.1", "580.95.05"])), max_size=8),
-)
-def test_an_accepted_plan_never_leaves_two_versions(state: dict[str, str], steps: list[tuple[str, str]]) -> None:
-    have = {name: Installed(name, f"{held}-1") for name, held in state.items()}
-    actions = [
-        Action("remove", name) if what == "remove" else Action("install", name, f"{what}-1") for name, what in steps
-    ]
-    after = dict(state)
-    for name, what in steps:
-        if what == "remove":
-            after.pop(name, None)
-        else:
-            after[name] = what
-    try:
-        packages.check_plan(actions, have, "580.95.05")
-    except ClusterError:
-        assert set(after.values()) - {"580.95.05"}
-    else:
-        assert set(after.values()) <= {"580.95.05"}
 
 
 def test_what_is_held() -> None:

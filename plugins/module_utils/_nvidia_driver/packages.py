@@ -1,0 +1,254 @@
+# Copyright (c) 2026 The hpcai.gpu_cluster developers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+# Private to the collection: it may change without notice.
+"""The driver's packages: which ones belong to it, which are wanted, and how those of a node differ. Pure."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import typing as t
+
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.distribution import (
+    Distribution,
+    parse_os_release,
+)
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.packages import Installed, Root, matches, upstream
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.transaction import Remedies
+
+# A driver's version as NVIDIA writes it, without a distribution's epoch and revision: 580.95.05, 550.54.
+_DRIVER_VERSION = re.compile(r"^\d{3}\.\d+(\.\d+)?$")
+# Names that NVIDIA, Canonical, Debian and RPM Fusion give to parts of the driver.
+_STACK = re.compile(
+    r"^(nvidia-|libnvidia-|libnvsdm|cuda-drivers|kmod-nvidia|dkms-nvidia|xserver-xorg-video-nvidia|firmware-nvidia-"
+    r"|libcuda1$|libnvcuvid1$|libnvoptix1$|libegl-nvidia|libglx-nvidia|libgles-nvidia|libgl1-nvidia|libxnvctrl|xorg-x11-nvidia)"
+)
+# Separate programs with versions of their own, or not the driver at all though the names look like it.
+_APART = re.compile(
+    r"^(nvidia-(settings|modprobe|persistenced|xconfig|container|docker|support|installer-cleanup|alternative|egl"
+    r"|driver-pinning|cuda|cudnn|ml-py|prime|detect|suspend|gds|fs)|libnvidia-container|libxnvctrl)"
+)
+#: For unattended-upgrades and apt preferences: patterns that cover every part of the driver.
+NAME_PATTERNS: tuple[str, ...] = (
+    "nvidia-*",
+    "libnvidia-*",
+    "libnvsdm*",
+    "cuda-drivers*",
+    "firmware-nvidia-*",
+    "xserver-xorg-video-nvidia*",
+    "libcuda1",
+    "libnvcuvid1",
+    "libnvoptix1",
+)
+#: What helps where a package system cannot bring a driver.
+REMEDIES = Remedies(
+    no_manager="Set nvidia_driver_source: preinstalled.",
+    no_version="Set nvidia_driver_version to one of these, or use a repository that keeps the wanted one.",
+    no_package="Check nvidia_driver_source and the repository, or name the packages in nvidia_driver_packages.",
+)
+
+
+def branch_of(version: str) -> int:
+    """The first number of a driver's version; 0 for none."""
+    first = version.partition(".")[0]
+    return int(first) if first.isdigit() else 0
+
+
+def check_version(version: str) -> str:
+    """Accept only a whole version, so that "580" never means whichever came last."""
+    if not _DRIVER_VERSION.match(version):
+        raise ClusterError(
+            "bad_input",
+            f"nvidia_driver_version is {version!r}.",
+            "Write the whole version as NVIDIA does, without epoch or revision, for example 580.95.05.",
+        )
+    return version
+
+
+def has_driver_version(name: str, version: str) -> bool:
+    """Whether a package bears a driver's name and version: a part of it, or a program that came with one."""
+    return bool(_STACK.match(name) and _DRIVER_VERSION.match(upstream(version)))
+
+
+def in_stack(name: str, version: str) -> bool:
+    """Whether a package is a part of the driver that must have the driver's version."""
+    return has_driver_version(name, version) and not _APART.match(name)
+
+
+def to_hold(packages: t.Mapping[str, Installed], version: str) -> list[str]:
+    """Packages that an upgrade must leave alone: the driver's parts, and the small programs that came at its version."""
+    return sorted(
+        name
+        for name, one in packages.items()
+        if in_stack(name, one.version) or (version and _STACK.match(name) and upstream(one.version) == version)
+    )
+
+
+def is_fabric_manager(name: str) -> bool:
+    """Whether this is Fabric Manager itself, under any of its names (not its headers)."""
+    return bool(re.match(r"^nvidia-fabric-?manager(-\d+)?$", name))
+
+
+def flavor_of(names: t.Iterable[str]) -> str:
+    """``open`` or ``proprietary``, by the kernel module's package; empty when there is none.
+
+    CUDA repository: nvidia-dkms-580-open, nvidia-dkms-open, kmod-nvidia-open-dkms, nvidia-kernel-open-dkms; Debian:
+    nvidia-open-kernel-dkms. Without the word open it is the proprietary one.
+    """
+    kernel = [
+        name
+        for name in names
+        if re.match(r"^(nvidia-dkms|nvidia-(open-)?kernel-(open-)?dkms|kmod-nvidia|nvidia-kmod|dkms-nvidia)", name)
+        and not name.endswith("-common")
+    ]
+    if not kernel:
+        return ""
+    return "open" if any("open" in name.split("-") for name in kernel) else "proprietary"
+
+
+# -- what is wanted --------------------------------------------------------------------------------------------------
+
+
+def supported_distribution(text: str) -> Distribution:
+    """The distribution by /etc/os-release; refuses one that has no driver's packages known here."""
+    dist = parse_os_release(text)
+    first = dist.version.partition(".")[0]
+    known = (dist.id, dist.version) in (("ubuntu", "22.04"), ("ubuntu", "24.04"), ("debian", "12"))
+    if known or (dist.id in ("rhel", "almalinux", "rocky", "ol") and first in ("8", "9")):
+        return dist
+    raise ClusterError(
+        "unsupported_distribution",
+        f"nvidia_driver does not install drivers on {dist.name or 'this system'}.",
+        "It knows Ubuntu 22.04 and 24.04, Debian 12, and RHEL, AlmaLinux and Rocky 8 and 9. Install the driver another "
+        "way and set nvidia_driver_source: preinstalled.",
+    )
+
+
+def _fabric_manager(source: str, manager: str, branch: int) -> str:
+    # Renamed with R580 in NVIDIA's repositories (azhpc-images, components/install_nvidia_fabric_manager.sh).
+    if source == "distro":
+        return f"nvidia-fabricmanager-{branch}"
+    if branch >= 580:
+        return "nvidia-fabricmanager"
+    return "nvidia-fabric-manager" if manager == "rpm" else f"nvidia-fabricmanager-{branch}"
+
+
+def driver_roots(dist: Distribution, source: str, flavor: str, version: str) -> list[Root]:
+    """The packages that bring the driver itself, for a source of packages."""
+    branch, is_open = branch_of(version), flavor == "open"
+    if source == "cuda_repo":
+        return [Root("nvidia-open" if is_open else "cuda-drivers", version)]
+    if dist.id == "ubuntu":
+        tail = "-server-open" if is_open else "-server"
+        return [Root(f"nvidia-headless-{branch}{tail}", version), Root(f"nvidia-utils-{branch}-server", version)]
+    if dist.id == "debian":
+        kernel = "nvidia-open-kernel-dkms" if is_open else "nvidia-kernel-dkms"
+        return [*(Root(name, version) for name in (kernel, "nvidia-smi", "libcuda1")), Root("nvidia-persistenced")]
+    raise ClusterError(
+        "unsupported_source",
+        f"{dist.name} has no NVIDIA driver in its own repositories.",
+        "Set nvidia_driver_source to cuda_repo or runfile.",
+    )
+
+
+def wanted_roots(
+    dist: Distribution,
+    *,
+    source: str,
+    flavor: str,
+    version: str,
+    fabric_manager: bool,
+    kernel: str,
+    dcgm_cuda: int,
+    dcgm_version: str,
+    cuda: str,
+    override: t.Sequence[str],
+) -> list[Root]:
+    """Every package that is wanted by name, the driver's own first."""
+    roots: list[Root] = []
+    if source in ("cuda_repo", "distro"):
+        roots += [Root(name, version) for name in override] or driver_roots(dist, source, flavor, version)
+    else:
+        # The installer builds the module itself.
+        roots += [Root(name) for name in (["dkms", "gcc", "make"] if dist.manager == "dpkg" else ["gcc", "make"])]
+    if fabric_manager:
+        if source == "distro" and dist.id == "debian":
+            raise ClusterError(
+                "no_fabric_manager",
+                f"This node has NVSwitches, and {dist.name} has no Fabric Manager for them.",
+                "Set nvidia_driver_source: cuda_repo.",
+            )
+        roots.append(Root(_fabric_manager(source, dist.manager, branch_of(version)), version))
+    if kernel:
+        headers = "linux-headers-" if dist.manager == "dpkg" else "kernel-devel-"
+        roots.append(Root(f"{headers}{kernel}"))
+    if dcgm_cuda:
+        roots.append(Root(f"datacenter-gpu-manager-4-cuda{dcgm_cuda}", dcgm_version, prefix=True))
+    if cuda:
+        roots.append(Root("cuda-toolkit-" + "-".join(cuda.split(".")[:2])))
+    return roots
+
+
+# -- comparing -------------------------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class Difference:
+    """What has to change: names of packages by what is the matter with them."""
+
+    missing: tuple[str, ...] = ()
+    other_version: tuple[str, ...] = ()
+    broken: tuple[str, ...] = ()
+    other_flavor: str = ""
+
+    def __bool__(self) -> bool:
+        return bool(self.missing or self.other_version or self.broken or self.other_flavor)
+
+    @property
+    def replaces_driver(self) -> bool:
+        """Whether a driver that is there would become another one."""
+        return bool(self.other_version or self.other_flavor)
+
+    def text(self, packages: t.Mapping[str, Installed]) -> list[str]:
+        """Lines for people."""
+        lines = [f"{name} {packages[name].version} is {packages[name].state}" for name in self.broken]
+        lines += [f"{name} is missing" for name in self.missing]
+        lines += [f"{name} is at {packages[name].version}" for name in self.other_version]
+        if self.other_flavor:
+            lines.append(f"the kernel module is the {self.other_flavor} one")
+        return lines
+
+
+def compare(packages: t.Mapping[str, Installed], roots: t.Sequence[Root], version: str, flavor: str) -> Difference:
+    """What differs between the packages of a node and what is wanted. ``version`` empty: any, but one only."""
+    stack = {name: one for name, one in packages.items() if in_stack(name, one.version)}
+    # Others that are broken are not this role's, unless a transaction is needed: then apt wants them mended first.
+    names = {root.name for root in roots}
+    broken = [name for name, one in packages.items() if one.broken and (name in names or _STACK.match(name))]
+    missing = [root.name for root in roots if root.name not in packages]
+    other = {name for name, one in stack.items() if version and upstream(one.version) != version}
+    other |= {root.name for root in roots if root.name in packages and not matches(root, packages[root.name].version)}
+    have = flavor_of(name for name, one in stack.items() if not one.broken)
+    return Difference(
+        tuple(missing), tuple(sorted(other)), tuple(sorted(broken)), have if have and flavor and have != flavor else ""
+    )
+
+
+__all__ = [
+    "NAME_PATTERNS",
+    "REMEDIES",
+    "Difference",
+    "branch_of",
+    "check_version",
+    "compare",
+    "driver_roots",
+    "flavor_of",
+    "has_driver_version",
+    "in_stack",
+    "is_fabric_manager",
+    "supported_distribution",
+    "to_hold",
+    "wanted_roots",
+]
