@@ -19,11 +19,15 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import C
 _GRACE_S = 10
 
 
-class Host(t.Protocol):
-    """What packages need of ``AnsibleModule``."""
+class Runner(t.Protocol):
+    """Runs commands: ``AnsibleModule``, or what takes its place in a program that runs without Ansible."""
 
     def run_command(self, args: list[str], **kwargs: t.Any) -> tuple[int, str, str]:
         """Run a command and return its exit status, output and errors."""
+
+
+class Host(Runner, t.Protocol):
+    """What packages need of ``AnsibleModule``."""
 
     def get_bin_path(self, arg: str) -> str | None:
         """Where a program is, or None."""
@@ -58,4 +62,4 @@ def run_job(argv: list[str], user: str, timeout_s: int) -> tuple[int, str, str]:
     return process.returncode, stdout, stderr
 
 
-__all__ = ["Host", "run_job"]
+__all__ = ["Host", "Runner", "run_job"]

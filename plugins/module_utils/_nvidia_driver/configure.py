@@ -9,6 +9,7 @@ from __future__ import annotations
 import typing as t
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.units import systemctl
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.model import Facts
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.modes import Modes
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.plan import Wanted
@@ -63,7 +64,7 @@ class Configuration:
         if self.live and new_fabric and _FABRIC_MANAGER not in self.record.started():
             # Its package replaces the program and lets the old one run.
             self.record.note("unit", _FABRIC_MANAGER, "restart")
-            self.record.host.run_command(["systemctl", "restart", _FABRIC_MANAGER])
+            systemctl(self.record.host, "restart", _FABRIC_MANAGER)
 
     def _load(self) -> None:
         version = self.wanted.version

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.command import Host
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.units import is_active
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver import read as node
 
 # In the order in which they let go of each other.
@@ -46,7 +47,8 @@ def load(host: Host) -> None:
 def _stop(host: Host, units: t.Iterable[str]) -> list[str]:
     stopped = []
     for unit in units:
-        if host.run_command(["systemctl", "is-active", "--quiet", unit])[0] == 0:
+        if is_active(host, unit):
+            # Where one does not stop, unloading tells who uses the GPUs.
             host.run_command(["systemctl", "stop", unit])
             stopped.append(unit)
     return stopped

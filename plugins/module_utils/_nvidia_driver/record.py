@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import typing as t
 
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.changes import Changes
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.command import Host
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.apply import NodeState
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.read import missing_parents
@@ -20,41 +21,30 @@ class Record:
 
     def __init__(self, host: Host, *, check: bool) -> None:
         self.host, self.check = host, check
-        self.changes: list[dict[str, str]] = []
-        self.diff: list[dict[str, str]] = []
+        self.changes = Changes()
 
     def note(self, kind: str, name: str, what: str, before: str = "", after: str = "") -> None:
         """Tell a change."""
-        self.changes.append({"kind": kind, "name": name, "what": what})
-        self.diff.append(
-            {
-                "before_header": f"{kind} {name}",
-                "after_header": f"{kind} {name} ({what})",
-                "before": before,
-                "after": after,
-            }
-        )
+        self.changes.note(kind, name, what, before, after)
 
     def state(self, request: t.Mapping[str, t.Any]) -> list[str]:
         """Let node_state make files and units so; returns the names of what changed."""
         directories = missing_parents(entry["path"] for entry in request.get("files", []))
-        result = NodeState({**NOTHING, "directories": directories, **request}, self.host).run(check=self.check)
-        self.changes += result["changes"]
-        self.diff += result["diff"]
-        return [change["name"] for change in result["changes"]]
+        state = NodeState({**NOTHING, "directories": directories, **request}, self.host)
+        state.run(check=self.check)
+        self.changes.add(*state.changes)
+        return state.changes.names()
 
     def started(self) -> list[str]:
         """The units that this run started."""
-        return [change["name"] for change in self.changes if change["kind"] == "unit" and change["what"] == "start"]
+        return self.changes.names("unit", "start")
 
     def result(
         self, facts: Facts, loaded: Loaded, *, flavor: str = "", reboot: t.Sequence[str] = (), message: str = ""
     ) -> dict[str, t.Any]:
         """What the module returns."""
         return {
-            "changed": bool(self.changes),
-            "changes": self.changes,
-            "diff": self.diff,
+            **self.changes.result(),
             "gpus": [f"{gpu.bus_id} {gpu.generation}" for gpu in facts.hardware.gpus],
             "nvswitches": facts.hardware.nvswitches,
             "kernel_module": flavor,

@@ -12,6 +12,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import C
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.command import Host
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.packages import upstream
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.transaction import manager_for
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.units import is_active
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node import nvidia_smi as smi
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node.nvidia_smi import Query, SmiReport, parse
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver import read as node
@@ -134,10 +135,7 @@ class Findings:
         if self.facts.hardware.nvswitches and self.request.fabric_manager != "never":
             units.append("nvidia-fabricmanager.service")
         for unit in units:
-            if (
-                node.vendor_unit(self.facts.root, unit)
-                and self.host.run_command(["systemctl", "is-active", "--quiet", unit])[0] != 0
-            ):
+            if node.vendor_unit(self.facts.root, unit) and not is_active(self.host, unit):
                 self._find("fail", "units", f"{unit} does not run.", f"Read `journalctl -u {unit}` on the node.")
 
 

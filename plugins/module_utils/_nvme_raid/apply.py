@@ -18,6 +18,7 @@ import typing as t
 from pathlib import Path
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.command import Runner
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.model import (
     Geometry,
     Wanted,
@@ -30,7 +31,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.model
     wanted_from,
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.plan import Plan, Step, plan
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.read import Reader, Runner
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.read import Reader
 
 _LOCK = "/run/lock/nvme_raid.lock"
 _MIB = 1 << 20

@@ -18,6 +18,7 @@ import typing as t
 from pathlib import Path
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.command import Runner
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.files import read_int, read_text
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.mounts import read_mounts
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node.sysfs import read_nvme
@@ -45,13 +46,6 @@ _CONTENT_LINKS = {"by-uuid", "by-label", "by-partuuid", "by-partlabel", "by-disk
 _CONTAINER_MARKS = ("run/systemd/container", "run/.containerenv")
 _MIB = 1 << 20
 _TIMEOUT_S = "60"
-
-
-class Runner(t.Protocol):
-    """What is needed of ``AnsibleModule``."""
-
-    def run_command(self, args: list[str], **kwargs: t.Any) -> tuple[int, str, str]:
-        """Run a command and return its exit status, output and errors."""
 
 
 def _entries(path: Path) -> list[str]:
@@ -317,4 +311,4 @@ def ends_are_zero(handle: int) -> bool:
     return True
 
 
-__all__ = ["Reader", "Runner", "ends_are_zero", "stable_links", "unprobed"]
+__all__ = ["Reader", "ends_are_zero", "stable_links", "unprobed"]

@@ -17,6 +17,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import C
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.changes import Change, Changes
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.command import Host
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.files import read_text
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.units import systemctl
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.apply import NodeState
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.read import missing_parents
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.request import NOTHING, file_request
@@ -195,11 +196,11 @@ class NodeSettings:
             return
         self.changes.note("unit", _RXE_UNIT, "restart", f"no {self.settings.rxe_device}\n", "active\n")
         if not check:
-            rc, _out, err = self.host.run_command(["systemctl", "restart", _RXE_UNIT])
-            if rc != 0 or not self._rxe_exists():
+            systemctl(self.host, "restart", _RXE_UNIT)
+            if not self._rxe_exists():
                 raise ClusterError(
                     "no_device",
-                    f"{_RXE_UNIT} did not make {self.settings.rxe_device}: {err.strip()}",
+                    f"{_RXE_UNIT} was restarted and made no {self.settings.rxe_device}.",
                     f"Read `journalctl -u {_RXE_UNIT}` on the node.",
                 )
 

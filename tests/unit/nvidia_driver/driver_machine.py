@@ -13,6 +13,8 @@ import pathlib
 import re
 import typing as t
 
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.changes import Change
+
 NEW, OLD = "580.95.05", "570.124.06"
 #: What apt installs for nvidia-open, and what dnf does.
 PARTS = ("libcuda1", "nvidia-kernel-open-dkms", "nvidia-open")
@@ -24,7 +26,10 @@ Answer = tuple[int, str, str]
 
 @dataclasses.dataclass
 class Machine:
-    """A node. ``fails`` has the beginnings of the commands that fail; ``broken`` packages are half-configured."""
+    """A node. ``fails`` has the beginnings of the commands that fail; ``broken`` packages are half-configured.
+
+    ``fabric``: the version of Fabric Manager, where it is not that of the driver.
+    """
 
     root: pathlib.Path
     installed: str = ""
@@ -33,6 +38,7 @@ class Machine:
     system: str = "dpkg"
     gpus: int = 1
     switches: int = 0
+    fabric: str = ""
     nouveau: bool = False
     broken: bool = False
     held: bool = True
@@ -48,7 +54,7 @@ class Machine:
     def __post_init__(self) -> None:
         self.packages = dict.fromkeys(PARTS, f"{self.installed}-1") if self.installed else {}
         if self.switches and self.installed:
-            self.packages["nvidia-fabricmanager"] = f"{self.installed}-1"
+            self.packages["nvidia-fabricmanager"] = f"{self.fabric or self.installed}-1"
         self.names: set[str] = set(self.packages)
         self.ready: set[str] = set()
         self.drained_by, self.pending = "", self.ecc
@@ -218,7 +224,7 @@ class Machine:
 
     # -- files, units and GPUs -----------------------------------------------------------------------------------------
 
-    def state(self, request: t.Mapping[str, t.Any], *, check: bool) -> dict[str, t.Any]:
+    def state(self, request: t.Mapping[str, t.Any], *, check: bool) -> list[Change]:
         """What node_state does: a file is made once, a unit is started once."""
         changes = []
         for entry in request["files"]:
@@ -235,7 +241,7 @@ class Machine:
         for change in changes if not check else []:
             self._settle(**change)
         self.done += [] if check else [f"{change['what']} {change['name']}" for change in changes]
-        return {"changes": changes, "diff": []}
+        return [Change(**change) for change in changes]
 
     def _settle(self, kind: str, name: str, what: str) -> None:
         if kind == "unit":
@@ -268,4 +274,4 @@ class Machine:
             self.pending = words[-1] == "1"
 
 
-__all__ = ["KERNEL", "NEW", "OLD", "Machine"]
+__all__ = ["KERNEL", "NEW", "OLD", "UNITS", "Machine"]

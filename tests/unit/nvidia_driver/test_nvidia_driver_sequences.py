@@ -24,7 +24,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.appl
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver import modes
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver import read as node
 from ansible_collections.hpcai.gpu_cluster.plugins.modules import nvidia_driver
-from driver_machine import KERNEL, NEW, OLD, Machine
+from driver_machine import KERNEL, NEW, OLD, UNITS, Machine
 from module_run import run_main
 
 TABLE: dict[str, dict[str, t.Any]] = json.loads(
@@ -36,6 +36,13 @@ REBOOT = {"allow_upgrade": True, "allow_reboot": True}
 DRAIN = {**AGREED, "drain": True}
 RUNFILE = {"source": "runfile", "runfile_sha256": hashlib.sha256(INSTALLER.encode()).hexdigest()}
 OLD_DRIVER = {"installed": OLD, "loaded": OLD}
+FABRIC = {
+    "installed": NEW,
+    "loaded": NEW,
+    "switches": 1,
+    "fabric": OLD,
+    "running": [*UNITS, "nvidia-fabricmanager.service"],
+}
 MANY = ("nvidia_fs", "nvidia_uvm", "nvidia_modeset")
 COMMIT, DOWNLOAD = "apt-get -o ... install -y -qq -o", "apt-get -o ... install -y -qq --download-only"
 
@@ -89,6 +96,8 @@ CASES: dict[str, tuple[dict[str, t.Any], dict[str, t.Any]]] = {
     "upgrade in check mode": (OLD_DRIVER, {**DRAIN, "check": True}),
     "upgrade, install only": (OLD_DRIVER, {**AGREED, "phases": ["install"]}),
     "upgrade with NVSwitches": ({**OLD_DRIVER, "switches": 1}, AGREED),
+    "upgrade of Fabric Manager": (FABRIC, AGREED),
+    "upgrade of Fabric Manager, which does not restart": ({**FABRIC, "fails": ("systemctl restart",)}, AGREED),
     "upgrade without lists": ({**OLD_DRIVER, "stale": True}, AGREED),
     "upgrade, many modules": ({**OLD_DRIVER, "extras": MANY}, DRAIN),
     "upgrade, extras lost": ({**OLD_DRIVER, "extras": MANY, "fails": ("modprobe nvidia_fs",)}, DRAIN),
@@ -141,6 +150,7 @@ CASES: dict[str, tuple[dict[str, t.Any], dict[str, t.Any]]] = {
         {"state": "absent", **DRAIN, "check": True},
     ),
     "removed without consent": ({"installed": NEW, "loaded": NEW}, {"state": "absent"}),
+    "removed with dnf": ({"installed": NEW, "loaded": NEW, "system": "rpm"}, {"state": "absent", **AGREED}),
     "removed by reboot": ({"installed": NEW, "loaded": NEW, "broken": True}, {"state": "absent", "allow_reboot": True}),
     "removed, stubborn": ({"installed": NEW, "loaded": NEW, "fails": ("modprobe -r",)}, {"state": "absent", **DRAIN}),
     "removed in an image": ({"installed": NEW, "loaded": NEW}, {"state": "absent", "chroot": True}),
@@ -204,7 +214,9 @@ def stand_in(monkeypatch: pytest.MonkeyPatch, machine: Machine, *, chroot: bool)
     monkeypatch.setattr(basic.AnsibleModule, "run_command", lambda _module, argv, **_rest: machine.command(argv))
     path = {"update-initramfs": "/usr/sbin/update-initramfs"}
     monkeypatch.setattr(basic.AnsibleModule, "get_bin_path", lambda _module, name, *_rest: path.get(name))
-    monkeypatch.setattr(NodeState, "run", lambda state, check: machine.state(state.params, check=check))
+    monkeypatch.setattr(
+        NodeState, "run", lambda state, check: state.changes.add(*machine.state(state.params, check=check))
+    )
     monkeypatch.setattr(nvidia_smi.Query, "result", lambda query: asked_smi(machine, query._fields))
     monkeypatch.setattr(nvidia_smi.Query, "_ask", lambda _query, _fields: None)
     monkeypatch.setattr(modes, "call", lambda _program, words, _timeout_s: machine.smi(words) or nvidia_smi.SmiRun(0))
@@ -227,6 +239,17 @@ def asked_smi(machine: Machine, fields: tuple[str, ...]) -> nvidia_smi.SmiRun:
     """What nvidia-smi answers."""
     rows = machine.cells(fields)
     return nvidia_smi.SmiRun(0 if rows else 9, rows, "", fields=fields)
+
+
+def test_a_removed_driver_leaves_no_lock_behind(
+    answer: t.Callable[[str], dict[str, t.Any]], tmp_path: pathlib.Path
+) -> None:
+    """A lock that stays would keep the next installation at the old version."""
+    locks = tmp_path / "versionlock/list"
+    locks.parent.mkdir()
+    locks.write_text(f"bash-0:5.1.8-9.el9.*\nnvidia-open-3:{NEW}-1.el9.*\nlibnvidia-ml-3:{OLD}-1.el9.*\n")
+    answer("removed with dnf")
+    assert locks.read_text() == "bash-0:5.1.8-9.el9.*\n"
 
 
 def test_the_table_has_these_cases_and_no_others() -> None:

@@ -351,6 +351,34 @@ def test_what_rxe_needs_is_named(tmp_path: pathlib.Path) -> None:
     keeper(tmp_path, rxe_netdev="eth9").check_rxe()
 
 
+def test_a_device_that_somebody_deleted_is_made_again(tmp_path: pathlib.Path) -> None:
+    device = tmp_path / "sys/class/infiniband/rxe0"
+
+    class Systemd(Host):
+        def run_command(self, args: list[str], **kwargs: t.Any) -> tuple[int, str, str]:
+            device.mkdir(parents=True)
+            return super().run_command(args, **kwargs)
+
+    mine = settings.NodeSettings(Systemd({"systemctl": (0, "")}), files.Settings(rxe_netdev="eth9"), root=tmp_path)
+    mine.revive_rxe(check=True)
+    assert mine.changes.names() == ["mofed-rxe.service"]
+    assert not device.exists()
+    mine.changes = settings.Changes()
+    mine.revive_rxe(check=False)
+    assert t.cast(Host, mine.host).done == ["systemctl restart mofed-rxe.service"]
+    mine.changes = settings.Changes()
+    mine.revive_rxe(check=False)
+    assert not mine.changes
+
+
+@pytest.mark.parametrize(("rc", "kind"), [(0, "no_device"), (1, "systemctl_failed")])
+def test_a_device_that_does_not_come_back_is_told(tmp_path: pathlib.Path, rc: int, kind: str) -> None:
+    mine = settings.NodeSettings(Host({"systemctl": (rc, "no")}), files.Settings(rxe_netdev="eth9"), root=tmp_path)
+    with pytest.raises(ClusterError) as caught:
+        mine.revive_rxe(check=False)
+    assert caught.value.kind == kind
+
+
 @pytest.mark.parametrize(("busy", "commands"), [([], 3), (["hpl (pid 4)"], 1)])
 def test_devices_in_use_keep_their_names(tmp_path: pathlib.Path, busy: list[str], commands: int) -> None:
     (tmp_path / "run/udev").mkdir(parents=True)
