@@ -28,7 +28,10 @@ PACKAGES: dict[str, Package] = {
     ),
     "_gpu_clocks/plan": Package(("_gpu_clocks/plan.py",), ("gpu_clocks/test_gpu_clocks_plan.py",)),
     "_gpu_affinity": Package(("_gpu_affinity/*.py",), ("gpu_affinity",)),
-    "_rdma/plan": Package(("_rdma/plan.py",), ("rdma/test_rdma_stack_plan.py", "rdma/test_rdma_check.py")),
+    "_rdma/plan": Package(
+        ("_rdma/plan.py", "_rdma/artifact.py"),
+        ("rdma/test_rdma_stack_plan.py", "rdma/test_rdma_artifact.py", "rdma/test_rdma_check.py"),
+    ),
     "_azcopy/messages": Package(("_azcopy/messages.py",), ("azcopy/test_messages.py",)),
     "_dataset/claims": Package(("_dataset/claims.py",), ("dataset/test_claims.py",)),
     "_gzip": Package(("_gzip/*.py",), ("gzip",)),

@@ -132,12 +132,12 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import C
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node.compare import describe
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node.sysfs import read_hcas
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma import perftest
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma.apply import (
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma.model import Modules, Wanted
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma.read import (
     read_modules,
     read_software,
     read_system,
 )
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma.plan import Modules, Wanted
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma.verify import (
     judge_bandwidth,
     judge_stack,

@@ -16,7 +16,7 @@ import typing as t
 from pathlib import Path
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.command import Host
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.command import Runner
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.files import read_text
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.packages import (
     DPKG_FORMAT,
@@ -82,13 +82,14 @@ def _last_lines(text: str, count: int = 12) -> str:
 class Apt:
     """dpkg and apt."""
 
-    def __init__(self, host: Host, remedies: Remedies = _REMEDIES) -> None:
+    def __init__(self, host: Runner, remedies: Remedies = _REMEDIES) -> None:
         self.host, self.remedies = host, remedies
         self._updated = False
 
-    def installed(self) -> dict[str, Installed]:
-        """Every package on the node."""
-        _rc, out, _err = self.host.run_command(["dpkg-query", "-W", "-f", DPKG_FORMAT])
+    def installed(self, names: t.Sequence[str] = ()) -> dict[str, Installed]:
+        """Every package on the node, or those of these names."""
+        chosen = ["--", *names] if names else []
+        _rc, out, _err = self.host.run_command(["dpkg-query", "-W", "-f", DPKG_FORMAT, *chosen])
         return parse_dpkg(out)
 
     def interrupted(self) -> bool:
@@ -182,6 +183,20 @@ class Apt:
             options = ["-y", "-qq", *how, *pinned, *(["-f"] if fix else []), *_APT_INSTALL]
             self._apt("install", [*options, "--", *words], what)
 
+    def add(self, names: t.Sequence[str]) -> None:
+        """Install packages by name, where what is held stays. The lists are read again only where a first try fails."""
+        words, what = (
+            ["-y", "-qq", "--no-install-recommends", "--", *names],
+            f"{', '.join(names)} could not be installed",
+        )
+        try:
+            self._apt("install", words, what)
+        except ClusterError as exc:
+            if exc.kind != "package_failed":
+                raise
+            self.update()
+            self._apt("install", words, what)
+
     def hold(self, names: t.Sequence[str], packages: t.Mapping[str, Installed], ours: Ours) -> None:
         """Hold these packages. A hold goes by the name, so that none of an older version can be left."""
         if names:
@@ -207,12 +222,13 @@ class Apt:
 class Dnf:
     """rpm and dnf."""
 
-    def __init__(self, host: Host, remedies: Remedies = _REMEDIES) -> None:
+    def __init__(self, host: Runner, remedies: Remedies = _REMEDIES) -> None:
         self.host, self.remedies = host, remedies
 
-    def installed(self) -> dict[str, Installed]:
-        """Every package on the node."""
-        _rc, out, _err = self.host.run_command(["rpm", "-qa", "--queryformat", RPM_FORMAT])
+    def installed(self, names: t.Sequence[str] = ()) -> dict[str, Installed]:
+        """Every package on the node, or those of these names."""
+        chosen = ["-q", "--queryformat", RPM_FORMAT, "--", *names] if names else ["-qa", "--queryformat", RPM_FORMAT]
+        _rc, out, _err = self.host.run_command(["rpm", *chosen])
         found = parse_rpm(out)
         return parse_rpm(out, {name for name, one in found.items() if self.lock_line(one) in self._locks()})
 
@@ -248,8 +264,8 @@ class Dnf:
         self._dnf(["module", "reset", "-y", "-q", module], "The module stream could not be reset")
         self._dnf(["module", "enable", "-y", "-q", f"{module}:{stream}"], "The module stream could not be enabled")
 
-    def _dnf(self, words: t.Sequence[str], what: str) -> str:
-        argv = [*_DNF, *words]
+    def _dnf(self, words: t.Sequence[str], what: str, program: t.Sequence[str] = _DNF) -> str:
+        argv = [*program, *words]
         rc, out, err = self.host.run_command(argv)
         if rc != 0:
             raise ClusterError(
@@ -297,6 +313,10 @@ class Dnf:
         """The one transaction."""
         self._dnf(["-y", "-q", "--allowerasing", "install", *words], "The packages could not be installed")
 
+    def add(self, names: t.Sequence[str]) -> None:
+        """Install packages by name, where what is locked stays."""
+        self._dnf(["-y", "-q", "install", *names], f"{', '.join(names)} could not be installed", ("dnf",))
+
     def hold(self, names: t.Sequence[str], packages: t.Mapping[str, Installed], ours: Ours) -> None:
         """Lock these packages and no other of ours; lines of others stay."""
         wanted = [self.lock_line(packages[name]) for name in names]
@@ -324,7 +344,7 @@ def _split_lock(line: str) -> tuple[str, str]:
     return (found.group(1), found.group(2)) if found else (line, "")
 
 
-def manager_for(host: Host, remedies: Remedies = _REMEDIES) -> Apt | Dnf:
+def manager_for(host: Runner, remedies: Remedies = _REMEDIES) -> Apt | Dnf:
     """The package system of this node."""
     if shutil.which("dpkg-query"):
         return Apt(host, remedies)

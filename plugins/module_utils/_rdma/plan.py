@@ -14,178 +14,18 @@ import re
 import typing as t
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma.model import (
+    DISTRIBUTION_PACKAGES,
+    DOCA_PACKAGES,
+    Modules,
+    Software,
+    Step,
+    System,
+    Wanted,
+)
 
-# The distribution's packages that a vendor's stack brings itself, under names of both families.
-DISTRIBUTION_PACKAGES = (
-    "ibacm", "ibutils", "ibverbs-providers", "ibverbs-utils", "infiniband-diags", "iwpmd", "libibmad", "libibmad5", "libibnetdisc5",
-    "libibumad", "libibumad3", "libibverbs", "libibverbs-dev", "libibverbs-utils", "libibverbs1", "librdmacm", "librdmacm-dev",
-    "librdmacm-utils", "librdmacm1", "mstflint", "opensm", "perftest", "rdma-core", "rdma-core-devel", "rdmacm-utils", "srp_daemon",
-    "srptools",
-)  # fmt: skip
-DOCA_PACKAGES = ("doca-ofed", "doca-ofed-userspace")
 # These would flash or change the firmware, which is never this collection's business.
 _FIRMWARE_OPTIONS = ("--fw-update-only", "--force-fw-update", "--fw-image-dir", "--fw-dir", "--enable-sriov")
-_ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
-_EL = {"rhel", "almalinux", "rocky", "centos", "ol"}
-
-
-@dataclasses.dataclass(frozen=True)
-class System:
-    """What decides which build fits a node. ``os`` is spelled as in the vendor's file names, for example ubuntu24.04."""
-
-    os: str
-    arch: str
-    manager: str  # dpkg | rpm
-    kernel: str
-    container: bool = False
-
-
-@dataclasses.dataclass(frozen=True)
-class Software:
-    """What is installed: the answer of ``ofed_info -s``, versions of packages, and an installation that did not end."""
-
-    ofed: str = ""
-    packages: t.Mapping[str, str] = dataclasses.field(default_factory=dict)
-    unfinished: str = ""
-
-
-@dataclasses.dataclass(frozen=True)
-class Modules:
-    """The kernel modules of RDMA: those on disk for the kernel, and those that are loaded.
-
-    ``stale`` names loaded modules whose source differs from that on disk, ``vendor`` says whether the driver on disk is
-    not the kernel's own, ``headers`` whether modules can be built for this kernel.
-    """
-
-    found: bool = False
-    vendor: bool = False
-    loaded: bool = False
-    stale: tuple[str, ...] = ()
-    headers: bool = False
-
-
-@dataclasses.dataclass(frozen=True)
-class Wanted:
-    """The request: see the options of the module."""
-
-    source: str
-    version: str = ""
-    user_space_only: bool = False
-    kernel_support: bool = True
-    kernel: str = ""
-    phase: str = "all"
-    allow_restart: bool = False
-    allow_reboot: bool = False
-    allow_replace: bool = False
-
-    @property
-    def kernel_parts(self) -> bool:
-        """Whether this stack brings kernel modules of its own."""
-        return self.source != "inbox" and not self.user_space_only
-
-
-@dataclasses.dataclass(frozen=True)
-class Step:
-    """One thing to do to the stack, with what was and what will be."""
-
-    kind: str  # uninstall | install | rebuild | restart | reboot
-    name: str
-    before: str = ""
-    after: str = ""
-
-    def summary(self) -> dict[str, str]:
-        """What a person wants to read of it."""
-        return {"kind": "stack", "name": self.name, "what": self.kind}
-
-    def diff(self) -> dict[str, str]:
-        """The step in the form that Ansible prints."""
-        header = f"RDMA stack ({self.kind} {self.name})"
-        before, after = (f"{text}\n" if text else "" for text in (self.before, self.after))
-        return {"before_header": header, "after_header": header, "before": before, "after": after}
-
-
-def os_tag(os_release: str, debian_version: str = "") -> str:
-    """The distribution as the vendors' file names have it: rebuilds of RHEL count as RHEL, Debian has its point release."""
-    fields = {}
-    for line in os_release.splitlines():
-        key, equals, value = line.partition("=")
-        if equals:
-            fields[key.strip()] = value.strip().strip("\"'")
-    name, version = fields.get("ID", "unknown"), fields.get("VERSION_ID", "")
-    if name in _EL:
-        return f"rhel{version}"
-    if name == "debian" and re.fullmatch(r"\d+\.\d+", debian_version.strip()):
-        version = debian_version.strip()
-    return f"{name}{version}"
-
-
-def sum_key(version: str, system: System) -> str:
-    """Under which name a sha256 is written down."""
-    return f"{version}-{system.os}-{system.arch}"
-
-
-def artifact_url(source: str, mirror: str, version: str, system: System) -> str:
-    """Where the vendor keeps the file for this node (names as on content.mellanox.com and www.mellanox.com)."""
-    mirror = mirror.rstrip("/")
-    if source == "mlnx_ofed":
-        return f"{mirror}/MLNX_OFED-{version}/MLNX_OFED_LINUX-{version}-{system.os}-{system.arch}.tgz"
-    release, os_name = version.split("-")[0], system.os.replace(".", "")
-    directory = f"{mirror}/DOCA_v{release}/host"
-    if system.manager == "dpkg":
-        return f"{directory}/doca-host_{version}-{os_name}_{_ARCHITECTURES.get(system.arch, system.arch)}.deb"
-    # The version of an rpm has one hyphen, before its release.
-    number, _hyphen, build = version.partition("-")
-    return f"{directory}/doca-host-{number}-{build.replace('-', '_')}_{os_name}.{system.arch}.rpm"
-
-
-def chosen_sum(sums: t.Mapping[str, t.Any], version: str, system: System) -> str:
-    """The sha256 of this node's file; there is no default, because nobody could vouch for one."""
-    key = sum_key(version, system)
-    digest = str(sums.get(key, "")).lower()
-    if not re.fullmatch(r"[0-9a-f]{64}", digest):
-        raise ClusterError(
-            "checksum_missing",
-            f"`sha256` has no valid entry {key}.",
-            "Compute it with sha256sum from a copy of the file that you trust, and write it into `sha256`.",
-        )
-    return digest
-
-
-def parse_ofed_info(output: str) -> str:
-    """``MLNX_OFED_LINUX-24.10-3.2.5.0`` of the line ``MLNX_OFED_LINUX-24.10-3.2.5.0:`` that ``ofed_info -s`` prints."""
-    for line in output.splitlines():
-        match = re.fullmatch(r"([A-Za-z_][\w.-]*-[\w.-]+):?", line.strip())
-        if match:
-            return match.group(1)
-    return ""
-
-
-def parse_packages(output: str) -> dict[str, str]:
-    """Installed packages by name, of ``dpkg-query -W -f '${db:Status-Abbrev}|${Package}|${Version}\\n'`` or rpm's like."""
-    found = {}
-    for line in output.splitlines():
-        status, _separator, rest = line.partition("|")
-        name, separator, version = rest.partition("|")
-        if separator and status[1:2] == "i":
-            found[name] = version
-    return found
-
-
-def parse_modinfo(output: str) -> list[dict[str, str]]:
-    """One mapping per module of ``modinfo A B``: every module begins with its file name."""
-    modules: list[dict[str, str]] = []
-    for line in output.splitlines():
-        key, colon, value = line.partition(":")
-        if key == "filename" and colon:
-            modules.append({"filename": value.strip()})
-        elif colon and modules and key in ("srcversion", "version", "name"):
-            modules[-1][key] = value.strip()
-    return modules
-
-
-def is_vendor_module(path: str) -> bool:
-    """Modules that came besides a kernel lie outside of its own tree."""
-    return any(f"/{place}/" in path for place in ("updates", "extra", "weak-updates"))
 
 
 def parse_removals(output: str) -> list[str]:
@@ -232,7 +72,7 @@ def conflicts(software: Software) -> list[str]:
 
 
 def refuse_conflicts(names: t.Sequence[str], what: str, wanted: Wanted) -> None:
-    """Stop where packages would disappear that nobody said may disappear."""
+    """Refuse to replace packages without consent."""
     if names and not wanted.allow_replace:
         raise ClusterError(
             "conflict",
@@ -374,25 +214,11 @@ def plan_removal(wanted: Wanted, software: Software, users: t.Callable[[], t.Seq
 
 
 __all__ = [
-    "DISTRIBUTION_PACKAGES",
-    "DOCA_PACKAGES",
-    "Modules",
-    "Software",
-    "Step",
-    "System",
-    "Wanted",
-    "artifact_url",
     "check_kernel",
-    "chosen_sum",
     "conflicts",
     "installed_stack",
     "installer_arguments",
     "is_current",
-    "is_vendor_module",
-    "os_tag",
-    "parse_modinfo",
-    "parse_ofed_info",
-    "parse_packages",
     "parse_removals",
     "plan_reboot",
     "plan_removal",
@@ -400,6 +226,5 @@ __all__ = [
     "plan_stack",
     "refuse_conflicts",
     "refuse_users",
-    "sum_key",
     "wants_initramfs",
 ]

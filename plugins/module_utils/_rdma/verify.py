@@ -10,14 +10,9 @@ import time
 import typing as t
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node.compare import compare
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma.model import Modules, Software, Wanted
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma.perftest import Bandwidth
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma.plan import (
-    Modules,
-    Software,
-    Wanted,
-    installed_stack,
-    is_current,
-)
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma.plan import installed_stack, is_current
 
 Port = dict[str, t.Any]
 Verdict = dict[str, t.Any]

@@ -243,3 +243,46 @@ def test_a_removal_leaves_the_locks_of_others_alone(tmp_path: pathlib.Path, monk
     monkeypatch.setattr(transaction, "VERSIONLOCK", str(path))
     transaction.Dnf(Host(("dnf", (0, "", "")))).remove(["nvidia-container-toolkit"])
     assert path.read_text() == "nvidia-open-3:570.124.06-1.el9.*\n"
+
+
+def test_packages_are_added_by_name_and_lists_are_read_where_that_fails() -> None:
+    class Stale(Listener):
+        def run_command(self, args: list[str], **kwargs: t.Any) -> Answer:
+            super().run_command(args, **kwargs)
+            return (
+                (0, "", "")
+                if any("update" in line for line in self.asked)
+                else (100, "", "E: Unable to locate package x")
+            )
+
+    fresh, stale = Listener(("apt-get", (0, "", ""))), Stale(("apt-get", (0, "", "")))
+    for host in (fresh, stale):
+        transaction.Apt(host).add(["x"])
+    assert [words[words.index("update" if "update" in words else "install")] for words in stale.words] == [
+        "install",
+        "update",
+        "install",
+    ]
+    assert len(fresh.words) == 1
+    # What is held stays as it is.
+    assert not {"--allow-change-held-packages", "--allow-downgrades"} & set(fresh.words[0])
+    assert "--no-install-recommends" in fresh.words[0]
+    with pytest.raises(ClusterError, match="x could not be installed: E: Unable"):
+        transaction.Apt(Host(("update", (0, "", "")), ("apt-get", (100, "", "E: Unable to locate package x")))).add(
+            ["x"]
+        )
+
+
+def test_dnf_adds_packages_and_keeps_what_is_locked() -> None:
+    host = Host(("dnf", (0, "", "")))
+    transaction.Dnf(host).add(["x", "y"])
+    assert host.asked == ["dnf -y -q install x y"]
+
+
+def test_packages_of_some_names_are_asked_for_by_them() -> None:
+    host = Host(
+        ("dpkg-query", (1, "x|1|install|installed|ok\n", "no packages found matching y")), ("rpm", (1, "x|0:1-1\n", ""))
+    )
+    assert list(transaction.Apt(host).installed(["x", "y"])) == ["x"]
+    assert list(transaction.Dnf(host).installed(["x", "y"])) == ["x"]
+    assert [line[-6:] for line in host.asked] == ["-- x y", "-- x y"]

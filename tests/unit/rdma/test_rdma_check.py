@@ -14,8 +14,7 @@ import typing as t
 import pytest
 import yaml
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma import perftest
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma import plan as stack
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma import model, perftest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma import verify as check
 
 FIXTURES = pathlib.Path(__file__).parent / "fixtures"
@@ -154,23 +153,23 @@ OFED = "24.10-3.2.5.0"
 @pytest.mark.parametrize(
     ("software", "modules", "what"),
     [
-        (stack.Software(f"MLNX_OFED_LINUX-{OFED}"), stack.Modules(vendor=True), ""),
-        (stack.Software(), stack.Modules(), "RDMA stack"),
-        (stack.Software("MLNX_OFED_LINUX-5.2-2.2.0.0"), stack.Modules(vendor=True), "RDMA stack"),
-        (stack.Software(f"MLNX_OFED_LINUX-{OFED}", unfinished="x"), stack.Modules(vendor=True), "RDMA stack"),
-        (stack.Software(f"MLNX_OFED_LINUX-{OFED}"), stack.Modules(), "kernel modules of the stack"),
-        (stack.Software(f"MLNX_OFED_LINUX-{OFED}"), stack.Modules(vendor=True, stale=("ib_core",)), "loaded modules"),
+        (model.Software(f"MLNX_OFED_LINUX-{OFED}"), model.Modules(vendor=True), ""),
+        (model.Software(), model.Modules(), "RDMA stack"),
+        (model.Software("MLNX_OFED_LINUX-5.2-2.2.0.0"), model.Modules(vendor=True), "RDMA stack"),
+        (model.Software(f"MLNX_OFED_LINUX-{OFED}", unfinished="x"), model.Modules(vendor=True), "RDMA stack"),
+        (model.Software(f"MLNX_OFED_LINUX-{OFED}"), model.Modules(), "kernel modules of the stack"),
+        (model.Software(f"MLNX_OFED_LINUX-{OFED}"), model.Modules(vendor=True, stale=("ib_core",)), "loaded modules"),
     ],
 )
-def test_stack_and_modules(software: stack.Software, modules: stack.Modules, what: str) -> None:
-    verdicts = check.judge_stack(stack.Wanted("mlnx_ofed", OFED), software, modules)
+def test_stack_and_modules(software: model.Software, modules: model.Modules, what: str) -> None:
+    verdicts = check.judge_stack(model.Wanted("mlnx_ofed", OFED), software, modules)
     assert [item["what"] for item in verdicts if item["verdict"] == "fail"] == ([what] if what else [])
 
 
-@pytest.mark.parametrize("modules", [stack.Modules(), stack.Modules(vendor=True, stale=("ib_core",))])
-def test_a_container_is_not_judged_by_the_modules_of_its_host(modules: stack.Modules) -> None:
-    wanted = stack.Wanted("mlnx_ofed", OFED, user_space_only=True)
-    verdicts = check.judge_stack(wanted, stack.Software(f"MLNX_OFED_LINUX-{OFED}"), modules)
+@pytest.mark.parametrize("modules", [model.Modules(), model.Modules(vendor=True, stale=("ib_core",))])
+def test_a_container_is_not_judged_by_the_modules_of_its_host(modules: model.Modules) -> None:
+    wanted = model.Wanted("mlnx_ofed", OFED, user_space_only=True)
+    verdicts = check.judge_stack(wanted, model.Software(f"MLNX_OFED_LINUX-{OFED}"), modules)
     assert [item["verdict"] for item in verdicts] == ["ok"]
 
 

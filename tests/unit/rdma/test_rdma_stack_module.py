@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import pathlib
+import re
 import shutil
 import typing as t
 
@@ -14,8 +15,8 @@ import pytest
 from ansible.module_utils import basic
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.changes import Change
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.apply import NodeState
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma import apply, files
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma.plan import System
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma import files, read, unfinished, users
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma.model import System
 from ansible_collections.hpcai.gpu_cluster.plugins.modules import rdma_stack
 from module_run import run_main
 
@@ -41,7 +42,7 @@ class Machine:
             place = "updates/dkms" if self.vendor else "kernel/drivers"
             return 0, f"filename: /lib/modules/{KERNEL}/{place}/mlx5_core.ko\nsrcversion: A\n", ""
         line = " ".join(word if "/mofed." not in word else word.rpartition("/")[2] for word in words)
-        self.done.append(line.replace(" -o DPkg::Lock::Timeout=300", ""))
+        self.done.append(re.sub(r" -o \S+", "", line))
         if "install doca-ofed" in line and "--simulate" not in words:
             self.packages["doca-ofed"], self.vendor = "3.2.1", True
         if words[:2] == ["dpkg", "--install"]:
@@ -77,19 +78,18 @@ def run(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> t.Callable[.
     artifact = tmp_path / "doca-host.deb"
     artifact.write_text("package")
     digest = hashlib.sha256(b"package").hexdigest()
-    modules = apply.read_modules
+    modules = read.read_modules
 
-    def on(machine: Machine, users: t.Sequence[str] = (), **options: t.Any) -> tuple[list[str], dict[str, t.Any]]:
+    def on(machine: Machine, busy: t.Sequence[str] = (), **options: t.Any) -> tuple[list[str], dict[str, t.Any]]:
         system = System("ubuntu22.04", "x86_64", "dpkg", KERNEL)
         (tmp_path / f"lib/modules/{KERNEL}/build").mkdir(parents=True, exist_ok=True)
         if machine.loaded:
             (tmp_path / "sys/module/mlx5_core").mkdir(parents=True, exist_ok=True)
             (tmp_path / "sys/module/mlx5_core/srcversion").write_text("A")
-        for place in (rdma_stack, apply):
-            monkeypatch.setattr(place, "read_system", lambda *_args: system)
-            monkeypatch.setattr(place, "read_modules", lambda host, what: modules(host, what, tmp_path))
-        monkeypatch.setattr(rdma_stack, "users", lambda: list(users))
-        monkeypatch.setattr(apply, "UNFINISHED", tmp_path / "lib/unfinished")
+        monkeypatch.setattr(read, "read_system", lambda *_args: system)
+        monkeypatch.setattr(read, "read_modules", lambda host, what: modules(host, what, tmp_path))
+        monkeypatch.setattr(users, "users", lambda: list(busy))
+        monkeypatch.setattr(unfinished, "PATH", tmp_path / "lib/unfinished")
         monkeypatch.setattr(files, "WAAGENT", str(tmp_path / "waagent.conf"))
         monkeypatch.setattr(files, "OPENIB_CONF", str(tmp_path / "openib.conf"))
         monkeypatch.setattr(shutil, "which", lambda name: f"/usr/bin/{name}" if name == "dpkg-query" else None)
@@ -125,7 +125,7 @@ def test_a_new_stack_comes_with_its_pins_first_and_the_restart_last(run: t.Any) 
         "apt-get --yes update",
         "apt-get --simulate install doca-ofed",
         "apt-get --yes install doca-ofed",
-        "apt-get --yes install --no-install-recommends perftest",
+        "apt-get install -y -qq --no-install-recommends -- perftest",
         "systemctl restart openibd.service",
     ]
     assert brief(result)[:2] == [f"install doca {DOCA}", "restart openibd"]
@@ -155,14 +155,14 @@ def test_the_distribution_s_packages_are_told_one_by_one(run: t.Any) -> None:
     told = run(machine, _ansible_check_mode=True, **options)[1]
     assert machine.done == []
     done, result = run(machine, **options)
-    assert done == ["apt-get --yes install --no-install-recommends rdma-core perftest"]
+    assert done == ["apt-get install -y -qq --no-install-recommends -- rdma-core perftest"]
     assert brief(result) == brief(told) == ["install rdma-core", "install perftest"]
     assert run(machine, **options)[1]["changed"] is False
 
 
 def test_nothing_is_written_while_somebody_works(run: t.Any) -> None:
     machine = Machine({}, vendor=False, loaded=True)
-    done, result = run(machine, users=["hpl (pid 7)"], **WANTED)
+    done, result = run(machine, busy=["hpl (pid 7)"], **WANTED)
     assert (done, result["error_kind"]) == ([], "in_use")
 
 

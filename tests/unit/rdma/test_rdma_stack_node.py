@@ -5,23 +5,32 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import os
 import pathlib
 import resource
+import shutil
 import tarfile
 import typing as t
 
 import pytest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma import apply as node
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma import files, settings
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma import plan as stack
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma import (
+    apply,
+    doca,
+    files,
+    model,
+    read,
+    settings,
+    unfinished,
+)
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma.request import ARGUMENT_SPEC, Request
 
 OFED = "24.10-3.2.5.0"
 DOCA = "3.2.1-044000-25.10"
-UBUNTU = stack.System("ubuntu22.04", "x86_64", "dpkg", "5.15.0-25-generic")
-ROCKY = stack.System("rhel9.4", "x86_64", "rpm", "5.14.0-427.el9.x86_64")
+UBUNTU = model.System("ubuntu22.04", "x86_64", "dpkg", "5.15.0-25-generic")
+ROCKY = model.System("rhel9.4", "x86_64", "rpm", "5.14.0-427.el9.x86_64")
 # As modinfo of kmod 29 prints it, cut to what is read.
 MODINFO = """filename:       /lib/modules/5.15.0-25-generic/{place}/mlx5_core.ko
 version:        24.10-3.2.5
@@ -58,12 +67,12 @@ class Host:
 @pytest.fixture(autouse=True)
 def sandbox(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing here may leave the temporary directory."""
-    monkeypatch.setattr(node, "UNFINISHED", tmp_path / "lib" / "unfinished")
+    monkeypatch.setattr(unfinished, "PATH", tmp_path / "lib" / "unfinished")
     for name in ("OWNED", "NAMES", "OPENIBD", "RXE"):
         value = getattr(files, name)
         moved = tuple(f"{tmp_path}{path}" for path in value) if isinstance(value, tuple) else f"{tmp_path}{value}"
         monkeypatch.setattr(files, name, moved)
-    monkeypatch.setattr(node.shutil, "which", lambda name: f"/usr/bin/{name}")
+    monkeypatch.setattr(shutil, "which", lambda name: f"/usr/bin/{name}")
 
 
 def archive(
@@ -81,16 +90,14 @@ def archive(
     return str(path), {f"{version}-ubuntu22.04-x86_64": hashlib.sha256(path.read_bytes()).hexdigest()}
 
 
-def make(host: Host, wanted: stack.Wanted, system: stack.System = UBUNTU, **params: t.Any) -> node.Stack:
-    defaults: dict[str, t.Any] = {
-        "artifact": "", "mirror": "https://m", "sha256": {}, "timeout_s": 60, "installer_options": [], "packages": [],
-        "kernel": "", "initramfs": "auto", "without_openmpi": False,
-    }  # fmt: skip
-    return node.Stack(host, {**defaults, **params}, wanted, system)
+def make(host: Host, wanted: model.Wanted, system: model.System = UBUNTU, **options: t.Any) -> apply.Stack:
+    defaults = {name: option.get("default") for name, option in ARGUMENT_SPEC.items()}
+    given = {"mirror": "https://m", "timeout_s": 60, **options}
+    return apply.Stack(host, Request.of({**defaults, **dataclasses.asdict(wanted), **given}), system)
 
 
-def install(keeper: node.Stack, *kinds: str) -> None:
-    steps = [stack.Step(kind, "it") for kind in kinds or ("install",)]
+def install(keeper: apply.Stack, *kinds: str) -> None:
+    steps = [model.Step(kind, "it") for kind in kinds or ("install",)]
     with keeper.prepared(steps):
         for step in steps:
             keeper.apply(step)
@@ -116,16 +123,16 @@ def test_the_installer_builds_for_a_kernel_that_it_does_not_know(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path, sums = archive(tmp_path)
-    monkeypatch.setattr(node, "read_modules", lambda *_args: stack.Modules(headers=True))
+    monkeypatch.setattr(read, "read_modules", lambda *_args: model.Modules(headers=True))
     hint = "Note: please update your initramfs\n"
     host = Unpacking({**QUIET, "mlnxofedinstall": (0, hint), "update-initramfs": (0, "")})
-    install(make(host, stack.Wanted("mlnx_ofed", OFED), artifact=path, sha256=sums, installer_options=["--hpc"]))
+    install(make(host, model.Wanted("mlnx_ofed", OFED), artifact=path, sha256=sums, installer_options=["--hpc"]))
     assert (
         host.done[0].split("--tmpdir ")[1].split(" ", 1)[1]
         == "--without-fw-update --force --add-kernel-support --skip-repo --hpc"
     )
     assert host.done[1:] == ["update-initramfs -u -k 5.15.0-25-generic"]
-    assert not node.UNFINISHED.exists()
+    assert not unfinished.PATH.exists()
     assert not list(pathlib.Path("/var/tmp").glob("mofed.*"))
 
 
@@ -136,23 +143,23 @@ def test_the_installer_builds_for_a_kernel_that_it_does_not_know(
         ({"artifact": "/nowhere/MLNX.tgz"}, "download_failed"),
         ({"installer_options": ["--fw-update-only"]}, "bad_input"),
         ({"headers": False}, "headers_missing"),
-        ({"packages_found": "ii |perftest|4.5\n"}, "conflict"),
+        ({"packages_found": "perftest|4.5|install|installed|ok\n"}, "conflict"),
     ],
 )
 def test_nothing_is_run_when_something_speaks_against_it(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, changed: dict[str, t.Any], kind: str
 ) -> None:
     path, sums = archive(tmp_path)
-    modules = stack.Modules(headers=changed.pop("headers", True))
-    monkeypatch.setattr(node, "read_modules", lambda *_args: modules)
+    modules = model.Modules(headers=changed.pop("headers", True))
+    monkeypatch.setattr(read, "read_modules", lambda *_args: modules)
     found = changed.pop("packages_found", "")
     host = Unpacking({**QUIET, "dpkg-query": (0, found), "--simulate": (0, "Remv openmpi-bin [4]\n")})
-    keeper = make(host, stack.Wanted("mlnx_ofed", OFED), **{"artifact": path, "sha256": sums, **changed})
+    keeper = make(host, model.Wanted("mlnx_ofed", OFED), **{"artifact": path, "sha256": sums, **changed})
     with pytest.raises(ClusterError) as caught:
         install(keeper, "uninstall", "install")
     assert caught.value.kind == kind
     assert host.done == []
-    assert not node.UNFINISHED.exists()
+    assert not unfinished.PATH.exists()
     assert not list(pathlib.Path("/var/tmp").glob("mofed.*"))
     if kind == "conflict":
         assert "openmpi-bin, perftest" in caught.value.message
@@ -161,14 +168,14 @@ def test_nothing_is_run_when_something_speaks_against_it(
 def test_a_broken_installation_leaves_its_mark(tmp_path: pathlib.Path) -> None:
     path, sums = archive(tmp_path)
     host = Unpacking({**QUIET, "mlnxofedinstall": (3, "building...\nout of luck\n")})
-    wanted = stack.Wanted("mlnx_ofed", OFED, user_space_only=True)
+    wanted = model.Wanted("mlnx_ofed", OFED, user_space_only=True)
     with pytest.raises(ClusterError, match="out of luck"):
         install(make(host, wanted, artifact=path, sha256=sums))
-    assert node.UNFINISHED.read_text() == "it\n"
-    assert node.read_software(host, UBUNTU).unfinished == "it"
+    assert unfinished.PATH.read_text() == "it\n"
+    assert read.read_software(host, UBUNTU).unfinished == "it"
 
 
-def deb(tmp_path: pathlib.Path, system: stack.System = UBUNTU) -> dict[str, t.Any]:
+def deb(tmp_path: pathlib.Path, system: model.System = UBUNTU) -> dict[str, t.Any]:
     path = tmp_path / "doca-host.pkg"
     path.write_text("package")
     key = f"{DOCA}-{system.os}-x86_64"
@@ -177,7 +184,7 @@ def deb(tmp_path: pathlib.Path, system: stack.System = UBUNTU) -> dict[str, t.An
 
 def test_doca_is_a_repository_and_a_package(tmp_path: pathlib.Path) -> None:
     host = Host({**QUIET, "dpkg --install": (0, ""), "apt-get": (0, "Inst doca-ofed (3.2.1)\n")})
-    install(make(host, stack.Wanted("doca", DOCA), **deb(tmp_path)))
+    install(make(host, model.Wanted("doca", DOCA), **deb(tmp_path)))
     assert [line.split(" /var")[0] for line in host.done] == [
         "dpkg --install",
         "apt-get --yes -o DPkg::Lock::Timeout=300 update",
@@ -189,7 +196,7 @@ def test_a_refused_doca_takes_its_repository_back(tmp_path: pathlib.Path) -> Non
     answers = {"--simulate": (0, "Remv perftest [4.5]\n"), "dpkg --": (0, ""), "apt-get": (0, "")}
     host = Host({**QUIET, **answers})
     with pytest.raises(ClusterError, match="perftest"):
-        install(make(host, stack.Wanted("doca", DOCA), **deb(tmp_path)))
+        install(make(host, model.Wanted("doca", DOCA), **deb(tmp_path)))
     assert "dpkg --purge doca-host mofed-provides-openmpi" in host.done
     assert not any("install doca-ofed" in line for line in host.done)
 
@@ -197,9 +204,9 @@ def test_a_refused_doca_takes_its_repository_back(tmp_path: pathlib.Path) -> Non
 def test_doca_on_el_builds_its_modules_first(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     built = tmp_path / "doca-kernel-repo-1.rpm"
     built.write_text("")
-    monkeypatch.setattr(node.glob, "glob", lambda *_args, **_kwargs: [str(built)])
+    monkeypatch.setattr(doca.glob, "glob", lambda *_args, **_kwargs: [str(built)])
     host = Host({"rpm": (0, ""), "dnf": (0, ""), "doca-kernel-support": (0, ""), "ofed_info": (127, "")})
-    install(make(host, stack.Wanted("doca", DOCA, allow_replace=True), ROCKY, **deb(tmp_path, ROCKY)))
+    install(make(host, model.Wanted("doca", DOCA, allow_replace=True), ROCKY, **deb(tmp_path, ROCKY)))
     assert [line.replace("/usr/bin/", "") for line in host.done[1:]] == [
         "dnf --assumeyes makecache",
         "dnf --assumeyes install doca-extra",
@@ -212,33 +219,33 @@ def test_doca_on_el_builds_its_modules_first(tmp_path: pathlib.Path, monkeypatch
 def test_nothing_is_unloaded_without_modules_for_the_kernel() -> None:
     host = Host({**QUIET, "systemctl": (0, "")})
     with pytest.raises(ClusterError) as caught:
-        make(host, stack.Wanted("mlnx_ofed", OFED)).apply(stack.Step("restart", "openibd"))
+        make(host, model.Wanted("mlnx_ofed", OFED)).apply(model.Step("restart", "openibd"))
     assert caught.value.kind == "kernel_mismatch"
     assert host.done == []
 
 
 def test_a_restart_that_changes_nothing_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        node, "read_modules", lambda *_args: stack.Modules(vendor=True, loaded=True, stale=("ib_core",))
+        read, "read_modules", lambda *_args: model.Modules(vendor=True, loaded=True, stale=("ib_core",))
     )
     host = Host({"systemctl restart openibd": (0, "")})
     with pytest.raises(ClusterError, match="old ib_core is still loaded"):
-        make(host, stack.Wanted("mlnx_ofed", OFED)).apply(stack.Step("restart", "openibd"))
+        make(host, model.Wanted("mlnx_ofed", OFED)).apply(model.Step("restart", "openibd"))
 
 
 @pytest.mark.parametrize("rc", [0, 1])
 def test_a_restart_that_changes_nothing_becomes_a_reboot_where_it_may(monkeypatch: pytest.MonkeyPatch, rc: int) -> None:
-    modules = stack.Modules(vendor=True, loaded=True, stale=("ib_core",))
-    monkeypatch.setattr(node, "read_modules", lambda *_args: modules)
-    wanted = stack.Wanted("mlnx_ofed", OFED, allow_restart=True, allow_reboot=True)
+    modules = model.Modules(vendor=True, loaded=True, stale=("ib_core",))
+    monkeypatch.setattr(read, "read_modules", lambda *_args: modules)
+    wanted = model.Wanted("mlnx_ofed", OFED, allow_restart=True, allow_reboot=True)
     keeper = make(Host({"systemctl restart openibd": (rc, "ib_core is in use")}), wanted)
-    done = keeper.apply(stack.Step("restart", "openibd", "ib_core loaded from another build"))
+    done = keeper.apply(model.Step("restart", "openibd", "ib_core loaded from another build"))
     assert (done.kind, done.name, done.before) == ("reboot", "the node", "ib_core loaded from another build")
 
 
 def test_an_installer_that_takes_too_long_is_told() -> None:
     with pytest.raises(ClusterError) as caught:
-        make(Host({"apt-get": (124, "")}), stack.Wanted("inbox")).run(["apt-get", "update"], "reading")
+        make(Host({"apt-get": (124, "")}), model.Wanted("inbox")).commands.run(["apt-get", "update"], "reading")
     assert caught.value.kind == "timeout"
 
 
@@ -261,19 +268,19 @@ def test_modules_on_disk_and_in_the_kernel(
     if loaded not in ("", "none"):
         (tmp_path / "sys/module/mlx5_core/srcversion").write_text(f"{loaded}\n")
     (tmp_path / f"lib/modules/{UBUNTU.kernel}/build").mkdir(parents=True)
-    found = node.read_modules(Host({"modinfo": (0, MODINFO.format(place=place))}), UBUNTU, tmp_path)
-    assert found == stack.Modules(found=True, vendor=vendor, loaded=bool(loaded), stale=stale, headers=True)
+    found = read.read_modules(Host({"modinfo": (0, MODINFO.format(place=place))}), UBUNTU, tmp_path)
+    assert found == model.Modules(found=True, vendor=vendor, loaded=bool(loaded), stale=stale, headers=True)
 
 
 def test_a_kernel_that_tells_no_digests(tmp_path: pathlib.Path) -> None:
     (tmp_path / "sys/module/ib_core").mkdir(parents=True)
     host = Host({"modinfo": (0, (pathlib.Path(__file__).parent / "fixtures/modinfo_debian.txt").read_text())})
-    assert node.read_modules(host, UBUNTU, tmp_path) == stack.Modules(found=True, loaded=True)
+    assert read.read_modules(host, UBUNTU, tmp_path) == model.Modules(found=True, loaded=True)
 
 
 def test_a_kernel_without_rdma(tmp_path: pathlib.Path) -> None:
     host = Host({"modinfo": (1, "modinfo: ERROR: Module mlx5_core not found.\n")})
-    assert node.read_modules(host, UBUNTU, tmp_path) == stack.Modules()
+    assert read.read_modules(host, UBUNTU, tmp_path) == model.Modules()
 
 
 def keeper(tmp_path: pathlib.Path, **values: t.Any) -> settings.NodeSettings:

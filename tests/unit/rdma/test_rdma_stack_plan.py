@@ -10,27 +10,28 @@ import typing as t
 
 import pytest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma import model
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma import plan as stack
 from hypothesis import given
 from hypothesis import strategies as st
 
-UBUNTU = stack.System("ubuntu22.04", "x86_64", "dpkg", "5.15.0-25-generic")
-ROCKY = stack.System("rhel9.4", "x86_64", "rpm", "5.14.0-427.el9.x86_64")
+UBUNTU = model.System("ubuntu22.04", "x86_64", "dpkg", "5.15.0-25-generic")
+ROCKY = model.System("rhel9.4", "x86_64", "rpm", "5.14.0-427.el9.x86_64")
 OFED = "24.10-3.2.5.0"
 DOCA = "3.2.1-044000-25.10"
-MLNX = stack.Wanted("mlnx_ofed", OFED)
-NONE = stack.Software()
-UNLOADED = stack.Modules()
-INSTALLED = stack.Software(ofed=f"MLNX_OFED_LINUX-{OFED}")
-FITTING = stack.Modules(found=True, vendor=True, loaded=True, headers=True)
-INBOX_LOADED = stack.Modules(found=True, loaded=True, headers=True)
+MLNX = model.Wanted("mlnx_ofed", OFED)
+NONE = model.Software()
+UNLOADED = model.Modules()
+INSTALLED = model.Software(ofed=f"MLNX_OFED_LINUX-{OFED}")
+FITTING = model.Modules(found=True, vendor=True, loaded=True, headers=True)
+INBOX_LOADED = model.Modules(found=True, loaded=True, headers=True)
 
 
 def kinds(
-    wanted: stack.Wanted,
-    software: stack.Software = NONE,
-    modules: stack.Modules = UNLOADED,
-    system: stack.System = UBUNTU,
+    wanted: model.Wanted,
+    software: model.Software = NONE,
+    modules: model.Modules = UNLOADED,
+    system: model.System = UBUNTU,
     users: t.Sequence[str] = (),
 ) -> list[str]:
     return [step.kind for step in stack.plan_stack(wanted, system, software, modules, lambda: users)]
@@ -42,85 +43,9 @@ def refusal(*args: t.Any, **kwargs: t.Any) -> ClusterError:
     return caught.value
 
 
-@pytest.mark.parametrize(
-    ("text", "debian", "tag"),
-    [
-        ('ID=ubuntu\nVERSION_ID="24.04"\n', "bookworm/sid", "ubuntu24.04"),
-        ('ID=debian\nVERSION_ID="12"\n', "12.9", "debian12.9"),
-        ("ID=debian\nVERSION_ID=12\n", "trixie/sid", "debian12"),
-        ('ID="rocky"\nVERSION_ID="9.4"\nID_LIKE="rhel centos fedora"\n', "", "rhel9.4"),
-        ('ID="almalinux"\nVERSION_ID="8.10"\n', "", "rhel8.10"),
-    ],
-)
-def test_distributions_are_spelled_as_in_file_names(text: str, debian: str, tag: str) -> None:
-    assert stack.os_tag(text, debian) == tag
-
-
-@pytest.mark.parametrize(
-    ("source", "version", "system", "url"),
-    [
-        ("mlnx_ofed", OFED, UBUNTU, f"https://m/MLNX_OFED-{OFED}/MLNX_OFED_LINUX-{OFED}-ubuntu22.04-x86_64.tgz"),
-        ("doca", DOCA, UBUNTU, f"https://m/DOCA_v3.2.1/host/doca-host_{DOCA}-ubuntu2204_amd64.deb"),
-        ("doca", DOCA, ROCKY, "https://m/DOCA_v3.2.1/host/doca-host-3.2.1-044000_25.10_rhel94.x86_64.rpm"),
-        # The two families spell ARM in two ways.
-        (
-            "doca",
-            DOCA,
-            dataclasses.replace(UBUNTU, arch="aarch64"),
-            f"https://m/DOCA_v3.2.1/host/doca-host_{DOCA}-ubuntu2204_arm64.deb",
-        ),
-        (
-            "doca",
-            DOCA,
-            dataclasses.replace(ROCKY, arch="aarch64"),
-            "https://m/DOCA_v3.2.1/host/doca-host-3.2.1-044000_25.10_rhel94.aarch64.rpm",
-        ),
-    ],
-)
-def test_the_vendors_file_names(source: str, version: str, system: stack.System, url: str) -> None:
-    assert stack.artifact_url(source, "https://m/", version, system) == url
-
-
-@pytest.mark.parametrize("name", ["rhel", "almalinux", "rocky", "centos", "ol"])
-def test_rebuilds_of_rhel_use_its_files(name: str) -> None:
-    assert stack.os_tag(f'ID="{name}"\nVERSION_ID="9.4"\n') == "rhel9.4"
-
-
-@pytest.mark.parametrize(
-    ("path", "vendor"),
-    [
-        ("/lib/modules/5.15.0-25-generic/updates/dkms/mlx5_core.ko", True),
-        ("/lib/modules/5.14.0-427.el9.x86_64/extra/mlnx-ofa_kernel/drivers/infiniband/core/ib_core.ko", True),
-        ("/lib/modules/5.14.0-427.el9.x86_64/weak-updates/mlnx-ofa_kernel/ib_core.ko", True),
-        ("/lib/modules/5.15.0-25-generic/kernel/drivers/infiniband/core/ib_core.ko", False),
-        ("/lib/modules/5.15.0-25-extra/kernel/drivers/infiniband/core/ib_core.ko", False),
-    ],
-)
-def test_the_vendor_s_modules_lie_beside_those_of_the_kernel(path: str, vendor: bool) -> None:
-    assert stack.is_vendor_module(path) is vendor
-
-
-@pytest.mark.parametrize(
-    ("answer", "name"),
-    [
-        (f"MLNX_OFED_LINUX-{OFED}:\n", f"MLNX_OFED_LINUX-{OFED}"),
-        ("OFED-internal-25.10-2.4.1:\n", "OFED-internal-25.10-2.4.1"),
-        ("sh: 1: ofed_info: not found\n", ""),
-        ("", ""),
-    ],
-)
-def test_ofed_info_is_read(answer: str, name: str) -> None:
-    assert stack.parse_ofed_info(answer) == name
-
-
-def test_only_installed_packages_count() -> None:
-    out = "ii |perftest|4.5+0.17-1\nrc |rdma-core|44.0-2\nun |opensm|\niF |doca-ofed|3.2.1\n"
-    assert stack.parse_packages(out) == {"perftest": "4.5+0.17-1"}
-
-
-def doca(version: str = DOCA, *names: str) -> stack.Software:
+def doca(version: str = DOCA, *names: str) -> model.Software:
     host = f"{version}-ubuntu2204"
-    return stack.Software("OFED-internal-25.10", {"doca-host": host, **dict.fromkeys(names or ("doca-ofed",), "3.2.1")})
+    return model.Software("OFED-internal-25.10", {"doca-host": host, **dict.fromkeys(names or ("doca-ofed",), "3.2.1")})
 
 
 @pytest.mark.parametrize(
@@ -128,21 +53,21 @@ def doca(version: str = DOCA, *names: str) -> stack.Software:
     [
         (MLNX, INSTALLED, True),
         (MLNX, NONE, False),
-        (stack.Wanted("mlnx_ofed", "24.10-4.1.4.0"), INSTALLED, False),
+        (model.Wanted("mlnx_ofed", "24.10-4.1.4.0"), INSTALLED, False),
         (MLNX, dataclasses.replace(INSTALLED, unfinished="mlnx_ofed"), False),
-        (stack.Wanted("inbox"), NONE, True),
-        (stack.Wanted("inbox"), INSTALLED, False),
-        (stack.Wanted("doca", DOCA), doca(), True),
-        (stack.Wanted("doca", DOCA), doca("3.2.1-044000-25.10".replace("-25", "_25")), True),
-        (stack.Wanted("doca", DOCA), dataclasses.replace(doca(), unfinished="doca"), False),
-        (stack.Wanted("doca", "3.2.1-04400"), doca(), False),
-        (stack.Wanted("doca", DOCA), doca("3.1.0-091000-25.07"), False),
-        (stack.Wanted("doca", DOCA), stack.Software(packages={"doca-host": f"{DOCA}-ubuntu2204"}), False),
-        (stack.Wanted("doca", DOCA, user_space_only=True), doca(DOCA, "doca-ofed-userspace"), True),
-        (stack.Wanted("doca", DOCA), doca(DOCA, "doca-ofed-userspace"), False),
+        (model.Wanted("inbox"), NONE, True),
+        (model.Wanted("inbox"), INSTALLED, False),
+        (model.Wanted("doca", DOCA), doca(), True),
+        (model.Wanted("doca", DOCA), doca("3.2.1-044000-25.10".replace("-25", "_25")), True),
+        (model.Wanted("doca", DOCA), dataclasses.replace(doca(), unfinished="doca"), False),
+        (model.Wanted("doca", "3.2.1-04400"), doca(), False),
+        (model.Wanted("doca", DOCA), doca("3.1.0-091000-25.07"), False),
+        (model.Wanted("doca", DOCA), model.Software(packages={"doca-host": f"{DOCA}-ubuntu2204"}), False),
+        (model.Wanted("doca", DOCA, user_space_only=True), doca(DOCA, "doca-ofed-userspace"), True),
+        (model.Wanted("doca", DOCA), doca(DOCA, "doca-ofed-userspace"), False),
     ],
 )
-def test_the_wanted_version_and_all_of_it(wanted: stack.Wanted, software: stack.Software, current: bool) -> None:
+def test_the_wanted_version_and_all_of_it(wanted: model.Wanted, software: model.Software, current: bool) -> None:
     assert stack.is_current(wanted, software) is current
 
 
@@ -151,7 +76,7 @@ def test_nothing_is_done_to_a_node_that_is_right() -> None:
         raise AssertionError("nobody has to look through all processes for this")
 
     assert stack.plan_stack(MLNX, UBUNTU, INSTALLED, FITTING, asked) == []
-    assert stack.plan_stack(stack.Wanted("inbox"), UBUNTU, NONE, stack.Modules(), asked) == []
+    assert stack.plan_stack(model.Wanted("inbox"), UBUNTU, NONE, model.Modules(), asked) == []
 
 
 def test_a_node_without_adapters_is_installed_without_consent() -> None:
@@ -197,7 +122,7 @@ def test_nobody_s_consent_makes_jobs_harmless() -> None:
 
 
 def test_a_new_kernel_gets_its_modules_or_is_refused() -> None:
-    unfit = stack.Modules(found=True, vendor=False, headers=True)
+    unfit = model.Modules(found=True, vendor=False, headers=True)
     assert kinds(MLNX, INSTALLED, unfit) == ["rebuild"]
     assert refusal(dataclasses.replace(MLNX, kernel_support=False), INSTALLED, unfit).kind == "kernel_mismatch"
     assert kinds(dataclasses.replace(MLNX, user_space_only=True), INSTALLED, unfit) == []
@@ -205,24 +130,24 @@ def test_a_new_kernel_gets_its_modules_or_is_refused() -> None:
 
 def test_what_cannot_be_built_is_refused_before_anything_is_removed() -> None:
     with pytest.raises(ClusterError) as caught:
-        stack.check_kernel(MLNX, UBUNTU, stack.Modules(), ["5.4.0"])
+        stack.check_kernel(MLNX, UBUNTU, model.Modules(), ["5.4.0"])
     assert caught.value.kind == "headers_missing"
-    stack.check_kernel(MLNX, UBUNTU, stack.Modules(), [UBUNTU.kernel])
-    stack.check_kernel(MLNX, UBUNTU, stack.Modules(headers=True), ["5.4.0"])
-    stack.check_kernel(dataclasses.replace(MLNX, user_space_only=True), UBUNTU, stack.Modules(), [])
-    assert refusal(stack.Wanted("doca", DOCA)).kind == "headers_missing"
-    assert kinds(stack.Wanted("doca", DOCA), system=ROCKY) == ["install"]
+    stack.check_kernel(MLNX, UBUNTU, model.Modules(), [UBUNTU.kernel])
+    stack.check_kernel(MLNX, UBUNTU, model.Modules(headers=True), ["5.4.0"])
+    stack.check_kernel(dataclasses.replace(MLNX, user_space_only=True), UBUNTU, model.Modules(), [])
+    assert refusal(model.Wanted("doca", DOCA)).kind == "headers_missing"
+    assert kinds(model.Wanted("doca", DOCA), system=ROCKY) == ["install"]
     # Nothing is built for a container, or where only libraries are wanted.
-    assert kinds(stack.Wanted("doca", DOCA, user_space_only=True)) == ["install"]
+    assert kinds(model.Wanted("doca", DOCA, user_space_only=True)) == ["install"]
     # The installer of MLNX_OFED brings modules for some kernels: which ones is known once it was fetched.
     assert kinds(MLNX) == ["install"]
 
 
 def test_another_stack_goes_only_with_consent() -> None:
-    wanted = stack.Wanted("doca", DOCA, user_space_only=True)
+    wanted = model.Wanted("doca", DOCA, user_space_only=True)
     assert refusal(wanted, INSTALLED).kind == "conflict"
     assert kinds(dataclasses.replace(wanted, allow_replace=True), INSTALLED) == ["uninstall", "install"]
-    inbox = stack.Wanted("inbox", allow_replace=True)
+    inbox = model.Wanted("inbox", allow_replace=True)
     assert kinds(inbox, INSTALLED) == ["uninstall"]
     # openibd is gone then: only a reboot brings the kernel's own modules.
     assert refusal(dataclasses.replace(inbox, allow_restart=True), INSTALLED, FITTING).kind == "consent_missing"
@@ -230,8 +155,8 @@ def test_another_stack_goes_only_with_consent() -> None:
 
 
 def test_a_stack_of_somebody_else_is_not_taken_for_the_distribution_s() -> None:
-    software = stack.Software("OFED-internal-25.10-2.4.1", {"rdma-core": "44"})
-    assert not stack.is_current(stack.Wanted("inbox"), software)
+    software = model.Software("OFED-internal-25.10-2.4.1", {"rdma-core": "44"})
+    assert not stack.is_current(model.Wanted("inbox"), software)
     assert "other OFED-internal-25.10-2.4.1 is installed" in refusal(MLNX, software).message
     assert kinds(dataclasses.replace(MLNX, allow_replace=True), software) == ["uninstall", "install"]
     # Its packages are not the distribution's either.
@@ -249,11 +174,11 @@ def test_a_container_has_no_modules_of_its_own() -> None:
     # Nor do modules of the host that changed matter.
     stale = dataclasses.replace(FITTING, stale=("mlx5_core",))
     assert kinds(dataclasses.replace(MLNX, user_space_only=True), INSTALLED, stale, system=inside) == []
-    assert kinds(stack.Wanted("inbox"), system=inside) == []
+    assert kinds(model.Wanted("inbox"), system=inside) == []
 
 
 def test_arguments_of_the_container_installation_are_those_of_the_reference() -> None:
-    wanted = stack.Wanted("mlnx_ofed", "5.2-2.2.0.0", user_space_only=True)
+    wanted = model.Wanted("mlnx_ofed", "5.2-2.2.0.0", user_space_only=True)
     arguments = stack.installer_arguments(wanted, UBUNTU, (), ())
     assert set(arguments) == {
         "--user-space-only",
@@ -289,7 +214,7 @@ def test_options_that_write_to_adapters_are_refused(option: str) -> None:
     extra=st.lists(st.sampled_from(["--hpc", "--dkms", "-q", "--fw-update-only", "--force-fw-update", "--fw-dir=/x"])),
 )
 def test_firmware_is_never_touched(user_space: bool, support: bool, supported: bool, extra: list[str]) -> None:
-    wanted = stack.Wanted("mlnx_ofed", OFED, user_space_only=user_space, kernel_support=support)
+    wanted = model.Wanted("mlnx_ofed", OFED, user_space_only=user_space, kernel_support=support)
     kernels = [UBUNTU.kernel] if supported else []
     if any("fw" in option for option in extra):
         with pytest.raises(ClusterError, match="firmware"):
@@ -310,7 +235,7 @@ def test_firmware_is_never_touched(user_space: bool, support: bool, supported: b
         }
     ),
     modules=st.builds(
-        stack.Modules,
+        model.Modules,
         found=st.booleans(),
         vendor=st.booleans(),
         loaded=st.booleans(),
@@ -321,10 +246,10 @@ def test_firmware_is_never_touched(user_space: bool, support: bool, supported: b
     phase=st.sampled_from(["all", "install"]),
 )
 def test_every_plan_has_its_consent_and_disturbs_nobody(
-    source: str, software: stack.Software, flags: dict[str, bool], modules: stack.Modules, busy: bool, phase: str
+    source: str, software: model.Software, flags: dict[str, bool], modules: model.Modules, busy: bool, phase: str
 ) -> None:
     version = {"inbox": "", "doca": DOCA, "mlnx_ofed": OFED}[source]
-    wanted = stack.Wanted(source, version, phase=phase, **flags)
+    wanted = model.Wanted(source, version, phase=phase, **flags)
     try:
         steps = kinds(wanted, software, modules, users=["a job"] if busy else [])
     except ClusterError:
@@ -341,7 +266,7 @@ def test_every_plan_has_its_consent_and_disturbs_nobody(
 
 
 def test_the_distribution_s_packages_in_the_way_are_named() -> None:
-    software = stack.Software(packages={"perftest": "4.5", "rdma-core": "44", "doca-host": "1"})
+    software = model.Software(packages={"perftest": "4.5", "rdma-core": "44", "doca-host": "1"})
     assert stack.conflicts(software) == ["perftest", "rdma-core"]
     assert stack.conflicts(dataclasses.replace(software, ofed=f"MLNX_OFED_LINUX-{OFED}")) == []
     with pytest.raises(ClusterError, match=r"perftest, rdma-core.*`allow_replace"):
@@ -354,20 +279,12 @@ def test_removal_takes_only_what_was_named() -> None:
         return []
 
     assert [step.kind for step in stack.plan_removal(MLNX, INSTALLED, nobody)] == ["uninstall"]
-    assert stack.plan_removal(stack.Wanted("inbox"), INSTALLED, nobody) == []
+    assert stack.plan_removal(model.Wanted("inbox"), INSTALLED, nobody) == []
     assert stack.plan_removal(MLNX, NONE, nobody) == []
     with pytest.raises(ClusterError, match="`source: mlnx_ofed`"):
-        stack.plan_removal(stack.Wanted("doca", DOCA), INSTALLED, nobody)
+        stack.plan_removal(model.Wanted("doca", DOCA), INSTALLED, nobody)
     with pytest.raises(ClusterError, match="hpl"):
         stack.plan_removal(MLNX, INSTALLED, lambda: ["hpl (pid 7)"])
-
-
-def test_a_sum_is_required() -> None:
-    good = "a" * 64
-    assert stack.chosen_sum({f"{OFED}-ubuntu22.04-x86_64": good.upper()}, OFED, UBUNTU) == good
-    for sums in ({}, {f"{OFED}-ubuntu22.04-x86_64": "abc"}, {f"{OFED}-ubuntu24.04-x86_64": good}):
-        with pytest.raises(ClusterError, match=f"{OFED}-ubuntu22.04-x86_64"):
-            stack.chosen_sum(sums, OFED, UBUNTU)
 
 
 @pytest.mark.parametrize(

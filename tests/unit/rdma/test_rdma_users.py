@@ -9,7 +9,7 @@ import os
 import pathlib
 
 import pytest
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma import read as users
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma import users
 
 
 def write(path: pathlib.Path, text: str) -> None:

@@ -1,0 +1,124 @@
+# Copyright (c) 2026 The hpcai.gpu_cluster developers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+# Private to the collection: it may change without notice.
+"""DOCA-OFED: a package that adds a repository, and one that brings the stack."""
+
+from __future__ import annotations
+
+import glob
+import os
+import typing as t
+from pathlib import Path
+
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma import read
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma.commands import Commands
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma.model import DOCA_PACKAGES, Step, System
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma.plan import parse_removals, refuse_conflicts
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma.read import MARKER
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma.request import Request
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma.unfinished import marked
+
+_KERNEL_SUPPORT = "/opt/mellanox/doca/tools/doca-kernel-support"
+
+
+class Doca:
+    """Installs and removes DOCA-OFED."""
+
+    def __init__(self, commands: Commands, request: Request, system: System) -> None:
+        self.commands, self.request, self.system = commands, request, system
+        self.wanted = request.wanted
+        self.package = DOCA_PACKAGES[1] if self.wanted.user_space_only else DOCA_PACKAGES[0]
+
+    def install(self, file: str, step: Step) -> str:
+        """Add the repository that ``file`` brings, and install the stack from it; returns what was said."""
+        return self._with_apt(file, step) if self.system.manager == "dpkg" else self._with_dnf(file, step)
+
+    def _with_apt(self, file: str, step: Step) -> str:
+        had = "doca-host" in read.read_software(self.commands.host, self.system).packages
+        self.commands.run(["dpkg", "--install", file], "installing doca-host")
+        try:
+            self.commands.apt(["update"], "reading DOCA's package list")
+            if self.request.without_openmpi:
+                self._stand_in_for_openmpi(file)
+            _rc, out, _err = self.commands.host.run_command(["apt-get", "--simulate", "install", self.package])
+            refuse_conflicts(parse_removals(out), "DOCA", self.wanted)
+        except ClusterError:
+            if not had:
+                self._take_back()
+            raise
+        with marked(step.name):
+            said = self.commands.apt(["install", self.package], f"installing {self.package}")
+            self.commands.add(self.commands.missing(self.request.packages))
+        return said
+
+    def _take_back(self) -> None:
+        """Remove the repository again; the error that this follows is the one to tell."""
+        self.commands.host.run_command(["dpkg", "--purge", "doca-host", MARKER])
+        self.commands.host.run_command(["apt-get", "--yes", "-o", "DPkg::Lock::Timeout=300", "update"])
+
+    def _with_dnf(self, file: str, step: Step) -> str:
+        run = self.commands.run
+        with marked(step.name):
+            run(["rpm", "--upgrade", "--replacepkgs", file], "installing doca-host")
+            run(["dnf", "--assumeyes", "makecache"], "reading DOCA's package list")
+            if self.wanted.kernel_parts and self.wanted.kernel_support:
+                self._build_modules()
+            replace = ["--allowerasing"] if self.wanted.allow_replace else []
+            said = run(["dnf", "--assumeyes", *replace, "install", self.package], f"installing {self.package}")
+            self.commands.add(self.commands.missing(self.request.packages))
+        return said
+
+    def _stand_in_for_openmpi(self, file: str) -> None:
+        """doca-ofed wants its own Open MPI in one version: say that it is there, without its files."""
+        _rc, out, _err = self.commands.host.run_command(["apt-cache", "show", "--no-all-versions", "openmpi"])
+        version = next((line.split(": ", 1)[1] for line in out.splitlines() if line.startswith("Version: ")), "")
+        if not version:
+            return
+        tree = os.path.join(os.path.dirname(file), MARKER)
+        os.makedirs(os.path.join(tree, "DEBIAN"), mode=0o755)
+        control = (
+            f"Package: {MARKER}\nVersion: {version}\nProvides: openmpi (= {version})\nConflicts: openmpi\n"
+            "Replaces: openmpi\nArchitecture: all\nMaintainer: hpcai.gpu_cluster\n"
+            "Description: stands for DOCA's Open MPI, which another MPI takes the place of\n"
+        )
+        Path(tree, "DEBIAN", "control").write_text(control, encoding="utf-8")
+        self.commands.run(["dpkg-deb", "--build", "--root-owner-group", tree], f"building {MARKER}")
+        self.commands.run(["dpkg", "--install", f"{tree}.deb"], f"installing {MARKER}")
+
+    def _build_modules(self) -> None:
+        self.commands.run(["dnf", "--assumeyes", "install", "doca-extra"], "installing doca-extra")
+        self.commands.run([_KERNEL_SUPPORT, "-k", self.system.kernel], f"building modules for {self.system.kernel}")
+        # The tool leaves a repository in /tmp, in a directory with a random name.
+        built = glob.glob("/tmp/DOCA.*/**/doca-kernel-repo-*.rpm", recursive=True)  # noqa: S108 - the vendor's choice
+        if not built:
+            raise ClusterError(
+                "build_failed", "doca-kernel-support left no repository.", "Read its log below /tmp/DOCA.*."
+            )
+        newest = max(built, key=os.path.getmtime)
+        self.commands.run(["rpm", "--upgrade", "--replacepkgs", newest], "installing the modules' repository")
+
+    def purge(self, *, autoremove: bool) -> None:
+        """Remove the packages of the stack; with ``autoremove`` also what they brought, where no script removes that."""
+        self._purge(DOCA_PACKAGES, ["--autoremove"] if autoremove else [])
+
+    def purge_repository(self) -> None:
+        """Remove the package that added the repository."""
+        self._purge(["doca-host", MARKER], [])
+
+    def _purge(self, names: t.Sequence[str], options: t.Sequence[str]) -> None:
+        there = read.read_software(self.commands.host, self.system).packages
+        present = [name for name in names if name in there]
+        if not present:
+            return
+        what = f"removing {', '.join(present)}"
+        if self.system.manager == "rpm":
+            self.commands.run(["dnf", "--assumeyes", "remove", *present], what)
+            return
+        self.commands.apt(["purge", *options, *present], what)
+        if "doca-host" in present:
+            self.commands.apt(["update"], "reading the package lists")
+
+
+__all__ = ["Doca"]
