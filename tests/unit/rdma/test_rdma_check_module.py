@@ -1,0 +1,115 @@
+# Copyright (c) 2026 The hpcai.gpu_cluster developers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""rdma_check as a whole: what it returns for a node that is right, for one that is not, and for both ends of a measurement."""
+
+from __future__ import annotations
+
+import typing as t
+
+import pytest
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma import perftest
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma.model import Modules, Software, System
+from ansible_collections.hpcai.gpu_cluster.plugins.modules import rdma_check
+from module_run import run_main
+
+HERE = rdma_check
+OFED = "24.10-3.2.5.0"
+INBOX = Software()
+FITTING = Modules(found=True, vendor=True, loaded=True)
+BANDWIDTH = perftest.Bandwidth(65536, 5000, 197.0, 196.5)
+
+
+def port(device: str, state: str = "ACTIVE") -> dict[str, t.Any]:
+    return {
+        "device": device, "port": 1, "netdev": None, "link_layer": "InfiniBand", "rate_gbps": 200, "state": state, "numa": 0,
+        "bus_id": None,
+    }  # fmt: skip
+
+
+@pytest.fixture
+def check(monkeypatch: pytest.MonkeyPatch) -> t.Callable[..., dict[str, t.Any]]:
+    """Run the module on a node with these ports and this software; ``asked`` gets every measurement."""
+
+    def on(
+        *ports: dict[str, t.Any],
+        software: Software = INBOX,
+        modules: Modules = FITTING,
+        asked: list[t.Any] | None = None,
+        **options: t.Any,
+    ) -> dict[str, t.Any]:
+        monkeypatch.setattr(HERE, "read_system", lambda: System("ubuntu22.04", "x86_64", "dpkg", "5.15"))
+        monkeypatch.setattr(HERE, "read_software", lambda *_parts: software)
+        monkeypatch.setattr(HERE, "read_modules", lambda *_parts: modules)
+        monkeypatch.setattr(HERE, "read_hcas", lambda _root: list(ports))
+
+        def measured(*parts: t.Any) -> list[perftest.Bandwidth]:
+            (asked if asked is not None else []).append(parts)
+            return [BANDWIDTH] * len(parts[0].devices)
+
+        monkeypatch.setattr(perftest, "serve", measured)
+        monkeypatch.setattr(perftest, "measure", measured)
+        return run_main(rdma_check.main, options)
+
+    return on
+
+
+def test_a_node_that_is_right(check: t.Any) -> None:
+    software = Software(ofed=f"MLNX_OFED_LINUX-{OFED}")
+    result = check(port("mlx5_0"), software=software, source="mlnx_ofed", version=OFED)
+    assert (result["failed"], result["changed"], result["ports"]) == (False, False, [port("mlx5_0")])
+    assert [one["verdict"] for one in result["verdicts"]] == ["ok", "ok"]
+    assert "bandwidth" not in result
+
+
+@pytest.mark.parametrize(
+    ("parts", "options", "what"),
+    [
+        ({}, {"source": "mlnx_ofed", "version": OFED}, "RDMA stack"),
+        (
+            {"software": Software(ofed=f"MLNX_OFED_LINUX-{OFED}"), "modules": Modules(found=True)},
+            {"source": "mlnx_ofed", "version": OFED},
+            "kernel modules of the stack",
+        ),
+        ({}, {"fabric": {"count": 2}}, "HCA ports"),
+    ],
+)
+def test_what_is_wrong_fails_with_all_verdicts_and_measures_nothing(
+    check: t.Any, parts: dict[str, t.Any], options: dict[str, t.Any], what: str
+) -> None:
+    asked: list[t.Any] = []
+    result = check(port("mlx5_0"), asked=asked, bandwidth="server", **parts, **options)
+    assert (result["failed"], result["error_kind"], asked) == (True, "rdma_mismatch", [])
+    assert what in result["msg"]
+    assert result["ports"] == [port("mlx5_0")]
+
+
+def test_libraries_alone_need_no_modules(check: t.Any) -> None:
+    software = Software(ofed=f"MLNX_OFED_LINUX-{OFED}")
+    options = {"source": "mlnx_ofed", "version": OFED, "user_space_only": True}
+    assert not check(port("mlx5_0"), software=software, modules=Modules(), **options)["failed"]
+
+
+def test_both_ends_measure_and_the_client_alone_judges(check: t.Any) -> None:
+    ports, asked = (port("mlx5_0"), port("mlx5_1"), port("mlx5_2", "DOWN")), []
+    options = {
+        "size_bytes": 4096,
+        "iterations": 7,
+        "tcp_port": 9,
+        "arguments": ["-a"],
+        "timeout_s": 3,
+        "least_gbps": 197,
+    }
+    server = check(*ports, asked=asked, bandwidth="server", peer="gpu-2", **options)
+    client = check(*ports, asked=asked, bandwidth="client", peer="gpu-1", **options)
+    test = perftest.Measurement((("mlx5_0", 1), ("mlx5_1", 1)), 4096, 7, 9, ("-a",))
+    assert asked == [(test, 3), (test, "gpu-1", 3)]
+    row = {"size_bytes": 65536, "iterations": 5000, "peak_gbps": 197.0, "average_gbps": 196.5}
+    assert server["bandwidth"] == [{"device": name, "peer": "gpu-2", **row} for name in ("mlx5_0", "mlx5_1")]
+    assert (server["failed"], client["failed"]) == (False, True)
+    assert "ib_write_bw of mlx5_1 to gpu-1" in client["msg"]
+
+
+def test_without_an_active_port_nothing_can_be_measured(check: t.Any) -> None:
+    result = check(port("mlx5_0", "DOWN"), bandwidth="server")
+    assert (result["failed"], result["error_kind"]) == (True, "no_port")
