@@ -123,86 +123,10 @@ error_kind:
   sample: rdma_mismatch
 """
 
-import dataclasses
-import typing as t
-from pathlib import Path
-
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node.compare import describe
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node.sysfs import read_hcas
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma import perftest
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma.model import Modules, Wanted
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma.read import (
-    read_modules,
-    read_software,
-    read_system,
-)
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma.verify import (
-    judge_bandwidth,
-    judge_stack,
-    measured_devices,
-    settled,
-)
-
-ARGUMENT_SPEC: dict[str, t.Any] = {
-    "source": {"type": "str", "choices": ["inbox", "doca", "mlnx_ofed"], "default": "inbox"},
-    "version": {"type": "str", "default": ""},
-    "user_space_only": {"type": "bool", "default": False},
-    "fabric": {"type": "dict", "default": {}},
-    "bandwidth": {"type": "str", "choices": ["none", "server", "client"], "default": "none"},
-    "peer": {"type": "str", "default": ""},
-    "size_bytes": {"type": "int", "default": 65536},
-    "iterations": {"type": "int", "default": 5000},
-    "tcp_port": {"type": "int", "default": 18515},
-    "arguments": {"type": "list", "elements": "str", "default": []},
-    "least_gbps": {"type": "float", "default": 0},
-    "timeout_s": {"type": "int", "default": 60},
-    "settle_s": {"type": "int", "default": 0},
-}
-
-
-def measure(
-    params: dict[str, t.Any], ports: list[dict[str, t.Any]]
-) -> tuple[list[dict[str, t.Any]], list[dict[str, t.Any]]]:
-    """Measure and judge; only the client judges, so that a slow pair is told once."""
-    devices = measured_devices(params["fabric"], ports)
-    if not devices:
-        raise ClusterError(
-            "no_port", "There is no active RDMA port to measure with.", "Look at the ports in this result (ibstat)."
-        )
-    test = perftest.Measurement(
-        tuple(devices), params["size_bytes"], params["iterations"], params["tcp_port"], tuple(params["arguments"])
-    )
-    if params["bandwidth"] == "server":
-        found, verdicts = perftest.serve(test, params["timeout_s"]), []
-    else:
-        found = perftest.measure(test, params["peer"], params["timeout_s"])
-        verdicts = judge_bandwidth([name for name, _port in devices], found, params["peer"], params["least_gbps"])
-    names = [name for name, _port in devices]
-    rows = [
-        {"device": name, "peer": params["peer"], **dataclasses.asdict(result)} for name, result in zip(names, found)
-    ]
-    return rows, verdicts
-
-
-def check(module: AnsibleModule) -> dict[str, t.Any]:
-    """Read, judge, and measure if asked to."""
-    params = module.params
-    system = read_system()
-    wanted = Wanted(params["source"], params["version"], params["user_space_only"])
-    modules = read_modules(module, system) if wanted.kernel_parts else Modules()
-    ports, judged = settled(params["fabric"], lambda: read_hcas(Path("/")) or [], params["settle_s"])
-    verdicts = judge_stack(wanted, read_software(module, system), modules) + judged
-    result: dict[str, t.Any] = {"changed": False, "verdicts": verdicts, "ports": ports}
-    # A port that is known to be wrong is not worth waiting for.
-    if params["bandwidth"] != "none" and not describe(verdicts, "fail"):
-        result["bandwidth"], judged = measure(params, ports)
-        verdicts += judged
-    wrong = describe(verdicts, "fail")
-    if wrong:
-        result.update(failed=True, error_kind="rdma_mismatch", msg=f"RDMA is not what it should be.\n{wrong}")
-    return result
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma.check import check
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma.check_request import ARGUMENT_SPEC, CheckRequest
 
 
 def main() -> None:
@@ -210,7 +134,7 @@ def main() -> None:
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
     module.run_command_environ_update = {"LC_ALL": "C", "LANGUAGE": "C"}
     try:
-        result = check(module)
+        result = check(CheckRequest.of(module.params), module)
     except ClusterError as exc:
         module.fail_json(**exc.as_result())
     module.fail_json(**result) if result.pop("failed", False) else module.exit_json(**result)

@@ -8,12 +8,12 @@ from __future__ import annotations
 import typing as t
 
 import pytest
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma import check as checking
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma import perftest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma.model import Modules, Software, System
 from ansible_collections.hpcai.gpu_cluster.plugins.modules import rdma_check
 from module_run import run_main
 
-HERE = rdma_check
 OFED = "24.10-3.2.5.0"
 INBOX = Software()
 FITTING = Modules(found=True, vendor=True, loaded=True)
@@ -38,10 +38,10 @@ def check(monkeypatch: pytest.MonkeyPatch) -> t.Callable[..., dict[str, t.Any]]:
         asked: list[t.Any] | None = None,
         **options: t.Any,
     ) -> dict[str, t.Any]:
-        monkeypatch.setattr(HERE, "read_system", lambda: System("ubuntu22.04", "x86_64", "dpkg", "5.15"))
-        monkeypatch.setattr(HERE, "read_software", lambda *_parts: software)
-        monkeypatch.setattr(HERE, "read_modules", lambda *_parts: modules)
-        monkeypatch.setattr(HERE, "read_hcas", lambda _root: list(ports))
+        monkeypatch.setattr(checking, "read_system", lambda: System("ubuntu22.04", "x86_64", "dpkg", "5.15"))
+        monkeypatch.setattr(checking, "read_software", lambda *_parts: software)
+        monkeypatch.setattr(checking, "read_modules", lambda *_parts: modules)
+        monkeypatch.setattr(checking, "read_hcas", lambda _root: list(ports))
 
         def measured(*parts: t.Any) -> list[perftest.Bandwidth]:
             (asked if asked is not None else []).append(parts)

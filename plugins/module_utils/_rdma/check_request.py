@@ -1,0 +1,60 @@
+# Copyright (c) 2026 The hpcai.gpu_cluster developers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+# Private to the collection: it may change without notice.
+"""What is asked of ``rdma_check``: its options as Ansible checks them, and as the code has them."""
+
+from __future__ import annotations
+
+import dataclasses
+import typing as t
+
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma.model import Wanted
+
+ARGUMENT_SPEC: dict[str, t.Any] = {
+    "source": {"type": "str", "choices": ["inbox", "doca", "mlnx_ofed"], "default": "inbox"},
+    "version": {"type": "str", "default": ""},
+    "user_space_only": {"type": "bool", "default": False},
+    "fabric": {"type": "dict", "default": {}},
+    "bandwidth": {"type": "str", "choices": ["none", "server", "client"], "default": "none"},
+    "peer": {"type": "str", "default": ""},
+    "size_bytes": {"type": "int", "default": 65536},
+    "iterations": {"type": "int", "default": 5000},
+    "tcp_port": {"type": "int", "default": 18515},
+    "arguments": {"type": "list", "elements": "str", "default": []},
+    "least_gbps": {"type": "float", "default": 0},
+    "timeout_s": {"type": "int", "default": 60},
+    "settle_s": {"type": "int", "default": 0},
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class CheckRequest:
+    """The options of one call, by their names. They are told in the module's documentation.
+
+    ``fabric`` is a profile's section of that name. ``bandwidth`` is the end of a measurement that this node is, or ``none``.
+    """
+
+    wanted: Wanted
+    fabric: t.Mapping[str, t.Any]
+    bandwidth: str
+    peer: str
+    size_bytes: int
+    iterations: int
+    tcp_port: int
+    arguments: tuple[str, ...]
+    least_gbps: float
+    timeout_s: int
+    settle_s: int
+
+    @classmethod
+    def of(cls, options: t.Mapping[str, t.Any]) -> CheckRequest:
+        """The request behind a module's parameters, which Ansible has checked and filled up."""
+        wanted = Wanted(options["source"], options["version"], options["user_space_only"])
+        names = [field.name for field in dataclasses.fields(cls) if field.name != "wanted"]
+        return cls(
+            wanted=wanted, **{**{name: options[name] for name in names}, "arguments": tuple(options["arguments"])}
+        )
+
+
+__all__ = ["ARGUMENT_SPEC", "CheckRequest"]
