@@ -76,6 +76,7 @@ def matches(root: Root, version: str) -> bool:
 # -- what is there ---------------------------------------------------------------------------------------------------
 
 DPKG_FORMAT = "${Package}|${Version}|${db:Status-Want}|${db:Status-Status}|${db:Status-Eflag}\\n"
+PROVIDES_FORMAT = "${db:Status-Abbrev}|${Package}|${Provides}\\n"
 RPM_FORMAT = "%{NAME}|%{EPOCHNUM}:%{VERSION}-%{RELEASE}\\n"
 
 
@@ -93,6 +94,19 @@ def parse_dpkg(text: str) -> dict[str, Installed]:
             continue
         found[name] = Installed(name, version, state, held=want == "hold")
     return found
+
+
+def installed_debs(output: str) -> set[str]:
+    """Names that are installed or provided by what is, of ``dpkg-query -W -f PROVIDES_FORMAT``."""
+    names: set[str] = set()
+    for line in output.splitlines():
+        status, _sep, rest = line.partition("|")
+        package, _sep, provides = rest.partition("|")
+        # The second letter is the state now; the first is only what somebody once wanted.
+        if len(status) > 1 and status[1] == "i":
+            names.add(package)
+            names.update(part.strip().split(" ")[0].split(":")[0] for part in provides.split(",") if part.strip())
+    return names
 
 
 def parse_rpm(text: str, locked: t.Collection[str] = ()) -> dict[str, Installed]:
@@ -183,10 +197,12 @@ def _dnf_action(verb: str, words: list[str]) -> Action:
 
 __all__ = [
     "DPKG_FORMAT",
+    "PROVIDES_FORMAT",
     "RPM_FORMAT",
     "Action",
     "Installed",
     "Root",
+    "installed_debs",
     "matches",
     "parse_apt_simulation",
     "parse_dnf_simulation",

@@ -12,6 +12,7 @@ import typing as t
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.command import Host
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.packages import PROVIDES_FORMAT, installed_debs
 
 
 def package_names(items: t.Sequence[t.Any], manager: str) -> list[str]:
@@ -48,12 +49,11 @@ def missing_packages(items: t.Sequence[t.Any], host: Host) -> tuple[list[str], s
         return [], ""
     if shutil.which("dpkg-query"):
         names = package_names(items, "dpkg")
-        form = "${db:Status-Abbrev}|${Package}|${Provides}\\n"
-        _rc, out, _err = host.run_command(["dpkg-query", "-W", "-f", form, "--", *names])
+        _rc, out, _err = host.run_command(["dpkg-query", "-W", "-f", PROVIDES_FORMAT, "--", *names])
         have = installed_debs(out)
         if names and set(names) - have:
             # A virtual package has no entry of its own: look for one that provides it.
-            _rc, out, _err = host.run_command(["dpkg-query", "-W", "-f", form])
+            _rc, out, _err = host.run_command(["dpkg-query", "-W", "-f", PROVIDES_FORMAT])
             have = installed_debs(out)
         return [name for name in names if name not in have], "dpkg"
     if shutil.which("rpm"):
@@ -66,17 +66,4 @@ def missing_packages(items: t.Sequence[t.Any], host: Host) -> tuple[list[str], s
     )
 
 
-def installed_debs(output: str) -> set[str]:
-    """Names that are installed or provided: `dpkg-query -W -f '${db:Status-Abbrev}|${Package}|${Provides}\\n'`."""
-    names: set[str] = set()
-    for line in output.splitlines():
-        status, _sep, rest = line.partition("|")
-        package, _sep, provides = rest.partition("|")
-        # The second letter is the state now; the first is only what somebody once wanted.
-        if len(status) > 1 and status[1] == "i":
-            names.add(package)
-            names.update(part.strip().split(" ")[0].split(":")[0] for part in provides.split(",") if part.strip())
-    return names
-
-
-__all__ = ["installed_debs", "missing_packages", "package_names"]
+__all__ = ["missing_packages", "package_names"]

@@ -91,3 +91,8 @@ def test_packages_that_left_only_their_settings_are_gone_and_those_to_install_ag
     assert list(found) == ["b", "c"]
     assert found["b"].broken
     assert found["c"].present
+
+
+def test_what_is_installed_counts_and_what_it_provides() -> None:
+    output = "ii |bash|\nrc |nginx|\nii |mawk|awk, posix-awk (= 1)\nun |gone|\nhi |held|\niU |halfway|\n"
+    assert packages.installed_debs(output) == {"bash", "mawk", "awk", "posix-awk", "held"}

@@ -10,7 +10,6 @@ import typing as t
 import pytest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.packages import (
-    installed_debs,
     package_names,
 )
 
@@ -33,8 +32,3 @@ def test_one_item_may_name_several_packages() -> None:
     items = [{"name": ["tar", {"dpkg": "bzip2", "rpm": ["bzip2", "bzip2-libs"]}]}, {"name": "tar"}, {"name": []}]
     assert package_names(items, "dpkg") == ["tar", "bzip2"]
     assert package_names(items, "rpm") == ["tar", "bzip2", "bzip2-libs"]
-
-
-def test_dpkg_lists_are_read() -> None:
-    output = "ii |bash|\nrc |nginx|\nii |mawk|awk, posix-awk (= 1)\nun |gone|\nhi |held|\niU |halfway|\n"
-    assert installed_debs(output) == {"bash", "mawk", "awk", "posix-awk", "held"}
