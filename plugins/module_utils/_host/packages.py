@@ -60,6 +60,10 @@ class Action:
         return f"{self.verb} {self.name} {change}".rstrip()
 
 
+#: Whether a package of this name and version is one that the caller holds.
+Ours = t.Callable[[str, str], bool]
+
+
 def upstream(version: str) -> str:
     """A version without epoch and revision: ``3:580.95.05-1.el9`` is ``580.95.05``."""
     return version.partition(":")[2].partition("-")[0] if ":" in version else version.partition("-")[0]
@@ -201,6 +205,7 @@ __all__ = [
     "RPM_FORMAT",
     "Action",
     "Installed",
+    "Ours",
     "Root",
     "installed_debs",
     "matches",

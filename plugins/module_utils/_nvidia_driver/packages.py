@@ -16,7 +16,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.distributi
     parse_os_release,
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.packages import Installed, Root, matches, upstream
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.transaction import Remedies
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.remedies import Remedies
 
 # A driver's version as NVIDIA writes it, without a distribution's epoch and revision: 580.95.05, 550.54.
 _DRIVER_VERSION = re.compile(r"^\d{3}\.\d+(\.\d+)?$")

@@ -11,8 +11,11 @@ import typing as t
 
 import pytest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host import apt as apt_
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host import dnf as dnf_
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host import transaction
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.packages import Installed, Root
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.remedies import Remedies
 
 FIXTURES = pathlib.Path(__file__).parent / "fixtures"
 Answer = tuple[int, str, str]
@@ -63,7 +66,7 @@ def test_a_version_that_apt_does_not_have_is_refused_with_those_that_it_has() ->
 
 
 def test_what_helps_is_said_in_the_words_of_the_module_that_asks(monkeypatch: pytest.MonkeyPatch) -> None:
-    remedies = transaction.Remedies("Set `a`.", "Set `b`.", "Set `c`.")
+    remedies = Remedies("Set `a`.", "Set `b`.", "Set `c`.")
     apt = transaction.Apt(Host(MADISON), remedies)
     with pytest.raises(ClusterError) as other:
         apt.resolve([Root("nvidia-open", "590.48.01")])
@@ -96,7 +99,7 @@ class Reader(Host):
 
 def test_what_apt_does_is_what_it_simulated(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     site = tmp_path / "preferences"
-    monkeypatch.setattr(transaction, "_PREFERENCES", str(site))
+    monkeypatch.setattr(apt_, "_PREFERENCES", str(site))
     host = Reader(COMPARE, MADISON, ("apt-get", said("apt-upgrade.txt")))
     apt, words = transaction.Apt(host), ["nvidia-open=580.95.05-1"]
     for text in ("", "Package: linux-headers-*\nPin: release a=stable\nPin-Priority: 900"):
@@ -219,7 +222,7 @@ def test_a_version_that_dnf_does_not_have() -> None:
 )
 def test_the_enabled_stream(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, text: str, stream: str) -> None:
     (tmp_path / "nvidia-driver.module").write_text(text)
-    monkeypatch.setattr(transaction, "_MODULES", str(tmp_path))
+    monkeypatch.setattr(dnf_, "_MODULES", str(tmp_path))
     assert transaction.Dnf.stream("nvidia-driver") == stream
     assert transaction.Dnf.stream("postgresql") == ""
 
@@ -228,7 +231,7 @@ def test_locks_of_others_stay_and_old_ones_of_ours_go(tmp_path: pathlib.Path, mo
     path = tmp_path / "plugins/versionlock.list"
     path.parent.mkdir()
     path.write_text("bash-0:5.1.8-9.el9.*\nnvidia-open-3:570.124.06-1.el9.*\nlibnvidia-ml-3:570.124.06-1.el9.*\n")
-    monkeypatch.setattr(transaction, "VERSIONLOCK", str(path))
+    monkeypatch.setattr(dnf_, "VERSIONLOCK", str(path))
     have = {"nvidia-open": Installed("nvidia-open", "3:580.95.05-1.el9")}
     dnf = transaction.Dnf(Host(("rpm", (0, "nvidia-open|3:580.95.05-1.el9\n", ""))))
     dnf.hold(["nvidia-open"], have, lambda name, version: "nvidia" in name and version.startswith("3:"))
@@ -240,7 +243,7 @@ def test_a_removal_leaves_the_locks_of_others_alone(tmp_path: pathlib.Path, monk
     """Whoever locked a driver does not lose that with a container toolkit."""
     path = tmp_path / "versionlock.list"
     path.write_text("nvidia-open-3:570.124.06-1.el9.*\n")
-    monkeypatch.setattr(transaction, "VERSIONLOCK", str(path))
+    monkeypatch.setattr(dnf_, "VERSIONLOCK", str(path))
     transaction.Dnf(Host(("dnf", (0, "", "")))).remove(["nvidia-container-toolkit"])
     assert path.read_text() == "nvidia-open-3:570.124.06-1.el9.*\n"
 

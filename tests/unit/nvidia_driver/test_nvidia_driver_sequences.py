@@ -17,8 +17,8 @@ import typing as t
 
 import pytest
 from ansible.module_utils import basic
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host import apt, dnf, transaction
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host import repository as vendor
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host import transaction
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node import nvidia_smi
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.apply import NodeState
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver import modes
@@ -205,8 +205,8 @@ def stand_in(monkeypatch: pytest.MonkeyPatch, machine: Machine, *, chroot: bool)
     monkeypatch.setattr(node, "ROOT", machine.root)
     monkeypatch.setattr(node, "in_chroot", lambda: chroot)
     monkeypatch.setattr(node, "gpu_users", lambda _root: list(machine.users))
-    monkeypatch.setattr(transaction, "read_text", lambda _path: "")
-    monkeypatch.setattr(transaction, "VERSIONLOCK", str(machine.root / "versionlock/list"))
+    monkeypatch.setattr(apt, "read_text", lambda _path: "")
+    monkeypatch.setattr(dnf, "VERSIONLOCK", str(machine.root / "versionlock/list"))
     monkeypatch.setattr(transaction.shutil, "which", lambda name, **_rest: name if name in program.split() else None)
     monkeypatch.setattr(transaction.Apt, "interrupted", lambda _apt: False)
     monkeypatch.setattr(vendor, "listed_elsewhere", lambda _repository: False)

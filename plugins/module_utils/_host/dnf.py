@@ -1,0 +1,160 @@
+# Copyright (c) 2026 The hpcai.gpu_cluster developers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+# Private to the collection: it may change without notice.
+"""rpm and dnf: what is there, what they would do, one transaction, and the list of the versionlock plugin."""
+
+from __future__ import annotations
+
+import os
+import re
+import typing as t
+
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.command import Runner
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.packages import (
+    RPM_FORMAT,
+    Action,
+    Installed,
+    Ours,
+    Root,
+    parse_dnf_simulation,
+    parse_rpm,
+)
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.remedies import (
+    DEFAULT_REMEDIES,
+    Remedies,
+    last_lines,
+)
+
+VERSIONLOCK = "/etc/dnf/plugins/versionlock.list"
+_MODULES = "/etc/dnf/modules.d"
+_DNF = ("dnf", "--setopt=install_weak_deps=False", "--disableplugin=versionlock")
+
+
+class Dnf:
+    """The package system of RHEL and its rebuilds."""
+
+    def __init__(self, host: Runner, remedies: Remedies = DEFAULT_REMEDIES) -> None:
+        self.host, self.remedies = host, remedies
+
+    def installed(self, names: t.Sequence[str] = ()) -> dict[str, Installed]:
+        """Every package on the node, or those of these names."""
+        chosen = ["-q", "--queryformat", RPM_FORMAT, "--", *names] if names else ["-qa", "--queryformat", RPM_FORMAT]
+        _rc, out, _err = self.host.run_command(["rpm", *chosen])
+        found = parse_rpm(out)
+        return parse_rpm(out, {name for name, one in found.items() if self.lock_line(one) in self._locks()})
+
+    def interrupted(self) -> bool:
+        """rpm has no half-installed state that stops it."""
+        return False
+
+    @staticmethod
+    def _locks() -> list[str]:
+        try:
+            with open(VERSIONLOCK, encoding="utf-8") as handle:
+                return handle.read().splitlines()
+        except OSError:
+            return []
+
+    @staticmethod
+    def lock_line(one: Installed) -> str:
+        """A package's line in the list of the versionlock plugin."""
+        return f"{one.name}-{one.version}.*"
+
+    @staticmethod
+    def stream(module: str) -> str:
+        """Which stream of a module is enabled; empty for none."""
+        try:
+            with open(f"{_MODULES}/{module}.module", encoding="utf-8") as handle:
+                fields = dict(line.split("=", 1) for line in handle.read().splitlines() if "=" in line)
+        except OSError:
+            return ""
+        return fields.get("stream", "") if fields.get("state") == "enabled" else ""
+
+    def enable(self, module: str, stream: str) -> None:
+        """Switch to a stream. Enabling the one that is enabled would be free, installing the module would upgrade it."""
+        self._dnf(["module", "reset", "-y", "-q", module], "The module stream could not be reset")
+        self._dnf(["module", "enable", "-y", "-q", f"{module}:{stream}"], "The module stream could not be enabled")
+
+    def _dnf(self, words: t.Sequence[str], what: str, program: t.Sequence[str] = _DNF) -> str:
+        argv = [*program, *words]
+        rc, out, err = self.host.run_command(argv)
+        if rc != 0:
+            raise ClusterError(
+                "package_failed", f"{what}: {last_lines(err or out)}", "See what dnf says.", command=" ".join(argv)
+            )
+        return out
+
+    def update(self) -> None:
+        """Read the repositories again."""
+        self._dnf(["makecache", "-q"], "The repositories could not be read")
+
+    def known(self, roots: t.Sequence[Root]) -> bool:
+        """dnf refreshes what is old by itself."""
+        return True
+
+    def resolve(self, roots: t.Sequence[Root]) -> list[str]:
+        """What to give to dnf for these packages, with exact versions."""
+        return [
+            f"{root.name}-{root.upstream}{'*' if root.prefix else ''}" if root.upstream else root.name for root in roots
+        ]
+
+    def simulate(self, words: t.Sequence[str], pin: str = "", *, fix: bool = False) -> list[Action]:
+        """What dnf would do."""
+        argv = [*_DNF, "--assumeno", "--allowerasing"]
+        rc, out, err = self.host.run_command([*argv, "install", *words], environ_update={"COLUMNS": "250"})
+        missing = re.findall(
+            r"^(?:Error: Unable to find a match: |No match for argument: )(.+)$", f"{out}\n{err}", re.M
+        )
+        if missing:
+            raise self.remedies.not_available(missing[0], "", [])
+        # --assumeno ends with 1 after it printed the transaction, and with 0 when there is none.
+        if rc != 0 and "Transaction Summary" not in out:
+            raise ClusterError("package_failed", f"dnf refuses this: {last_lines(err or out)}", "See what dnf says.")
+        return parse_dnf_simulation(out)
+
+    def mend(self) -> None:
+        """Nothing to mend."""
+
+    def download(self, words: t.Sequence[str], pin: str = "", *, fix: bool = False) -> None:
+        """Have the packages of the transaction on the node, so that it needs no network."""
+        options = ["-y", "-q", "--allowerasing", "--downloadonly"]
+        self._dnf([*options, "install", *words], "The packages could not be downloaded")
+
+    def commit(self, words: t.Sequence[str], pin: str = "", *, fix: bool = False) -> None:
+        """The one transaction."""
+        self._dnf(["-y", "-q", "--allowerasing", "install", *words], "The packages could not be installed")
+
+    def add(self, names: t.Sequence[str]) -> None:
+        """Install packages by name, where what is locked stays."""
+        self._dnf(["-y", "-q", "install", *names], f"{', '.join(names)} could not be installed", ("dnf",))
+
+    def hold(self, names: t.Sequence[str], packages: t.Mapping[str, Installed], ours: Ours) -> None:
+        """Lock these packages and no other of ours; lines of others stay."""
+        wanted = [self.lock_line(packages[name]) for name in names]
+        kept = [line for line in self._locks() if not ours(*_split_lock(line))]
+        os.makedirs(os.path.dirname(VERSIONLOCK), mode=0o755, exist_ok=True)
+        temporary = f"{VERSIONLOCK}.{os.getpid()}"
+        with open(temporary, "w", encoding="utf-8") as handle:
+            handle.write("\n".join([*kept, *wanted, ""]))
+        os.replace(temporary, VERSIONLOCK)
+
+    def removal(self, names: t.Sequence[str]) -> list[Action]:
+        """What removing these packages would take along."""
+        argv = ["dnf", "--assumeno", "--disableplugin=versionlock", "remove", *names]
+        _rc, out, _err = self.host.run_command(argv, environ_update={"COLUMNS": "250"})
+        return parse_dnf_simulation(out)
+
+    def remove(self, names: t.Sequence[str]) -> None:
+        """Remove packages."""
+        self._dnf(["-y", "-q", "remove", *names], "The packages could not be removed")
+
+
+def _split_lock(line: str) -> tuple[str, str]:
+    """Name and version of a line of the versionlock list."""
+    found = re.match(r"^(.+)-((?:\d+:)?[^-]+-[^-]+)$", line.strip())
+    return (found.group(1), found.group(2)) if found else (line, "")
+
+
+__all__ = ["VERSIONLOCK", "Dnf"]
