@@ -55,6 +55,7 @@ def doca(version: str = DOCA, *names: str) -> model.Software:
         (MLNX, NONE, False),
         (model.Wanted("mlnx_ofed", "24.10-4.1.4.0"), INSTALLED, False),
         (MLNX, dataclasses.replace(INSTALLED, unfinished="mlnx_ofed"), False),
+        (model.Wanted("doca", OFED), INSTALLED, False),
         (model.Wanted("inbox"), NONE, True),
         (model.Wanted("inbox"), INSTALLED, False),
         (model.Wanted("doca", DOCA), doca(), True),
