@@ -91,8 +91,9 @@ import time
 import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError, failing
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.command import run_job
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._mpi.request import ARGUMENT_SPEC, Request
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._mpi.verify import (
     judge,
     launch_argv,
@@ -101,22 +102,15 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._mpi.verify impo
 )
 
 
-def check(params: dict[str, t.Any]) -> dict[str, t.Any]:
+def check(request: Request) -> dict[str, t.Any]:
     """Launch, and compare what the ranks say with what was asked for."""
-    hosts = list(dict.fromkeys(params["hosts"]))
-    mca = {key: str(value) for key, value in params["mca"].items()}
-    argv = launch_argv(
-        params["module"], hosts, params["ranks_per_node"], params["timeout_s"], mca, collective=params["collective"]
-    )
     started = time.monotonic()
     try:
-        rc, stdout, stderr = run_job(argv, params["user"], params["timeout_s"])
+        rc, stdout, stderr = run_job(launch_argv(request), request.user, request.timeout_s)
     except FileNotFoundError as exc:
         raise ClusterError("mpi_missing", f"There is no {exc.filename} on this node.", "Run hpcx_mpi here.") from exc
     ranks = parse_ranks(stdout)
-    if rc != 0 and not ranks:
-        raise launch_failure(stdout, stderr, rc)
-    problems = judge(ranks, hosts, params["ranks_per_node"], collective=params["collective"])
+    problems = judge(ranks, request) if ranks or rc == 0 else []
     if rc != 0 and not problems:
         raise launch_failure(stdout, stderr, rc)
     if problems:
@@ -136,22 +130,9 @@ def check(params: dict[str, t.Any]) -> dict[str, t.Any]:
 
 def main() -> None:
     """Launch and check."""
-    module = AnsibleModule(
-        argument_spec={
-            "hosts": {"type": "list", "elements": "str", "required": True},
-            "ranks_per_node": {"type": "int", "default": 1},
-            "module": {"type": "str", "default": "mpi/current"},
-            "user": {"type": "str", "default": ""},
-            "mca": {"type": "dict", "default": {}},
-            "collective": {"type": "bool", "default": True},
-            "timeout_s": {"type": "int", "default": 60},
-        },
-        supports_check_mode=True,
-    )
-    try:
-        result = check(module.params)
-    except ClusterError as exc:
-        module.fail_json(**exc.as_result())
+    module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
+    with failing(module):
+        result = check(Request.of(module.params))
     module.exit_json(**result)
 
 

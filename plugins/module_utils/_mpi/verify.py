@@ -13,6 +13,7 @@ import re
 import typing as t
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._mpi.request import Request
 
 # Before each rank's line, so that nothing else that a machine prints is mistaken for one.
 _MARK = "mpi_check-rank "
@@ -78,40 +79,18 @@ class Rank:
     total: int | None
 
 
-def launch_argv(
-    module_name: str,
-    hosts: t.Sequence[str],
-    ranks_per_node: int,
-    timeout_s: int,
-    mca: t.Mapping[str, str],
-    *,
-    collective: bool = True,
-) -> list[str]:
+def launch_argv(request: Request) -> list[str]:
     """The command that starts the ranks. With an environment module it goes through a login shell, as users go."""
-    for host in hosts:
-        # A name that starts with a dash would be an option, and one with a comma or colon two hosts or slots.
-        if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", host):
-            raise ClusterError(
-                "bad_input", f"{host!r} is not a host name that mpirun understands.", "Use names or IPv4."
-            )
-    slots = ",".join(f"{host}:{ranks_per_node}" for host in hosts)
-    argv = [
-        "mpirun",
-        "-np",
-        str(len(hosts) * ranks_per_node),
-        "--host",
-        slots,
-        "--map-by",
-        f"ppr:{ranks_per_node}:node",
-    ]
-    argv += ["--timeout", str(timeout_s)]
-    for key, value in sorted(mca.items()):
+    slots = ",".join(f"{host}:{request.ranks_per_node}" for host in request.hosts)
+    argv = ["mpirun", "-np", str(request.ranks), "--host", slots, "--map-by", f"ppr:{request.ranks_per_node}:node"]
+    argv += ["--timeout", str(request.timeout_s)]
+    for key, value in sorted(request.mca.items()):
         argv += ["--mca", key, value]
-    argv += ["python3", "-c", RANK_PROGRAM, "collective" if collective else "launch", *hosts]
-    if not module_name:
+    argv += ["python3", "-c", RANK_PROGRAM, "collective" if request.collective else "launch", *request.hosts]
+    if not request.module:
         return argv
     # The words are handed over as arguments: nothing of them is read as shell.
-    return ["bash", "-lc", 'module load "$1" && shift && exec "$@"', "mpi_check", module_name, *argv]
+    return ["bash", "-lc", 'module load "$1" && shift && exec "$@"', "mpi_check", request.module, *argv]
 
 
 def parse_ranks(output: str) -> list[Rank]:
@@ -123,32 +102,36 @@ def parse_ranks(output: str) -> list[Rank]:
     return sorted(ranks, key=lambda rank: rank.rank)
 
 
-def judge(
-    ranks: t.Sequence[Rank], hosts: t.Sequence[str], ranks_per_node: int, *, collective: bool = True
-) -> list[str]:
-    """Everything that is wrong with where and how the ranks ran; an empty list proves the launch."""
-    wanted = len(hosts) * ranks_per_node
-    wrong = []
+def _judge_numbers(ranks: t.Sequence[Rank], wanted: int) -> t.Iterator[str]:
+    """What is wrong with which ranks reported."""
     numbers = collections.Counter(rank.rank for rank in ranks)
     missing = [str(number) for number in range(wanted) if number not in numbers]
     if missing:
-        wrong.append(f"rank {', '.join(missing[:10])}{' and more' if len(missing) > 10 else ''} did not report")
+        yield f"rank {', '.join(missing[:10])}{' and more' if len(missing) > 10 else ''} did not report"
     twice = [str(number) for number, count in sorted(numbers.items()) if count > 1]
     if twice:
-        wrong.append(f"rank {', '.join(twice[:10])} reported more than once")
+        yield f"rank {', '.join(twice[:10])} reported more than once"
+
+
+def _judge_places(ranks: t.Sequence[Rank], hosts: t.Sequence[str], ranks_per_node: int) -> t.Iterator[str]:
+    """What is wrong with where they ran."""
     per_host = collections.Counter(rank.host for rank in ranks)
     for host in hosts:
         if per_host[host] != ranks_per_node:
-            wrong.append(f"{host} ran {per_host[host]} rank(s) instead of {ranks_per_node}")
-    wrong += [
-        f"{host} is not a host of this run but ran {per_host[host]} rank(s)"
-        for host in sorted(set(per_host) - set(hosts))
-    ]
+            yield f"{host} ran {per_host[host]} rank(s) instead of {ranks_per_node}"
+    for host in sorted(set(per_host) - set(hosts)):
+        yield f"{host} is not a host of this run but ran {per_host[host]} rank(s)"
+
+
+def judge(ranks: t.Sequence[Rank], request: Request) -> list[str]:
+    """Everything that is wrong with where and how the ranks ran; an empty list proves the launch."""
+    wanted = request.ranks
+    wrong = [*_judge_numbers(ranks, wanted), *_judge_places(ranks, request.hosts, request.ranks_per_node)]
     if any(rank.size != wanted for rank in ranks):
         sizes = sorted({rank.size for rank in ranks})
         wrong.append(f"the ranks believe in a world of {', '.join(map(str, sizes))} instead of {wanted}")
     expected = wanted * (wanted - 1) // 2
-    if collective and any(rank.total != expected for rank in ranks):
+    if request.collective and any(rank.total != expected for rank in ranks):
         bad = sorted({rank.host for rank in ranks if rank.total != expected})
         wrong.append(f"the sum over all ranks came out wrong on {', '.join(bad)}")
     return wrong

@@ -14,11 +14,12 @@ import pytest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host import command
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._mpi import verify as mpi
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._mpi.request import Request
 from ansible_collections.hpcai.gpu_cluster.plugins.modules import mpi_check
 from module_run import run_main
 
 FIXTURES = pathlib.Path(__file__).parent / "fixtures"
-HOSTS = ["gpu-1", "gpu-2"]
+HOSTS = ("gpu-1", "gpu-2")
 
 
 def rank(number: int, host: str, size: int = 2, total: int | None = 1) -> mpi.Rank:
@@ -51,11 +52,12 @@ def rank(number: int, host: str, size: int = 2, total: int | None = 1) -> mpi.Ra
     ],
 )
 def test_the_verdict_names_what_is_wrong(ranks: list[mpi.Rank], says: list[str]) -> None:
-    assert mpi.judge(ranks, HOSTS, 1) == says
+    assert mpi.judge(ranks, Request(HOSTS)) == says
 
 
 def test_without_a_collective_no_sum_is_expected() -> None:
-    assert mpi.judge([rank(0, "gpu-1", total=None), rank(1, "gpu-2", total=None)], HOSTS, 1, collective=False) == []
+    launched = [rank(0, "gpu-1", total=None), rank(1, "gpu-2", total=None)]
+    assert mpi.judge(launched, Request(HOSTS, collective=False)) == []
 
 
 def test_ranks_are_found_among_other_output() -> None:
@@ -66,18 +68,19 @@ def test_ranks_are_found_among_other_output() -> None:
 
 
 def test_the_command_hands_every_word_over_as_an_argument() -> None:
-    argv = mpi.launch_argv("mpi/current", HOSTS, 2, 30, {"btl": "self,tcp"})
+    argv = mpi.launch_argv(Request(HOSTS, 2, "mpi/current", mca={"btl": "self,tcp"}, timeout_s=30))
     assert argv[:5] == ["bash", "-lc", 'module load "$1" && shift && exec "$@"', "mpi_check", "mpi/current"]
     assert argv[5:12] == ["mpirun", "-np", "4", "--host", "gpu-1:2,gpu-2:2", "--map-by", "ppr:2:node"]
+    assert argv[12:14] == ["--timeout", "30"]
     assert argv[14:17] == ["--mca", "btl", "self,tcp"]
-    assert argv[-2:] == HOSTS
-    assert mpi.launch_argv("", HOSTS, 1, 30, {})[0] == "mpirun"
+    assert argv[17:] == ["python3", "-c", mpi.RANK_PROGRAM, "collective", *HOSTS]
+    assert mpi.launch_argv(Request(HOSTS))[0] == "mpirun"
 
 
 @pytest.mark.parametrize("host", ["--mca", "gpu-1,gpu-2", "gpu:4", "a b", "", "$(id)"])
 def test_a_host_name_cannot_become_anything_else(host: str) -> None:
     with pytest.raises(ClusterError, match="not a host name"):
-        mpi.launch_argv("", ["gpu-1", host], 1, 30, {})
+        Request(("gpu-1", host)).check()
 
 
 @pytest.mark.parametrize(
@@ -154,6 +157,10 @@ def test_a_job_that_hangs_is_killed_with_all_it_started(launch: Launch, monkeypa
     monkeypatch.setenv("HANG", "1")
     monkeypatch.setattr(command, "_GRACE_S", 0.5)
     assert launch(hosts=["127.0.0.1"], timeout_s=0)["error_kind"] == "timeout"
+
+
+def test_a_host_that_is_named_twice_runs_its_ranks_once(launch: Launch) -> None:
+    assert launch(hosts=["127.0.0.1", "127.0.0.1"], mca={"btl_base_verbose": 30})["ranks"] == 1
 
 
 def test_no_mpirun_is_said_so(launch: Launch, monkeypatch: pytest.MonkeyPatch) -> None:
