@@ -60,7 +60,12 @@ class Request:
         return len(self.hosts) * self.ranks_per_node
 
     def check(self) -> None:
-        """Refuse what mpirun would understand otherwise."""
+        """Refuse what mpirun would understand otherwise, and what would prove nothing."""
+        if not self.hosts:
+            raise ClusterError("bad_input", "No node is named, so nothing would be proven.", "Name nodes in `hosts`.")
+        if self.ranks_per_node < 1:
+            message = f"{self.ranks_per_node} ranks per node prove nothing."
+            raise ClusterError("bad_input", message, "Set `ranks_per_node` to 1 or more.")
         for host in self.hosts:
             # A name that starts with a dash would be an option, and one with a comma or colon two hosts or slots.
             if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", host):

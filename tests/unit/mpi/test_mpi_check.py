@@ -163,6 +163,16 @@ def test_a_host_that_is_named_twice_runs_its_ranks_once(launch: Launch) -> None:
     assert launch(hosts=["127.0.0.1", "127.0.0.1"], mca={"btl_base_verbose": 30})["ranks"] == 1
 
 
+@pytest.mark.parametrize(
+    ("wish", "option"),
+    [({"hosts": []}, "`hosts`"), ({"hosts": ["127.0.0.1"], "ranks_per_node": 0}, "`ranks_per_node`")],
+)
+def test_a_job_without_ranks_proves_nothing(launch: Launch, wish: dict[str, t.Any], option: str) -> None:
+    result = launch(**wish)
+    assert result["error_kind"] == "bad_input"
+    assert option in result["msg"]
+
+
 def test_no_mpirun_is_said_so(launch: Launch, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nonexistent")
     assert launch(hosts=["127.0.0.1"])["error_kind"] == "mpi_missing"
