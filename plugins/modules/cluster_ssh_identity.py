@@ -125,129 +125,51 @@ private_key:
   type: str
 """
 
-import contextlib
-import glob
-import os
-import socket
+import dataclasses
 import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._cluster_ssh.home import (
-    FILE_MODES,
-    SshHome,
-    public_key_of,
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._cluster_ssh.apply import make_key
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._cluster_ssh.home import SshHome
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._cluster_ssh.model import Node
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._cluster_ssh.plan import makes_key
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._cluster_ssh.read import public_key_of, read_identity
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._cluster_ssh.request import (
+    IDENTITY_SPEC,
+    IdentityRequest,
 )
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._cluster_ssh.plan import (
-    bare_key,
-    blocks_digest,
-    is_loopback,
-    parse_addresses,
-    trusted_key,
-)
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError, failing
 
 
-def host_keys(directory: str) -> list[str]:
-    """sshd's public keys. DSA is left out: no ssh of today accepts it."""
-    keys = []
-    for path in sorted(glob.glob(os.path.join(glob.escape(directory), "ssh_host_*_key.pub"))):
-        with open(path, encoding="utf-8") as handle:
-            key = bare_key(handle.readline())
-        if key and not key.startswith("ssh-dss "):
-            keys.append(key)
-    if not keys:
-        raise ClusterError(
-            "no_host_keys", f"There is no ssh_host_*_key.pub in {directory}.", "Install sshd, or run `ssh-keygen -A`."
-        )
-    return keys
-
-
-def is_bridge(interface: str) -> bool:
-    """Whether an interface is a software bridge: those of container engines have the same address on every node."""
-    return os.path.isdir(f"/sys/class/net/{interface}/bridge")
-
-
-def names_of(module: AnsibleModule) -> list[str]:
-    """Everything that this node is called."""
-    hostname = socket.gethostname()
-    names = {hostname, hostname.split(".")[0], *module.params["extra_names"]}
-    ip = module.get_bin_path("ip")
-    if ip:
-        _rc, out, _err = module.run_command([ip, "-o", "addr", "show", "scope", "global"])
-        names.update(address for interface, address in parse_addresses(out) if not is_bridge(interface))
-    else:
-        with contextlib.suppress(OSError):
-            names.update(socket.gethostbyname_ex(hostname)[2])
-    return sorted(name for name in names if name and not is_loopback(name))
-
-
-def make_key(home: SshHome, module: AnsibleModule) -> None:
-    """Make a new key pair beside the old one and put it in place: a run that dies leaves the old pair or the new."""
-    home.make()
-    fresh = home.key_path + ".new"
-    for path in (fresh, fresh + ".pub"):
-        home.write(path, None, 0)
-    argv = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", home.key_comment, "-f", fresh]
-    rc, _out, err = module.run_command(argv)
-    if rc != 0:
-        raise ClusterError("keygen_failed", f"ssh-keygen failed: {err.strip()}", "Install the OpenSSH client.")
-    for suffix in ("", ".pub"):
-        os.chown(fresh + suffix, home.uid, home.gid)
-        os.replace(fresh + suffix, home.key_path + suffix)
-
-
-def identify(module: AnsibleModule) -> dict[str, t.Any]:
+def identify(request: IdentityRequest, module: AnsibleModule) -> dict[str, t.Any]:
     """Make the key where it belongs, and report."""
-    params = module.params
     if not (module.get_bin_path("ssh") and module.get_bin_path("ssh-keygen")):
         raise ClusterError(
             "no_ssh", "This node has no ssh client.", "Run the role's install entry point, or install OpenSSH's client."
         )
-    home = SshHome.of(params["user"], params["cluster"])
-    blocks = {name: home.lines(name) for name in FILE_MODES}
-    public_key = public_key_of(home.key_path, module)
-    changed = params["make_key"] and (params["renew_key"] or not (public_key or blocks["authorized_keys"]))
-    if changed and module.check_mode:
+    home = SshHome.of(request.user, request.cluster)
+    found = read_identity(request, home, module)
+    public_key, makes = found.public_key, makes_key(request, found)
+    if makes and module.check_mode:
         public_key = ""
-    elif changed:
+    elif makes:
         make_key(home, module)
         public_key = public_key_of(home.key_path, module)
-    node = {
-        "name": params["name"],
-        "names": names_of(module),
-        "host_keys": host_keys(params["host_key_directory"]),
-        "public_key": public_key,
-        "trusted_key": trusted_key(blocks["authorized_keys"]),
-        "blocks": blocks_digest(blocks),
-        "first": params["make_key"],
-        "made_key": changed or home.made_key(public_key),
-    }
-    diff = {"before": "", "after": f"{home.key_path}: a new ed25519 key\n"} if changed else {"before": "", "after": ""}
-    result = {"changed": changed, "node": node, "diff": diff}
-    if params["export_key"] and public_key:
+    told = dataclasses.asdict(found)
+    told.update(public_key=public_key, made_key=makes or found.made_key)
+    node = Node(name=request.name, first=request.make_key, **told)
+    diff = {"before": "", "after": f"{home.key_path}: a new ed25519 key\n" if makes else ""}
+    result = {"changed": makes, "node": dataclasses.asdict(node), "diff": diff}
+    if request.export_key and public_key:
         result["private_key"] = home.read(home.key_path)
     return result
 
 
 def main() -> None:
     """Make the key where it belongs, and report."""
-    module = AnsibleModule(
-        argument_spec={
-            "cluster": {"type": "str", "default": "gpu_cluster"},
-            "user": {"type": "str", "default": "root"},
-            "name": {"type": "str", "required": True},
-            "extra_names": {"type": "list", "elements": "str", "default": []},
-            "make_key": {"type": "bool", "default": False},
-            "renew_key": {"type": "bool", "default": False},
-            "export_key": {"type": "bool", "default": False},
-            "host_key_directory": {"type": "path", "default": "/etc/ssh"},
-        },
-        supports_check_mode=True,
-    )
-    try:
-        result = identify(module)
-    except ClusterError as exc:
-        module.fail_json(**exc.as_result())
+    module = AnsibleModule(argument_spec=IDENTITY_SPEC, supports_check_mode=True)
+    with failing(module):
+        result = identify(IdentityRequest.of(module.params), module)
     module.exit_json(**result)
 
 

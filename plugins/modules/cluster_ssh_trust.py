@@ -87,124 +87,32 @@ nodes_known:
   type: int
 """
 
-import os
 import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._cluster_ssh.home import (
-    FILE_MODES,
-    SshHome,
-    public_key_of,
-)
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._cluster_ssh.plan import (
-    Node,
-    cluster_key,
-    is_revoked,
-    set_block,
-    wanted_blocks,
-)
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._cluster_ssh.apply import carry_out
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._cluster_ssh.home import SshHome
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._cluster_ssh.plan import plan_trust
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._cluster_ssh.read import read_home
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._cluster_ssh.request import TRUST_SPEC, TrustRequest
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import failing
 
 
-def wanted_lines(module: AnsibleModule, home: SshHome, holds_key: bool) -> tuple[str, dict[str, list[str]]]:
-    """The cluster's public key, and our lines of each file."""
-    nodes = [Node.from_result(node) for node in module.params["nodes"]]
-    key = cluster_key(nodes)
-    if not key and not module.check_mode:
-        raise ClusterError(
-            "no_key",
-            "None of the nodes of this run has or knows the cluster's key.",
-            "Run again with the first node of the cluster in the limit.",
-        )
-    shown = key or "ssh-ed25519 (made by the real run)"
-    existing = home.lines("known_hosts")
-    return key, wanted_blocks(nodes, shown, existing, home.key_path, module.params, holds_key=holds_key)
-
-
-def private_key_change(module: AnsibleModule, home: SshHome, nodes_key: str) -> bool:
-    """Whether the private key that was handed over has to be written; a wrong one is refused."""
-    if not module.params["private_key"]:
-        return False
-    if public_key_of(home.key_path, module) == nodes_key:
-        return False
-    if not module.check_mode:
-        home.make()
-        home.write(home.key_path, module.params["private_key"].rstrip("\n") + "\n", 0o600)
-        home.write(home.key_path + ".pub", f"{nodes_key} {home.key_comment}\n", 0o644)
-    return True
-
-
-def drops_key(module: AnsibleModule, home: SshHome) -> bool:
-    """Whether the private key of this node goes: never the cluster's, and never one that somebody else put there."""
-    if module.params["private_key"] or not module.params["drop_key"]:
-        return False
-    nodes = [Node.from_result(node) for node in module.params["nodes"]]
-    public_key = public_key_of(home.key_path, module)
-    return is_revoked(public_key, nodes) and home.made_key(public_key)
-
-
-def apply_trust(module: AnsibleModule) -> dict[str, t.Any]:
+def apply_trust(request: TrustRequest, module: AnsibleModule) -> dict[str, t.Any]:
     """Bring the three files, and the key where it was handed over, to the wanted state."""
-    home = SshHome.of(module.params["user"], module.params["cluster"])
-    present = module.params["state"] == "present"
-    drops = not present
-    diffs: list[dict[str, str]] = []
-    extra: dict[str, t.Any] = {}
-    lines: dict[str, list[str]] = {name: [] for name in FILE_MODES}
-    if present:
-        drops = drops_key(module, home)
-        holds = not drops and (bool(module.params["private_key"]) or os.path.exists(home.key_path))
-        key, lines = wanted_lines(module, home, holds)
-        extra = {"public_key": key, "nodes_known": len(lines["known_hosts"])}
-        if private_key_change(module, home, key):
-            diffs.append({"before": "", "after": f"{home.key_path}: the cluster's private key\n"})
-    for name, mode in FILE_MODES.items():
-        path = home.file(name)
-        before = home.read(path)
-        after = set_block(before, home.cluster, lines[name])
-        if after != before:
-            diffs.append({"before_header": path, "after_header": path, "before": before or "", "after": after or ""})
-            if not module.check_mode:
-                home.make()
-                home.write(path, after, mode)
-    if drops:
-        diffs += remove_key(module, home)
-    if not present and not module.check_mode:
-        home.leave()
-    return {"changed": bool(diffs), "diff": diffs, **extra}
-
-
-def remove_key(module: AnsibleModule, home: SshHome) -> list[dict[str, str]]:
-    """Remove the cluster's key pair."""
-    diffs = []
-    for path in (home.key_path, home.key_path + ".pub"):
-        if os.path.lexists(path):
-            diffs.append({"before": f"{path}\n", "after": ""})
-            if not module.check_mode:
-                home.write(path, None, 0)
-    return diffs
+    home = SshHome.of(request.user, request.lines.cluster)
+    plan = plan_trust(request, read_home(request, home, module), home, check=module.check_mode)
+    if not module.check_mode:
+        carry_out(plan, home)
+    told = {"public_key": plan.public_key, "nodes_known": plan.nodes_known} if request.present else {}
+    return {"changed": bool(plan.diff), "diff": list(plan.diff), **told}
 
 
 def main() -> None:
     """Bring the trust to the wanted state."""
-    module = AnsibleModule(
-        argument_spec={
-            "cluster": {"type": "str", "default": "gpu_cluster"},
-            "user": {"type": "str", "default": "root"},
-            "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
-            "nodes": {"type": "list", "elements": "dict", "default": []},
-            "key_options": {"type": "list", "elements": "str", "default": ["restrict", "pty"], "no_log": False},
-            "private_key": {"type": "str", "no_log": True},
-            "drop_key": {"type": "bool", "default": False, "no_log": False},
-            "forget_unseen": {"type": "bool", "default": False},
-            "port": {"type": "int", "default": 22},
-        },
-        supports_check_mode=True,
-    )
-    try:
-        result = apply_trust(module)
-    except ClusterError as exc:
-        module.fail_json(**exc.as_result())
+    module = AnsibleModule(argument_spec=TRUST_SPEC, supports_check_mode=True)
+    with failing(module):
+        result = apply_trust(TrustRequest.of(module.params), module)
     module.exit_json(**result)
 
 

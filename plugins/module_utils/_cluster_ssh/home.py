@@ -12,9 +12,8 @@ import os
 import pwd
 import stat
 import tempfile
-import typing as t
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._cluster_ssh.plan import split_block
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._cluster_ssh.blocks import split_block
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 
 #: The files that hold a block of ours, with the mode of one that we have to make.
@@ -118,25 +117,4 @@ class SshHome:
                 os.rmdir(self.path)
 
 
-class Runner(t.Protocol):
-    """What is needed of ``AnsibleModule``."""
-
-    def run_command(self, args: list[str], **kwargs: t.Any) -> tuple[int, str, str]:
-        """Run a command and return its exit status, output and errors."""
-
-
-def public_key_of(key_path: str, runner: Runner) -> str:
-    """The public half of a private key, or an empty string where there is no key."""
-    if not os.path.exists(key_path):
-        return ""
-    rc, out, err = runner.run_command(["ssh-keygen", "-y", "-P", "", "-f", key_path])
-    if rc != 0:
-        raise ClusterError(
-            "key_damaged",
-            f"{key_path} cannot be read: {err.strip()[:300]}",
-            "Run the role's remove entry point on this node, then the role again.",
-        )
-    return " ".join(out.split()[:2])
-
-
-__all__ = ["FILE_MODES", "Runner", "SshHome", "public_key_of"]
+__all__ = ["FILE_MODES", "SshHome"]

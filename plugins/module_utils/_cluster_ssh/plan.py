@@ -12,10 +12,15 @@ import json
 import re
 import typing as t
 
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._cluster_ssh.blocks import set_block
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._cluster_ssh.home import FILE_MODES, SshHome
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._cluster_ssh.model import Home, Identity, Node, is_key
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._cluster_ssh.request import (
+    IdentityRequest,
+    Lines,
+    TrustRequest,
+)
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
-
-_MARK = "hpcai.gpu_cluster cluster_ssh"
-_MADE = " (made this file)"
 
 # Names that every machine answers to: a line for one of them would vouch for whatever machine it is read on.
 _OWN_NAMES = frozenset(["localhost", "localhost.localdomain", "ip6-localhost", "ip6-loopback"])
@@ -34,99 +39,10 @@ _FAILURES = (
 )
 
 
-@dataclasses.dataclass(frozen=True)
-class Node:
-    """What one node says of itself: its names and host keys, what it knows of the cluster's key, and what our blocks hold.
-
-    ``first``: it is the one that is to hold the key. ``made_key``: we made the key that it holds, or handed it over, or it is
-    check mode and we would have.
-    """
-
-    name: str
-    names: tuple[str, ...]
-    host_keys: tuple[str, ...]
-    public_key: str = ""
-    trusted_key: str = ""
-    blocks: str = ""
-    first: bool = False
-    made_key: bool = False
-
-    @classmethod
-    def from_result(cls, data: t.Mapping[str, t.Any]) -> Node:
-        """Read the ``node`` of a ``cluster_ssh_identity`` result; its keys are checked, because they become lines."""
-        names = [str(name) for name in data["names"]]
-        for name in [str(data["name"]), *names]:
-            if not re.fullmatch(r"[A-Za-z0-9._:%-]+", name):
-                raise ClusterError("bad_input", f"{name!r} is not a host name or address.", "Correct the inventory.")
-        for key in (*data["host_keys"], data["public_key"], data["trusted_key"]):
-            if key and not is_key(key):
-                raise ClusterError("bad_input", f"{data['name']} reported something that is not a key.", "Check it.")
-        return cls(
-            str(data["name"]),
-            tuple(names),
-            tuple(data["host_keys"]),
-            str(data["public_key"]),
-            str(data["trusted_key"]),
-            str(data["blocks"]),
-            bool(data["first"]),
-            bool(data["made_key"]),
-        )
-
-
-@dataclasses.dataclass(frozen=True)
-class Block:
-    """Our lines in a file that belongs to somebody else. ``made``: the file did not exist before them."""
-
-    lines: tuple[str, ...]
-    made: bool = False
-
-
-def is_key(text: str) -> bool:
-    """Whether ``text`` is a public key without comment: type and base64."""
-    return bool(re.fullmatch(r"[a-z0-9@.-]+ [A-Za-z0-9+/]+={0,3}", text))
-
-
 def bare_key(line: str) -> str:
     """Type and base64 of a line of a ``.pub`` file, or an empty string."""
     candidate = " ".join(line.split()[:2])
     return candidate if is_key(candidate) else ""
-
-
-def split_block(text: str, cluster: str) -> tuple[Block | None, str, str]:
-    """Our block of a file, and what stands before and after it."""
-    begin = f"# BEGIN {_MARK} {cluster}"
-    end = f"# END {_MARK} {cluster}\n"
-    match = re.search(rf"^{re.escape(begin)}({re.escape(_MADE)})?\n", text, re.MULTILINE)
-    if match is None:
-        return None, text, ""
-    stop = text.find(end, match.end())
-    if stop < 0:
-        raise ClusterError(
-            "damaged", f"The block {begin!r} has no end.", f"Remove the block's lines by hand, or add the line {end!r}."
-        )
-    body = text[match.end() : stop]
-    return Block(tuple(body.splitlines()), bool(match.group(1))), text[: match.start()], text[stop + len(end) :]
-
-
-def join_block(block: Block | None, before: str, after: str, cluster: str) -> str:
-    """The file with our block. A new one goes to the top: so taking it away again leaves every other byte as it was."""
-    if block is None or not block.lines:
-        return before + after
-    begin = f"# BEGIN {_MARK} {cluster}{_MADE if block.made else ''}\n"
-    return before + begin + "".join(line + "\n" for line in block.lines) + f"# END {_MARK} {cluster}\n" + after
-
-
-def set_block(text: str | None, cluster: str, lines: t.Sequence[str]) -> str | None:
-    """The content of a file with exactly these lines of ours. None stands for a file that does not exist."""
-    have, before, after = split_block(text or "", cluster)
-    if have is None:
-        # A new block stands first, not last.
-        before, after = "", before
-    made = have.made if have else text is None
-    content = join_block(Block(tuple(lines), made), before, after, cluster)
-    if not content and (text is None or (made and have is not None)):
-        return None
-    return content
 
 
 def own_names(nodes: t.Sequence[Node]) -> dict[str, list[str]]:
@@ -256,16 +172,16 @@ def wanted_blocks(
     key: str,
     existing: t.Sequence[str],
     key_path: str,
-    params: t.Mapping[str, t.Any],
+    wanted: Lines,
     *,
     holds_key: bool,
 ) -> dict[str, list[str]]:
-    """Our lines of each file; ``existing`` are those that ``known_hosts`` has now, ``params`` what a module was asked for."""
-    known = known_hosts_lines(nodes, existing, params["port"], forget_unseen=params["forget_unseen"])
+    """Our lines of each file; ``existing`` are those that ``known_hosts`` has now."""
+    known = known_hosts_lines(nodes, existing, wanted.port, forget_unseen=wanted.forget_unseen)
     return {
-        "authorized_keys": [authorized_line(key, params["key_options"], params["cluster"])],
+        "authorized_keys": [authorized_line(key, wanted.key_options, wanted.cluster)],
         "known_hosts": known,
-        "config": config_lines(known, key_path, params["port"]) if holds_key else [],
+        "config": config_lines(known, key_path, wanted.port) if holds_key else [],
     }
 
 
@@ -280,7 +196,7 @@ def outdated(
     others: t.Sequence[Node],
     existing: t.Sequence[str],
     key_path: str,
-    params: t.Mapping[str, t.Any],
+    wanted: Lines,
     *,
     key_on_all: bool,
 ) -> list[str]:
@@ -292,7 +208,7 @@ def outdated(
     """
     key = cluster_key(nodes)
     right = {
-        holds_key: blocks_digest(wanted_blocks(nodes, key, existing, key_path, params, holds_key=holds_key))
+        holds_key: blocks_digest(wanted_blocks(nodes, key, existing, key_path, wanted, holds_key=holds_key))
         for holds_key in (False, True)
     }
     return [
@@ -303,6 +219,94 @@ def outdated(
         or node.blocks != right[bool(node.public_key)]
         or (key_on_all and node.public_key != key)
     ]
+
+
+def makes_key(request: IdentityRequest, found: Identity) -> bool:
+    """Whether this node is to make a new key: it is the first one, and has and trusts none, or is asked for another."""
+    return request.make_key and (request.renew_key or not (found.public_key or found.trusted_key))
+
+
+@dataclasses.dataclass(frozen=True)
+class Write:
+    """One file of ``~/.ssh``: its content from now on, None for none, and the mode of one that has to be made."""
+
+    path: str
+    content: str | None = dataclasses.field(repr=False)
+    mode: int = 0
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """What is to be written, in order, and what to say of it. ``leaves``: the directory goes where nothing else is in it."""
+
+    writes: tuple[Write, ...]
+    diff: tuple[t.Mapping[str, str], ...]
+    public_key: str = ""
+    nodes_known: int = 0
+    leaves: bool = False
+
+
+def plan_trust(request: TrustRequest, found: Home, home: SshHome, *, check: bool) -> Plan:
+    """How a node comes to trust the others, or no longer to. A key is written first and removed last."""
+    if not request.present:
+        texts = _texts(found, home, dict.fromkeys(FILE_MODES, ()))
+        gone = tuple(Write(path, None) for path in found.pair)
+        return Plan((*texts, *gone), (*_shown(texts, found, home), *_gone(gone)), leaves=True)
+    key = cluster_key(request.nodes)
+    if not key and not check:
+        raise ClusterError(
+            "no_key",
+            "None of the nodes of this run has or knows the cluster's key.",
+            "Run again with the first node of the cluster in the limit.",
+        )
+    drops = _drops_key(request, found)
+    shown = key or "ssh-ed25519 (made by the real run)"
+    holds_key = not drops and (bool(request.private_key) or found.holds_key)
+    lines = wanted_blocks(request.nodes, shown, found.known, home.key_path, request.lines, holds_key=holds_key)
+    pair = _pair(request, home, key) if request.private_key and found.public_key != key else ()
+    told = [{"before": "", "after": f"{home.key_path}: the cluster's private key\n"}] if pair else []
+    texts = _texts(found, home, lines)
+    gone = tuple(Write(path, None) for path in found.pair) if drops else ()
+    diff = (*told, *_shown(texts, found, home), *_gone(gone))
+    return Plan((*pair, *texts, *gone), diff, key, len(lines["known_hosts"]))
+
+
+def _drops_key(request: TrustRequest, found: Home) -> bool:
+    """Whether the private key of this node goes: never the cluster's, and never one that somebody else put there."""
+    if request.private_key or not request.drop_key:
+        return False
+    return is_revoked(found.public_key, request.nodes) and found.made_key
+
+
+def _pair(request: TrustRequest, home: SshHome, key: str) -> tuple[Write, ...]:
+    """The private key that was handed over, and its public half."""
+    private = Write(home.key_path, request.private_key.rstrip("\n") + "\n", 0o600)
+    return private, Write(home.key_path + ".pub", f"{key} {home.key_comment}\n", 0o644)
+
+
+def _texts(found: Home, home: SshHome, lines: t.Mapping[str, t.Sequence[str]]) -> tuple[Write, ...]:
+    """The files whose lines of ours are to be others."""
+    wanted = {name: set_block(found.texts[name], home.cluster, lines[name]) for name in FILE_MODES}
+    return tuple(
+        Write(home.file(name), text, FILE_MODES[name]) for name, text in wanted.items() if text != found.texts[name]
+    )
+
+
+def _shown(texts: t.Iterable[Write], found: Home, home: SshHome) -> list[dict[str, str]]:
+    before = {home.file(name): text or "" for name, text in found.texts.items()}
+    return [
+        {
+            "before_header": file.path,
+            "after_header": file.path,
+            "before": before[file.path],
+            "after": file.content or "",
+        }
+        for file in texts
+    ]
+
+
+def _gone(files: t.Iterable[Write]) -> list[dict[str, str]]:
+    return [{"before": f"{file.path}\n", "after": ""} for file in files]
 
 
 def parse_addresses(output: str) -> list[tuple[str, str]]:
@@ -321,24 +325,22 @@ def why(stderr: str, rc: int) -> str:
 
 
 __all__ = [
-    "Block",
-    "Node",
+    "Plan",
+    "Write",
     "authorized_line",
     "bare_key",
     "blocks_digest",
     "cluster_key",
     "config_lines",
     "first_key",
-    "is_key",
     "is_loopback",
     "is_revoked",
-    "join_block",
     "known_hosts_lines",
+    "makes_key",
     "outdated",
     "own_names",
     "parse_addresses",
-    "set_block",
-    "split_block",
+    "plan_trust",
     "surplus_keys",
     "trusted_key",
     "wanted_blocks",

@@ -6,7 +6,9 @@
 from __future__ import annotations
 
 import pytest
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._cluster_ssh import blocks
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._cluster_ssh import plan as ssh
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._cluster_ssh.model import Node
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,8 +16,8 @@ from hypothesis import strategies as st
 KEY_A, KEY_B, KEY_C = (f"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAI{letter * 20}" for letter in "abc")
 
 
-def node(name: str, *names: str, key: str = KEY_A, public: str = "", trusted: str = "", **rest: bool) -> ssh.Node:
-    return ssh.Node(name, names, (key,), public, trusted, **rest)
+def node(name: str, *names: str, key: str = KEY_A, public: str = "", trusted: str = "", **rest: bool) -> Node:
+    return Node(name, names, (key,), public, trusted, **rest)
 
 
 def test_names_that_several_nodes_claim_vouch_for_none() -> None:
@@ -77,7 +79,7 @@ def test_no_nodes_need_no_stanza() -> None:
         ([node("a", trusted=KEY_A, first=True, made_key=True), node("b", public=KEY_A, trusted=KEY_A)], ""),
     ],
 )
-def test_which_key_is_the_cluster_s(nodes: list[ssh.Node], key: str) -> None:
+def test_which_key_is_the_cluster_s(nodes: list[Node], key: str) -> None:
     assert ssh.cluster_key(nodes) == key
 
 
@@ -91,7 +93,7 @@ def test_which_key_is_the_cluster_s(nodes: list[ssh.Node], key: str) -> None:
         [node("a", trusted=KEY_A, first=True), node("b", trusted=KEY_B)],
     ],
 )
-def test_two_keys_are_not_guessed_between(nodes: list[ssh.Node]) -> None:
+def test_two_keys_are_not_guessed_between(nodes: list[Node]) -> None:
     with pytest.raises(ClusterError, match="know different keys") as caught:
         ssh.cluster_key(nodes)
     assert "`renew_key: true`" in caught.value.remedy
@@ -114,7 +116,7 @@ FIRST = node("a", public=KEY_A, first=True)
         ([node("a", first=True, made_key=True), node("b", public=KEY_B, made_key=True)], True, [], []),
     ],
 )
-def test_which_keys_are_too_many(nodes: list[ssh.Node], revoked: bool, copies: list[str], theirs: list[str]) -> None:
+def test_which_keys_are_too_many(nodes: list[Node], revoked: bool, copies: list[str], theirs: list[str]) -> None:
     assert ssh.is_revoked(nodes[1].public_key, nodes) is revoked
     assert ssh.is_revoked(nodes[0].public_key, nodes) is False
     assert ssh.surplus_keys(nodes, []) == ssh.surplus_keys(nodes[:1], nodes[1:]) == (copies, theirs)
@@ -141,9 +143,9 @@ def test_what_a_node_reports_is_checked_before_it_becomes_a_line(broken: dict[st
         "first": True,
         "made_key": False,
     }
-    assert ssh.Node.from_result(good).name == "gpu-1"
+    assert Node.from_result(good).name == "gpu-1"
     with pytest.raises(ClusterError):
-        ssh.Node.from_result({**good, **broken})
+        Node.from_result({**good, **broken})
 
 
 def test_the_trusted_key_is_read_back_from_its_line() -> None:
@@ -156,14 +158,14 @@ def test_the_trusted_key_is_read_back_from_its_line() -> None:
 
 def test_a_block_without_end_is_not_touched() -> None:
     with pytest.raises(ClusterError, match="has no end"):
-        ssh.set_block("# BEGIN hpcai.gpu_cluster cluster_ssh c\nx\n", "c", ["y"])
+        blocks.set_block("# BEGIN hpcai.gpu_cluster cluster_ssh c\nx\n", "c", ["y"])
 
 
 def test_blocks_of_two_clusters_keep_apart() -> None:
-    one = ssh.set_block("mine\n", "c", ["1"])
-    two = ssh.set_block(one, "c2", ["2"])
-    assert ssh.set_block(ssh.set_block(two, "c", []), "c2", []) == "mine\n"
-    assert ssh.set_block(ssh.set_block(two, "c2", []), "c", []) == "mine\n"
+    one = blocks.set_block("mine\n", "c", ["1"])
+    two = blocks.set_block(one, "c2", ["2"])
+    assert blocks.set_block(blocks.set_block(two, "c", []), "c2", []) == "mine\n"
+    assert blocks.set_block(blocks.set_block(two, "c2", []), "c", []) == "mine\n"
 
 
 TEXTS = st.none() | st.text(alphabet="ab#\n\r\x00é ", max_size=60)
@@ -172,21 +174,21 @@ LINES = st.lists(st.text(alphabet="xyz =", min_size=1, max_size=9), min_size=1, 
 
 @given(TEXTS, LINES, LINES)
 def test_taking_a_block_away_restores_every_byte(text: str | None, first: list[str], second: list[str]) -> None:
-    with_first = ssh.set_block(text, "c", first)
-    assert ssh.set_block(with_first, "c", first) == with_first
-    with_second = ssh.set_block(with_first, "c", second)
+    with_first = blocks.set_block(text, "c", first)
+    assert blocks.set_block(with_first, "c", first) == with_first
+    with_second = blocks.set_block(with_first, "c", second)
     assert with_second is not None
-    block, before, after = ssh.split_block(with_second, "c")
+    block, before, after = blocks.split_block(with_second, "c")
     assert block is not None
     assert list(block.lines) == second
     assert before + after == (text or "")
-    assert ssh.set_block(with_second, "c", []) == text
+    assert blocks.set_block(with_second, "c", []) == text
 
 
 def test_what_others_add_to_a_file_that_we_made_stays() -> None:
-    made = ssh.set_block(None, "c", ["1"])
+    made = blocks.set_block(None, "c", ["1"])
     assert made is not None
-    assert ssh.set_block(made + "theirs\n", "c", []) == "theirs\n"
+    assert blocks.set_block(made + "theirs\n", "c", []) == "theirs\n"
 
 
 def test_addresses_are_read_from_ip() -> None:

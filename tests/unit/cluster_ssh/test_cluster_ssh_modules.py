@@ -16,6 +16,9 @@ import typing as t
 
 import pytest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._cluster_ssh import home as cluster_ssh_home
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._cluster_ssh import read as cluster_ssh_read
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._cluster_ssh import verify as cluster_ssh_verify
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._cluster_ssh.request import CHECK_SPEC, CheckRequest
 from ansible_collections.hpcai.gpu_cluster.plugins.modules import (
     cluster_ssh_check,
     cluster_ssh_identity,
@@ -61,7 +64,7 @@ class Machine:
 
     def identity(self, **args: t.Any) -> dict[str, t.Any]:
         # All these machines are one, so its names and addresses would be everybody's.
-        self._patch.setattr(cluster_ssh_identity, "names_of", lambda _module: [f"{self.name}.cluster"])
+        self._patch.setattr(cluster_ssh_read, "names_of", lambda _host, _extra: [f"{self.name}.cluster"])
         return self._run(cluster_ssh_identity, {"name": self.name, "host_key_directory": str(self.etc), **args})
 
     def trust(self, nodes: list[t.Any], **args: t.Any) -> dict[str, t.Any]:
@@ -147,6 +150,16 @@ def test_a_node_that_trusts_a_key_makes_none(machines: list[Machine]) -> None:
     assert machines[1].trust([result["node"]])["changed"] is False
 
 
+def test_a_node_whose_line_lost_its_key_makes_one(machines: list[Machine]) -> None:
+    first = machines[0]
+    first.ssh.mkdir()
+    (first.ssh / "authorized_keys").write_text(
+        "# BEGIN hpcai.gpu_cluster cluster_ssh gpu_cluster\nrestrict\n# END hpcai.gpu_cluster cluster_ssh gpu_cluster\n"
+    )
+    assert first.trust([first.identity(make_key=True)["node"]])["changed"] is True
+    assert converge([first]) == [False]
+
+
 def test_a_renewed_key_replaces_the_old_one(machines: list[Machine]) -> None:
     converge(machines)
     old = (machines[0].ssh / "id_ed25519_gpu_cluster.pub").read_text().split()[1]
@@ -221,9 +234,10 @@ def copied(machines: list[Machine], renew_key: bool = False) -> list[dict[str, t
 def warnings(machine: Machine, nodes: list[dict[str, t.Any]], *, key_on_all: bool = False) -> list[str]:
     """What the check warns of. Not through the module: ansible collects the warnings of all tests of a process."""
     home = cluster_ssh_home.SshHome(str(machine.ssh), os.geteuid(), os.getegid(), "gpu_cluster")
-    wish = {"others": [], "cluster": "gpu_cluster", "key_options": [], "forget_unseen": False, "port": 22}
+    usual = {name: option.get("default") for name, option in CHECK_SPEC.items()}
+    request = CheckRequest.of({**usual, "hosts": [], "nodes": nodes, "key_on_all": key_on_all})
     warned: list[str] = []
-    cluster_ssh_check.lacking(home, {**wish, "nodes": nodes, "key_on_all": key_on_all}, warned.append)
+    cluster_ssh_verify.lacking(request, home, warned.append)
     return warned
 
 
