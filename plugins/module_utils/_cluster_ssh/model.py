@@ -75,7 +75,8 @@ class Home:
 
     ``texts``: the content of each file that holds our lines, None where there is no such file. ``known``: our lines of
     known_hosts. ``pair``: those of the two files of the cluster's key that are there. ``holds_key``: the private one is.
-    ``public_key`` and ``made_key`` are read only where the request needs them.
+    ``public_key`` and ``made_key`` are read only where the request needs them. ``handed_key``: the
+    public half of the private key that was handed over, "" where that is none.
     """
 
     texts: t.Mapping[str, str | None]
@@ -84,6 +85,7 @@ class Home:
     holds_key: bool = False
     public_key: str = ""
     made_key: bool = False
+    handed_key: str = ""
 
 
 __all__ = ["Home", "Identity", "Node", "is_key"]

@@ -25,19 +25,6 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import C
 # Names that every machine answers to: a line for one of them would vouch for whatever machine it is read on.
 _OWN_NAMES = frozenset(["localhost", "localhost.localdomain", "ip6-localhost", "ip6-loopback"])
 
-# What ssh prints (OpenSSH 8 to 10), and what it means for a person. The first match counts.
-_FAILURES = (
-    ("REMOTE HOST IDENTIFICATION HAS CHANGED", "its host key is not the one in known_hosts"),
-    ("Host key verification failed", "its host key is not in known_hosts"),
-    ("Permission denied", "it does not accept the cluster's key"),
-    ("Could not resolve hostname", "its name cannot be resolved"),
-    ("Connection refused", "nothing listens on its ssh port"),
-    ("No route to host", "there is no route to it"),
-    ("timed out", "it did not answer in time"),
-    ("Connection closed", "it closed the connection"),
-    ("Connection reset", "it reset the connection"),
-)
-
 
 def bare_key(line: str) -> str:
     """Type and base64 of a line of a ``.pub`` file, or an empty string."""
@@ -263,7 +250,7 @@ def plan_trust(request: TrustRequest, found: Home, home: SshHome, *, check: bool
     shown = key or "ssh-ed25519 (made by the real run)"
     holds_key = not drops and (bool(request.private_key) or found.holds_key)
     lines = wanted_blocks(request.nodes, shown, found.known, home.key_path, request.lines, holds_key=holds_key)
-    pair = _pair(request, home, key) if request.private_key and found.public_key != key else ()
+    pair = _pair(request, found, home, key) if request.private_key and found.public_key != key else ()
     told = [{"before": "", "after": f"{home.key_path}: the cluster's private key\n"}] if pair else []
     texts = _texts(found, home, lines)
     gone = tuple(Write(path, None) for path in found.pair) if drops else ()
@@ -278,8 +265,15 @@ def _drops_key(request: TrustRequest, found: Home) -> bool:
     return is_revoked(found.public_key, request.nodes) and found.made_key
 
 
-def _pair(request: TrustRequest, home: SshHome, key: str) -> tuple[Write, ...]:
-    """The private key that was handed over, and its public half."""
+def _pair(request: TrustRequest, found: Home, home: SshHome, key: str) -> tuple[Write, ...]:
+    """The private key that was handed over, and its public half; one that opens no door is refused."""
+    # Check mode does not know the key that the first node would make.
+    if key and found.handed_key != key:
+        raise ClusterError(
+            "wrong_key",
+            "`private_key` is not the private half of the key that the nodes trust. Nothing was changed.",
+            "Hand over the `private_key` that cluster_ssh_identity exports on the first node in the same run.",
+        )
     private = Write(home.key_path, request.private_key.rstrip("\n") + "\n", 0o600)
     return private, Write(home.key_path + ".pub", f"{key} {home.key_comment}\n", 0o644)
 
@@ -309,21 +303,6 @@ def _gone(files: t.Iterable[Write]) -> list[dict[str, str]]:
     return [{"before": f"{file.path}\n", "after": ""} for file in files]
 
 
-def parse_addresses(output: str) -> list[tuple[str, str]]:
-    """Interfaces and addresses in what `ip -o addr show scope global` prints."""
-    found = re.findall(r"^\d+: (\S+)\s+inet6? ([0-9a-f.:]+)/", output, re.MULTILINE)
-    return [(interface.split("@")[0], address) for interface, address in found]
-
-
-def why(stderr: str, rc: int) -> str:
-    """Why a login failed, in words."""
-    for needle, meaning in _FAILURES:
-        if needle in stderr:
-            return meaning
-    last = stderr.strip().splitlines()[-1:] or [f"ssh exited with {rc}"]
-    return last[0][:200]
-
-
 __all__ = [
     "Plan",
     "Write",
@@ -339,10 +318,8 @@ __all__ = [
     "makes_key",
     "outdated",
     "own_names",
-    "parse_addresses",
     "plan_trust",
     "surplus_keys",
     "trusted_key",
     "wanted_blocks",
-    "why",
 ]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import glob
 import os
+import re
 import socket
 import typing as t
 
@@ -18,7 +19,6 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._cluster_ssh.pla
     bare_key,
     blocks_digest,
     is_loopback,
-    parse_addresses,
     trusted_key,
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._cluster_ssh.request import (
@@ -58,6 +58,12 @@ def is_bridge(interface: str) -> bool:
     return os.path.isdir(f"/sys/class/net/{interface}/bridge")
 
 
+def parse_addresses(output: str) -> list[tuple[str, str]]:
+    """Interfaces and addresses in what `ip -o addr show scope global` prints."""
+    found = re.findall(r"^\d+: (\S+)\s+inet6? ([0-9a-f.:]+)/", output, re.MULTILINE)
+    return [(interface.split("@")[0], address) for interface, address in found]
+
+
 def names_of(host: Runner, extra_names: t.Iterable[str]) -> list[str]:
     """Everything that this node is called."""
     hostname = socket.gethostname()
@@ -86,6 +92,15 @@ def public_key_of(key_path: str, runner: Runner) -> str:
     return " ".join(out.split()[:2])
 
 
+def public_half(private_key: str, runner: Runner) -> str:
+    """The public half of a private key that lies nowhere yet, or "" where it is none."""
+    if not private_key:
+        return ""
+    argv = ["ssh-keygen", "-y", "-P", "", "-f", "/dev/stdin"]
+    rc, out, _err = runner.run_command(argv, data=private_key.rstrip("\n") + "\n")
+    return bare_key(out) if rc == 0 else ""
+
+
 def read_identity(request: IdentityRequest, home: SshHome, runner: Runner) -> Identity:
     """What this node has to tell the others. Its host keys and names are what they will write down."""
     blocks = {name: home.lines(name) for name in FILE_MODES}
@@ -112,7 +127,8 @@ def read_home(request: TrustRequest, home: SshHome, runner: Runner) -> Home:
         holds_key=os.path.exists(home.key_path),
         public_key=public_key,
         made_key=home.made_key(public_key),
+        handed_key=public_half(request.private_key, runner) if request.present else "",
     )
 
 
-__all__ = ["Runner", "host_keys", "names_of", "public_key_of", "read_home", "read_identity"]
+__all__ = ["Runner", "host_keys", "names_of", "parse_addresses", "public_key_of", "read_home", "read_identity"]

@@ -13,9 +13,31 @@ import typing as t
 from concurrent.futures import ThreadPoolExecutor
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._cluster_ssh.home import SshHome
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._cluster_ssh.plan import outdated, surplus_keys, why
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._cluster_ssh.plan import outdated, surplus_keys
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._cluster_ssh.request import CheckRequest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+
+# What ssh prints (OpenSSH 8 to 10), and what it means for a person. The first match counts.
+_FAILURES = (
+    ("REMOTE HOST IDENTIFICATION HAS CHANGED", "its host key is not the one in known_hosts"),
+    ("Host key verification failed", "its host key is not in known_hosts"),
+    ("Permission denied", "it does not accept the cluster's key"),
+    ("Could not resolve hostname", "its name cannot be resolved"),
+    ("Connection refused", "nothing listens on its ssh port"),
+    ("No route to host", "there is no route to it"),
+    ("timed out", "it did not answer in time"),
+    ("Connection closed", "it closed the connection"),
+    ("Connection reset", "it reset the connection"),
+)
+
+
+def why(stderr: str, rc: int) -> str:
+    """Why a login failed, in words."""
+    for needle, meaning in _FAILURES:
+        if needle in stderr:
+            return meaning
+    last = stderr.strip().splitlines()[-1:] or [f"ssh exited with {rc}"]
+    return last[0][:200]
 
 
 def login_argv(host: str, user: str, port: int, timeout_s: int) -> list[str]:
@@ -93,4 +115,4 @@ def log_in(request: CheckRequest, home: SshHome) -> dict[str, t.Any]:
     return {"changed": False, "reached": reached, "failures": []}
 
 
-__all__ = ["lacking", "log_in", "login", "login_argv"]
+__all__ = ["lacking", "log_in", "login", "login_argv", "why"]

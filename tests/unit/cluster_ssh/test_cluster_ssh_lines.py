@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._cluster_ssh import blocks
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._cluster_ssh import blocks, read, verify
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._cluster_ssh import plan as ssh
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._cluster_ssh.model import Node
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
@@ -197,7 +197,7 @@ def test_addresses_are_read_from_ip() -> None:
         "2: eth0    inet 10.89.0.11/24 brd 10.89.0.255 scope global eth0\\       valid_lft forever preferred_lft forever\n"
         "2: eth0    inet6 fd00::1:b/64 scope global \\       valid_lft forever preferred_lft forever\n"
     )
-    assert ssh.parse_addresses(output) == [("eth0", "10.89.0.11"), ("eth0", "fd00::1:b")]
+    assert read.parse_addresses(output) == [("eth0", "10.89.0.11"), ("eth0", "fd00::1:b")]
 
 
 @pytest.mark.parametrize(
@@ -213,4 +213,4 @@ def test_addresses_are_read_from_ip() -> None:
     ],
 )
 def test_failures_are_told_in_words(stderr: str, reason: str) -> None:
-    assert ssh.why(stderr, 255) == reason
+    assert verify.why(stderr, 255) == reason

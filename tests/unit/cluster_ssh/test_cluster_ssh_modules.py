@@ -333,6 +333,19 @@ def test_the_private_key_reaches_the_others_only_when_it_is_handed_over(machines
     assert machines[1].trust(nodes, private_key=exported["private_key"])["changed"] is False
 
 
+@pytest.mark.parametrize("check", [False, True])
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_private_key_that_is_not_the_clusters_is_refused(machines: list[Machine], whole: bool, check: bool) -> None:
+    first, second = machines
+    nodes = [first.identity(make_key=True)["node"]]
+    other = second.identity(make_key=True, export_key=True)["private_key"]
+    before = second.tree()
+    refused = second.trust(nodes, private_key=other if whole else other[:120], _ansible_check_mode=check)
+    assert refused["error_kind"] == "wrong_key"
+    assert "`private_key`" in refused["msg"]
+    assert second.tree() == before
+
+
 def test_a_link_in_place_of_a_file_is_refused(machines: list[Machine], tmp_path: pathlib.Path) -> None:
     nodes = [machines[0].identity(make_key=True)["node"]]
     machines[1].ssh.mkdir()
