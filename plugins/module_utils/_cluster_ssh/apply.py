@@ -10,18 +10,18 @@ import os
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._cluster_ssh.home import SshHome
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._cluster_ssh.plan import Plan
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._cluster_ssh.read import Runner
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.command import Host
 
 
-def make_key(home: SshHome, runner: Runner) -> None:
+def make_key(home: SshHome, host: Host) -> None:
     """Make a new key pair beside the old one and put it in place: a run that dies leaves the old pair or the new."""
     home.make()
     fresh = home.key_path + ".new"
     for path in (fresh, fresh + ".pub"):
         home.write(path, None, 0)
     argv = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", home.key_comment, "-f", fresh]
-    rc, _out, err = runner.run_command(argv)
+    rc, _out, err = host.run_command(argv)
     if rc != 0:
         raise ClusterError("keygen_failed", f"ssh-keygen failed: {err.strip()}", "Install the OpenSSH client.")
     for suffix in ("", ".pub"):

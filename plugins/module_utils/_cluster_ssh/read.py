@@ -26,16 +26,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._cluster_ssh.req
     TrustRequest,
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
-
-
-class Runner(t.Protocol):
-    """What is needed of ``AnsibleModule``."""
-
-    def get_bin_path(self, arg: str) -> str | None:
-        """The path of a program, or None."""
-
-    def run_command(self, args: list[str], **kwargs: t.Any) -> tuple[int, str, str]:
-        """Run a command and return its exit status, output and errors."""
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.command import Host
 
 
 def host_keys(directory: str) -> list[str]:
@@ -64,7 +55,7 @@ def parse_addresses(output: str) -> list[tuple[str, str]]:
     return [(interface.split("@")[0], address) for interface, address in found]
 
 
-def names_of(host: Runner, extra_names: t.Iterable[str]) -> list[str]:
+def names_of(host: Host, extra_names: t.Iterable[str]) -> list[str]:
     """Everything that this node is called."""
     hostname = socket.gethostname()
     names = {hostname, hostname.split(".")[0], *extra_names}
@@ -78,11 +69,11 @@ def names_of(host: Runner, extra_names: t.Iterable[str]) -> list[str]:
     return sorted(name for name in names if name and not is_loopback(name))
 
 
-def public_key_of(key_path: str, runner: Runner) -> str:
+def public_key_of(key_path: str, host: Host) -> str:
     """The public half of a private key, or an empty string where there is no key."""
     if not os.path.exists(key_path):
         return ""
-    rc, out, err = runner.run_command(["ssh-keygen", "-y", "-P", "", "-f", key_path])
+    rc, out, err = host.run_command(["ssh-keygen", "-y", "-P", "", "-f", key_path])
     if rc != 0:
         raise ClusterError(
             "key_damaged",
@@ -92,21 +83,21 @@ def public_key_of(key_path: str, runner: Runner) -> str:
     return " ".join(out.split()[:2])
 
 
-def public_half(private_key: str, runner: Runner) -> str:
+def public_half(private_key: str, host: Host) -> str:
     """The public half of a private key that lies nowhere yet, or "" where it is none."""
     if not private_key:
         return ""
     argv = ["ssh-keygen", "-y", "-P", "", "-f", "/dev/stdin"]
-    rc, out, _err = runner.run_command(argv, data=private_key.rstrip("\n") + "\n")
+    rc, out, _err = host.run_command(argv, data=private_key.rstrip("\n") + "\n")
     return bare_key(out) if rc == 0 else ""
 
 
-def read_identity(request: IdentityRequest, home: SshHome, runner: Runner) -> Identity:
+def read_identity(request: IdentityRequest, home: SshHome, host: Host) -> Identity:
     """What this node has to tell the others. Its host keys and names are what they will write down."""
     blocks = {name: home.lines(name) for name in FILE_MODES}
-    public_key = public_key_of(home.key_path, runner)
+    public_key = public_key_of(home.key_path, host)
     return Identity(
-        names=tuple(names_of(runner, request.extra_names)),
+        names=tuple(names_of(host, request.extra_names)),
         host_keys=tuple(host_keys(request.host_key_directory)),
         public_key=public_key,
         trusted_key=trusted_key(blocks["authorized_keys"]),
@@ -115,11 +106,11 @@ def read_identity(request: IdentityRequest, home: SshHome, runner: Runner) -> Id
     )
 
 
-def read_home(request: TrustRequest, home: SshHome, runner: Runner) -> Home:
+def read_home(request: TrustRequest, home: SshHome, host: Host) -> Home:
     """The user's ``~/.ssh``. A damaged key does not keep the trust from being taken away: it is not read for that."""
     public_key = ""
     if request.present and (request.private_key or request.drop_key):
-        public_key = public_key_of(home.key_path, runner)
+        public_key = public_key_of(home.key_path, host)
     return Home(
         texts={name: home.read(home.file(name)) for name in FILE_MODES},
         known=tuple(home.lines("known_hosts")),
@@ -127,8 +118,8 @@ def read_home(request: TrustRequest, home: SshHome, runner: Runner) -> Home:
         holds_key=os.path.exists(home.key_path),
         public_key=public_key,
         made_key=home.made_key(public_key),
-        handed_key=public_half(request.private_key, runner) if request.present else "",
+        handed_key=public_half(request.private_key, host) if request.present else "",
     )
 
 
-__all__ = ["Runner", "host_keys", "names_of", "parse_addresses", "public_key_of", "read_home", "read_identity"]
+__all__ = ["host_keys", "names_of", "parse_addresses", "public_key_of", "read_home", "read_identity"]
