@@ -479,6 +479,105 @@ def test_a_volume_that_cannot_be_written_is_reported(tmp_path: pathlib.Path) -> 
         node.write_nonce(str(tmp_path / "file"), "a")
 
 
+class Mounts:
+    """What is mounted at one path, as mount and umount change it. ``refusals``: how often mount fails first, and how."""
+
+    def __init__(
+        self, monkeypatch: pytest.MonkeyPatch, found: tuple[str, str] | None = None, stale: bool = False
+    ) -> None:
+        self.found, self.stale = found, stale
+        self.refusals: list[str] = []
+        self.commands: list[list[str]] = []
+        monkeypatch.setattr(node, "current_mount", lambda _path: self.found)
+        monkeypatch.setattr(node, "is_stale", lambda _path: self.stale)
+
+    def run_command(self, args: list[str], **_kwargs: t.Any) -> tuple[int, str, str]:
+        self.commands.append(args)
+        assert args[:4] == ["timeout", "-k", "5", "60"]
+        if args[4] == "umount":
+            self.found, self.stale = None, False
+        elif self.refusals:
+            return 1, "", self.refusals.pop(0)
+        else:
+            self.found = ("fuse.glusterfs", "localhost:/scratch")
+        return 0, "", ""
+
+
+MOUNT = ["timeout", "-k", "5", "60", "mount", "-t", "glusterfs", "-o", "_netdev,acl", "localhost:/scratch"]
+UMOUNT = ["timeout", "-k", "5", "60", "umount"]
+OURS = ("fuse.glusterfs", "localhost:/scratch")
+
+
+def mounted(mounts: Mounts, path: pathlib.Path, *, check: bool = False, timeout_s: float = 5) -> list[str]:
+    gluster = node.Gluster(mounts, timeout_s)
+    return node.mount(gluster, mounts, "scratch", str(path), "_netdev,acl", check=check)
+
+
+def test_a_volume_is_mounted_once(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mounts, path = Mounts(monkeypatch), tmp_path / "mnt" / "scratch"
+    assert mounted(mounts, path, check=True) == [f"mount scratch at {path}"]
+    assert (mounts.commands, path.exists()) == ([], False)
+    assert mounted(mounts, path) == [f"mount scratch at {path}"]
+    assert (mounts.commands, path.stat().st_mode & 0o777) == ([[*MOUNT, str(path)]], 0o755)
+    assert mounted(mounts, path) == []
+    assert len(mounts.commands) == 1
+
+
+def test_a_dead_mount_is_taken_away_before_the_volume_is_mounted_again(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mounts = Mounts(monkeypatch, OURS, stale=True)
+    done = [f"unmount the dead mount at {tmp_path}", f"mount scratch at {tmp_path}"]
+    assert mounted(mounts, tmp_path, check=True) == done
+    assert mounts.commands == []
+    assert mounted(mounts, tmp_path) == done
+    assert mounts.commands == [[*UMOUNT, "-l", str(tmp_path)], [*MOUNT, str(tmp_path)]]
+
+
+def test_mounting_is_tried_until_the_time_is_over(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mounts = Mounts(monkeypatch)
+    mounts.refusals = ["Mount failed."] * 2
+    assert mounted(mounts, tmp_path) == [f"mount scratch at {tmp_path}"]
+    assert mounts.commands == [[*MOUNT, str(tmp_path)]] * 3
+    mounts = Mounts(monkeypatch)
+    mounts.refusals = ["Mount failed."] * 2
+    with pytest.raises(ClusterError, match="Mount failed") as caught:
+        mounted(mounts, tmp_path, timeout_s=0)
+    assert caught.value.kind == "timeout"
+
+
+@pytest.mark.parametrize("found", [("xfs", "/dev/md0"), ("fuse.glusterfs", "localhost:/other")])
+def test_what_else_is_mounted_stays(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, found: tuple[str, str]
+) -> None:
+    mounts = Mounts(monkeypatch, found)
+    with pytest.raises(ClusterError, match="is mounted at") as caught:
+        mounted(mounts, tmp_path)
+    assert caught.value.kind == "in_the_way"
+    assert node.unmount(mounts, "scratch", str(tmp_path), check=False) == []
+    assert mounts.commands == []
+
+
+def test_no_file_is_hidden_by_a_mount(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").touch()
+    mounts = Mounts(monkeypatch)
+    with pytest.raises(ClusterError, match="is not empty"):
+        mounted(mounts, tmp_path)
+    assert mounts.commands == []
+
+
+@pytest.mark.parametrize(("stale", "flags"), [(False, []), (True, ["-l"])])
+def test_only_a_dead_mount_is_detached_while_it_is_used(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, stale: bool, flags: list[str]
+) -> None:
+    mounts, done = Mounts(monkeypatch, OURS, stale), [f"unmount {tmp_path}"]
+    assert node.unmount(mounts, "scratch", str(tmp_path), check=True) == done
+    assert mounts.commands == []
+    assert node.unmount(mounts, "scratch", str(tmp_path), check=False) == done
+    assert mounts.commands == [[*UMOUNT, *flags, str(tmp_path)]]
+    assert node.unmount(mounts, "scratch", str(tmp_path), check=False) == []
+
+
 class Machine:
     """A node with a volume that is somewhere between absent and in use; what the module runs is answered here."""
 
