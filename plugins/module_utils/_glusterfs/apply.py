@@ -10,6 +10,7 @@ import contextlib
 import errno
 import glob
 import os
+import re
 import secrets
 import shutil
 import stat
@@ -474,8 +475,7 @@ def brick_directories(bricks: str, volume: str) -> list[str]:
         names = sorted(os.listdir(bricks))
     except (FileNotFoundError, NotADirectoryError):
         return []
-    tagged = [name for name in names if name.rpartition("-")[0] == volume and len(name.rpartition("-")[2]) == 8]
-    return [os.path.join(bricks, name) for name in tagged]
+    return [os.path.join(bricks, name) for name in names if re.fullmatch(rf"{re.escape(volume)}-[0-9a-f]{{8}}", name)]
 
 
 def holds_data(brick: str) -> bool:

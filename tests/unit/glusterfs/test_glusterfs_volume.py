@@ -321,7 +321,7 @@ def brick(root: pathlib.Path, name: str, *files: str) -> pathlib.Path:
 
 def test_only_bricks_of_the_volume_are_cleaned(tmp_path: pathlib.Path) -> None:
     brick(tmp_path, "scratch-0a1b2c3d", "data")
-    for name in ("scratch-notatag", "other-0a1b2c3d", "my-scratch-0a1b2c3d", "scratch"):
+    for name in ("scratch-notatag", "scratch-personal", "other-0a1b2c3d", "my-scratch-0a1b2c3d", "scratch"):
         brick(tmp_path, name)
     bricks = str(tmp_path / "bricks")
     assert node.brick_directories(bricks, "scratch") == [f"{bricks}/scratch-0a1b2c3d"]
@@ -331,7 +331,7 @@ def test_only_bricks_of_the_volume_are_cleaned(tmp_path: pathlib.Path) -> None:
     assert (tmp_path / "bricks" / "scratch-0a1b2c3d").exists()
     assert node.clean(bricks, "scratch", str(mount_point), check=False) == planned
     assert sorted(path.name for path in (tmp_path / "bricks").iterdir()) == [
-        "my-scratch-0a1b2c3d", "other-0a1b2c3d", "scratch", "scratch-notatag",
+        "my-scratch-0a1b2c3d", "other-0a1b2c3d", "scratch", "scratch-notatag", "scratch-personal",
     ]  # fmt: skip
     assert not mount_point.exists()
     assert node.clean(bricks, "scratch", str(mount_point), check=False) == []
