@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import typing as t
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._glusterfs.plan import ARGUMENT_SPEC
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._glusterfs.request import VOLUME_SPEC
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._node_state_action import NodeStateAction
 
 
@@ -15,4 +15,4 @@ class ActionModule(NodeStateAction):
     """See plugins/modules/glusterfs_volume.py for the documentation."""
 
     MODULE = "hpcai.gpu_cluster.glusterfs_volume"
-    OPTIONS: t.ClassVar[dict[str, t.Any]] = ARGUMENT_SPEC
+    OPTIONS: t.ClassVar[dict[str, t.Any]] = VOLUME_SPEC

@@ -117,134 +117,39 @@ total_bytes:
   type: int
 """
 
-import os
 import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._glusterfs.apply import (
-    Gluster,
-    brick_directories,
-    collect_nonces,
-    current_mount,
-    holds_data,
-    is_stale,
-    wait_connected,
-    write_nonce,
-)
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._glusterfs.plan import Brick, is_ours, offline_error
-
-# A client that lost a brick for a moment takes about two seconds to find it again.
-_PATIENCE_S = 5.0
-_START = "Run the role glusterfs (entry point main) on all nodes."
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import failing
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._glusterfs.bricks import check_consent
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._glusterfs.cli import Gluster
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._glusterfs.request import CHECK_SPEC, CheckRequest
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._glusterfs.verify import collect, status, write
 
 
-def check_mount(volume: str, path: str) -> None:
-    """Fail unless the volume is mounted here and answers."""
-    found = current_mount(path)
-    if not found or not is_ours(found, volume):
-        raise ClusterError("not_mounted", f"{volume} is not mounted at {path} on {os.uname().nodename}.", _START)
-    if is_stale(path):
-        raise ClusterError("not_mounted", f"The mount of {volume} at {path} is dead on {os.uname().nodename}.", _START)
-
-
-def volume_status(gluster: Gluster, volume: str) -> dict[str, t.Any]:
-    """The volume, without a verdict."""
-    info = gluster.volume(volume)
-    online = gluster.online(volume) if info and info.started else set()
-    return {
-        "bricks": {str(brick): brick in online for brick in info.bricks} if info else {},
-        "started": bool(info and info.started),
-    }
-
-
-def mount_status(volume: str, path: str) -> dict[str, t.Any]:
-    """Its mount, without a verdict."""
-    found = current_mount(path)
-    if not found or not is_ours(found, volume) or is_stale(path):
-        return {"mounted": False}
-    space = os.statvfs(path)
-    free, total = space.f_bavail * space.f_frsize, space.f_blocks * space.f_frsize
-    return {"mounted": True, "free_bytes": free, "total_bytes": total}
-
-
-def status(gluster: Gluster, volume: str, path: str) -> dict[str, t.Any]:
-    """What there is, and why GlusterFS could not be asked."""
-    result = {"bricks": {}, "started": False, "problem": "", **mount_status(volume, path)}
-    if not gluster.answers():
-        return {
-            **result,
-            "problem": "glusterd is not installed, or does not answer. Check `systemctl status glusterd`.",
-        }
-    try:
-        return {**result, **volume_status(gluster, volume)}
-    except ClusterError as exc:
-        return {**result, "problem": str(exc)}
-
-
-def collect(gluster: Gluster, params: dict[str, t.Any], *, check: bool) -> dict[str, t.Any]:
-    """The second half of the proof."""
-    volume, path = params["volume"], params["mount_point"]
-    check_mount(volume, path)
-    found = {**volume_status(gluster, volume), **mount_status(volume, path)}
-    lost = [] if check else collect_nonces(path, params["nonces"])
-    offline = [Brick(*name.split(":", 1)) for name, online in found["bricks"].items() if not online]
-    if offline:
-        raise offline_error(volume, offline)
-    silent = [] if check else [node for node in params["nodes"] if node not in params["nonces"]]
-    if silent or lost:
-        raise ClusterError(
-            "not_shared",
-            f"What {', '.join(sorted({*silent, *lost}))} wrote to {volume} was not found on {os.uname().nodename}.",
-            "Check the mount on these nodes: the entry point verify names what is wrong there.",
-        )
-    return found
-
-
-def check_volume(module: AnsibleModule) -> dict[str, t.Any]:
+def check_volume(request: CheckRequest, module: AnsibleModule) -> dict[str, t.Any]:
     """Do one step."""
-    params, step, check = module.params, module.params["step"], module.check_mode
-    gluster = Gluster(module, params["timeout_s"])
-    if step == "status":
-        return status(gluster, params["volume"], params["mount_point"])
-    if step == "collect":
-        return collect(gluster, params, check=check)
-    if step == "write":
-        check_mount(params["volume"], params["mount_point"])
-        wait_connected(params["mount_point"], params["volume"], _PATIENCE_S)
-        return {} if check else {"nonce": write_nonce(params["mount_point"], params["node"])}
-    full = [path for path in brick_directories(params["brick_directory"], params["volume"]) if holds_data(path)]
-    if full and not params["allow_data_loss"]:
-        raise ClusterError(
-            "consent_missing",
-            f"Files of {params['volume']} lie in {', '.join(full)} on {os.uname().nodename}. Nothing was removed.",
-            "Set `allow_data_loss: true` to delete them.",
-        )
+    gluster = Gluster(module, request.timeout_s)
+    if request.step == "status":
+        return status(gluster, request.volume, request.mount_point)
+    if request.step == "collect":
+        return collect(gluster, request, check=module.check_mode)
+    if request.step == "write":
+        return write(request, check=module.check_mode)
+    check_consent(request.bricks, request.volume, allowed=request.allow_data_loss)
     return {}
 
 
 def main() -> None:
     """Do one step."""
     module = AnsibleModule(
-        argument_spec={
-            "volume": {"type": "str", "required": True},
-            "step": {"type": "str", "choices": ["write", "collect", "data", "status"], "required": True},
-            "node": {"type": "str", "default": ""},
-            "mount_point": {"type": "path", "required": True},
-            "brick_directory": {"type": "path"},
-            "nonces": {"type": "dict", "default": {}},
-            "nodes": {"type": "list", "elements": "str", "default": []},
-            "allow_data_loss": {"type": "bool", "default": False},
-            "timeout_s": {"type": "int", "default": 60},
-        },
+        argument_spec=CHECK_SPEC,
         required_if=[["step", "data", ["brick_directory"]]],
         supports_check_mode=True,
     )
     module.run_command_environ_update = {"LC_ALL": "C"}
-    try:
-        result = check_volume(module)
-    except ClusterError as exc:
-        module.fail_json(**exc.as_result())
+    with failing(module):
+        result = check_volume(CheckRequest.of(module.params), module)
     module.exit_json(changed=False, **result)
 
 

@@ -172,22 +172,23 @@ leftovers:
 import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._glusterfs.apply import (
-    Gluster,
-    VolumeKeeper,
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError, failing
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._glusterfs.apply import VolumeKeeper, check_run
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._glusterfs.bricks import (
     brick_directories,
-    check_run,
+    check_consent,
     clean,
+)
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._glusterfs.cli import Gluster
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._glusterfs.mount import (
     disconnected,
-    holds_data,
     mount,
     set_mode,
     unmount,
     wait_connected,
-    write_nonce,
 )
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._glusterfs.plan import ARGUMENT_SPEC, Wanted
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._glusterfs.request import VOLUME_SPEC, VolumeRequest
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._glusterfs.verify import write_nonce
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.apply import NodeState
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.request import (
     NOTHING,
@@ -199,139 +200,130 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.requ
 _REPAIR_S = 30.0
 
 
-def wanted_volume(params: dict[str, t.Any]) -> Wanted:
-    """The request as plain data."""
-    return Wanted(
-        name=params["volume"],
-        nodes=tuple(params["nodes"]),
-        bricks=params["brick_directory"].rstrip("/"),
-        replica=params["replica"],
-        options={key: str(value) for key, value in params["options"].items()},
-        forget=tuple(params["forget_nodes"]),
-        allow_data_loss=params["allow_data_loss"],
-    )
+class Member:
+    """This node as one of the volume's, asked through its own glusterd."""
+
+    def __init__(self, request: VolumeRequest, module: AnsibleModule) -> None:
+        self.request, self.module, self.check = request, module, module.check_mode
+        self.volume = request.wanted.name
+        self.gluster = Gluster(module, request.timeout_s)
+
+    def keeper(self, *, check: bool) -> VolumeKeeper:
+        """Who changes what concerns the whole volume."""
+        return VolumeKeeper(self.gluster, self.request.wanted, self.request.node, check=check)
+
+    def wait_for_volume(self) -> None:
+        """Wait until the node that leads has started the volume and this node has its brick."""
+        node = self.request.node
+        while True:
+            volume = self.gluster.volume(self.volume)
+            if volume and volume.started and any(brick.node == node for brick in volume.bricks):
+                return
+            self.gluster.wait(f"The node that leads did not start {self.volume} with a brick on {node}")
+
+    def bring_up(self, *, check: bool) -> list[str]:
+        """Bring the volume up and mount it here; returns what was done, or would be."""
+        request, path = self.request, self.request.mount_point
+        if request.node not in request.wanted.nodes:
+            raise ClusterError("bad_input", f"{request.node} is not among the nodes.", "Add it to `nodes`.")
+        if check and request.lead and not self.gluster.answers():
+            # The packages are not installed or not started yet: nothing can be asked, and everything is still to be done.
+            return [f"create {self.volume}", f"mount {self.volume} at {path}"]
+        done = self.keeper(check=check).start() if request.lead else []
+        if not request.lead and not check:
+            self.wait_for_volume()
+        done += mount(self.gluster, self.module, self.volume, path, request.mount_options, check=check)
+        if request.lead:
+            done += set_mode(path, check_mode(request.mode, path), check=check)
+        return done
+
+    def use(self) -> dict[str, t.Any]:
+        """What there is to say of a volume that is up, and the proof that it works here."""
+        request = self.request
+        if self.check:
+            return {"leftovers": []}
+        volume = self.gluster.volume(self.volume)
+        used = {brick.path for brick in volume.bricks if brick.node == request.node} if volume else set()
+        made = brick_directories(request.wanted.bricks, self.volume)
+        result: dict[str, t.Any] = {"leftovers": [path for path in made if path not in used]}
+        if request.prove:
+            wait_connected(request.mount_point, self.volume, _REPAIR_S)
+            result["nonce"] = write_nonce(request.mount_point, request.node)
+        return result
+
+    def start(self) -> dict[str, t.Any]:
+        """Bring the volume up, mount it here, and use it."""
+        done = self.bring_up(check=self.check)
+        return {"done": done, **self.use()}
+
+    def prepare(self) -> dict[str, t.Any]:
+        """Set this node up, and use the volume where that is all there is to do. Other nodes may not be set up yet."""
+        request = {
+            **NOTHING,
+            "packages": list(self.request.packages),
+            "directories": [directory_request(self.request.wanted.bricks)],
+            "units": [{"name": "glusterd.service", "state": "started", "enabled": True, "restart_on": []}],
+        }
+        found = NodeState(request, self.module).run(check=self.check)
+        if "needs" in found:
+            # The action plugin brings the packages and calls again.
+            return {**found, "done": []}
+        left = self.bring_up(check=True)
+        if not left:
+            # Bricks that are down are brought back by the node that leads, once all are prepared: nobody waits for them here.
+            left = [f"reach the brick of {node}" for node in disconnected(self.request.mount_point, self.volume)]
+        result = {} if left else self.use()
+        done = [f"{change['what']} {change['kind']} {change['name']}" for change in found["changes"]]
+        return {**found, **result, "done": done, "left": left, "known": not left or self.knows()}
+
+    def knows(self) -> bool:
+        """Whether glusterd here knows the volume. In check mode there may be none to ask."""
+        return (not self.check or self.gluster.answers()) and self.gluster.volume(self.volume) is not None
+
+    def leave(self) -> dict[str, t.Any]:
+        """Unmount the volume here, unless it would be taken away from nodes that are not in this run."""
+        request = self.request
+        # Nodes without a volume or a glusterd have nothing to say; the others of this run know all bricks.
+        volume = self.gluster.volume(self.volume) if request.hosts and self.gluster.answers() else None
+        if volume:
+            check_run(self.gluster, request.wanted, volume, request.hosts)
+        done = unmount(self.module, self.volume, request.mount_point, check=self.check)
+        return {"done": done, "known": volume is not None}
+
+    def stop(self) -> dict[str, t.Any]:
+        """Stop the volume, or delete it, where this node leads."""
+        request = self.request
+        if not request.lead or not self.module.get_bin_path("gluster"):
+            return {"done": []}
+        keeper = self.keeper(check=self.check)
+        return {"done": keeper.stop(request.hosts) if request.state == "stopped" else keeper.delete(request.hosts)}
+
+    def remove_bricks(self) -> dict[str, t.Any]:
+        """Remove this node's bricks; what lies on them only with consent."""
+        wanted = self.request.wanted
+        check_consent(wanted.bricks, self.volume, allowed=wanted.allow_data_loss)
+        return {"done": clean(wanted.bricks, self.volume, self.request.mount_point, check=self.check)}
 
 
-def wait_for_volume(gluster: Gluster, name: str, node: str) -> None:
-    """Wait until the node that leads has started the volume and this node has its brick."""
-    while True:
-        volume = gluster.volume(name)
-        if volume and volume.started and any(brick.node == node for brick in volume.bricks):
-            return
-        gluster.wait(f"The node that leads did not start {name} with a brick on {node}")
-
-
-def bring_up(module: AnsibleModule, gluster: Gluster, *, check: bool) -> list[str]:
-    """Bring the volume up and mount it here; returns what was done, or would be."""
-    params = module.params
-    wanted = wanted_volume(params)
-    if params["node"] not in wanted.nodes:
-        raise ClusterError("bad_input", f"{params['node']} is not among the nodes.", "Add it to `nodes`.")
-    if check and params["lead"] and not gluster.answers():
-        # The packages are not installed or not started yet: nothing can be asked, and everything is still to be done.
-        return [f"create {wanted.name}", f"mount {wanted.name} at {params['mount_point']}"]
-    done = VolumeKeeper(gluster, wanted, params["node"], check=check).start() if params["lead"] else []
-    if not params["lead"] and not check:
-        wait_for_volume(gluster, wanted.name, params["node"])
-    done += mount(gluster, module, wanted.name, params["mount_point"], params["mount_options"], check=check)
-    if params["lead"]:
-        done += set_mode(params["mount_point"], check_mode(params["mode"], params["mount_point"]), check=check)
-    return done
-
-
-def use(module: AnsibleModule, gluster: Gluster) -> dict[str, t.Any]:
-    """What there is to say of a volume that is up, and the proof that it works here."""
-    params = module.params
-    if module.check_mode:
-        return {"leftovers": []}
-    volume = gluster.volume(params["volume"])
-    used = {brick.path for brick in volume.bricks if brick.node == params["node"]} if volume else set()
-    made = brick_directories(params["brick_directory"].rstrip("/"), params["volume"])
-    result: dict[str, t.Any] = {"leftovers": [path for path in made if path not in used]}
-    if params["prove"]:
-        wait_connected(params["mount_point"], params["volume"], _REPAIR_S)
-        result["nonce"] = write_nonce(params["mount_point"], params["node"])
-    return result
-
-
-def prepare(module: AnsibleModule, gluster: Gluster) -> dict[str, t.Any]:
-    """Set this node up, and use the volume where that is all there is to do. Other nodes may not be set up yet."""
-    params = module.params
-    request = {
-        **NOTHING,
-        "packages": params["packages"],
-        "directories": [directory_request(params["brick_directory"])],
-        "units": [{"name": "glusterd.service", "state": "started", "enabled": True, "restart_on": []}],
-    }
-    found = NodeState(request, module).run(check=module.check_mode)
-    if "needs" in found:
-        # The action plugin brings the packages and calls again.
-        return {**found, "done": []}
-    left = bring_up(module, gluster, check=True)
-    if not left:
-        # Bricks that are down are brought back by the node that leads, once all are prepared: nobody waits for them here.
-        left = [f"reach the brick of {node}" for node in disconnected(params["mount_point"], params["volume"])]
-    result = {} if left else use(module, gluster)
-    done = [f"{change['what']} {change['kind']} {change['name']}" for change in found["changes"]]
-    return {**found, **result, "done": done, "left": left, "known": not left or knows(module, gluster)}
-
-
-def knows(module: AnsibleModule, gluster: Gluster) -> bool:
-    """Whether glusterd here knows the volume. In check mode there may be none to ask."""
-    return (not module.check_mode or gluster.answers()) and gluster.volume(module.params["volume"]) is not None
-
-
-def leave(module: AnsibleModule, gluster: Gluster) -> dict[str, t.Any]:
-    """Unmount the volume here, unless it would be taken away from nodes that are not in this run."""
-    params, check = module.params, module.check_mode
-    # Nodes without a volume or a glusterd have nothing to say; the others of this run know all bricks.
-    volume = gluster.volume(params["volume"]) if params["hosts"] and gluster.answers() else None
-    if volume:
-        check_run(gluster, wanted_volume(params), volume, params["hosts"])
-    done = unmount(module, params["volume"], params["mount_point"], check=check)
-    return {"done": done, "known": volume is not None}
-
-
-def remove_bricks(params: dict[str, t.Any], *, check: bool) -> list[str]:
-    """Remove this node's bricks; what lies on them only with consent."""
-    bricks = params["brick_directory"]
-    full = [path for path in brick_directories(bricks, params["volume"]) if holds_data(path)]
-    if full and not params["allow_data_loss"]:
-        raise ClusterError(
-            "consent_missing",
-            f"Files of {params['volume']} lie in {', '.join(full)}.",
-            "Set `allow_data_loss: true` to delete them.",
-        )
-    return clean(bricks, params["volume"], params["mount_point"], check=check)
-
-
-def apply_state(module: AnsibleModule) -> dict[str, t.Any]:
+def apply_state(request: VolumeRequest, module: AnsibleModule) -> dict[str, t.Any]:
     """Do what the state asks for."""
-    params, check, state = module.params, module.check_mode, module.params["state"]
-    gluster = Gluster(module, params["timeout_s"])
-    if state == "prepared":
-        return prepare(module, gluster)
-    if state == "started":
-        done = bring_up(module, gluster, check=check)
-        return {"done": done, **use(module, gluster)}
-    if state == "unmounted":
-        return leave(module, gluster)
-    if state == "cleaned":
-        return {"done": remove_bricks(params, check=check)}
-    if not params["lead"] or not module.get_bin_path("gluster"):
-        return {"done": []}
-    keeper = VolumeKeeper(gluster, wanted_volume(params), params["node"], check=check)
-    return {"done": keeper.stop(params["hosts"]) if state == "stopped" else keeper.delete(params["hosts"])}
+    member = Member(request, module)
+    return {
+        "prepared": member.prepare,
+        "started": member.start,
+        "unmounted": member.leave,
+        "stopped": member.stop,
+        "deleted": member.stop,
+        "cleaned": member.remove_bricks,
+    }[request.state]()
 
 
 def main() -> None:
     """Do what the state asks for."""
-    module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
+    module = AnsibleModule(argument_spec=VOLUME_SPEC, supports_check_mode=True)
     module.run_command_environ_update = {"LC_ALL": "C"}
-    try:
-        result = apply_state(module)
-    except ClusterError as exc:
-        module.fail_json(**exc.as_result())
+    with failing(module):
+        result = apply_state(VolumeRequest.of(module.params), module)
     if result.get("leftovers"):
         module.warn(f"Left over from earlier volumes, and taking up space: {', '.join(result['leftovers'])}.")
     after = "".join(f"{line}\n" for line in result["done"])

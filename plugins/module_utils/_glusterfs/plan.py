@@ -2,160 +2,20 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 # Private to the collection: it may change without notice.
-"""The pure half of the ``glusterfs_*`` modules: what gluster's XML says, and which commands lead to the wanted volume."""
+"""Which commands lead to the wanted volume, and what is refused before any of them."""
 
 from __future__ import annotations
 
-import dataclasses
 import typing as t
-import xml.etree.ElementTree as ET
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
-
-#: Of the module glusterfs_volume, whose action plugin needs it, too.
-ARGUMENT_SPEC: dict[str, t.Any] = {
-    "volume": {"type": "str", "required": True},
-    "state": {
-        "type": "str",
-        "choices": ["prepared", "started", "unmounted", "stopped", "deleted", "cleaned"],
-        "default": "started",
-    },
-    "packages": {"type": "list", "elements": "raw", "default": []},
-    "nodes": {"type": "list", "elements": "str", "default": []},
-    "hosts": {"type": "list", "elements": "str", "default": []},
-    "node": {"type": "str", "required": True},
-    "lead": {"type": "bool", "default": False},
-    "brick_directory": {"type": "path", "required": True},
-    "mount_point": {"type": "path", "required": True},
-    "mount_options": {"type": "str", "default": "_netdev"},
-    "mode": {"type": "str", "default": "01777"},
-    "replica": {"type": "int", "default": 1},
-    "options": {"type": "dict", "default": {}},
-    "forget_nodes": {"type": "list", "elements": "str", "default": []},
-    "allow_data_loss": {"type": "bool", "default": False},
-    "prove": {"type": "bool", "default": False},
-    "timeout_s": {"type": "int", "default": 120},
-}
-
-
-@dataclasses.dataclass(frozen=True)
-class Peer:
-    """A node of the trusted pool as another one sees it."""
-
-    uuid: str
-    names: tuple[str, ...]
-    connected: bool
-    in_cluster: bool
-
-
-@dataclasses.dataclass(frozen=True)
-class Brick:
-    """A directory of a node that is part of a volume."""
-
-    node: str
-    path: str
-
-    def __str__(self) -> str:
-        return f"{self.node}:{self.path}"
-
-
-@dataclasses.dataclass(frozen=True)
-class Volume:
-    """What `volume info` says."""
-
-    name: str
-    started: bool
-    replica: int
-    bricks: tuple[Brick, ...]
-    options: t.Mapping[str, str]
-
-
-@dataclasses.dataclass(frozen=True)
-class Wanted:
-    """The volume as it should be. ``bricks`` is the directory in which each node makes its brick."""
-
-    name: str
-    nodes: tuple[str, ...]
-    bricks: str
-    replica: int = 1
-    options: t.Mapping[str, str] = dataclasses.field(default_factory=dict)
-    forget: tuple[str, ...] = ()
-    allow_data_loss: bool = False
-
-
-@dataclasses.dataclass(frozen=True)
-class Step:
-    """A gluster command, and what it does in words."""
-
-    argv: tuple[str, ...]
-    what: str
-
-
-def parse_reply(output: str) -> ET.Element:
-    """The reply of `gluster --xml`. Its exit status says nothing: a refused command ends with 0, too."""
-    try:
-        root = ET.fromstring(output)  # noqa: S314 - see the import
-    except ET.ParseError as exc:
-        raise ClusterError(
-            "gluster_failed",
-            f"gluster answered without XML: {output.strip()[:300] or 'nothing'}.",
-            "Check that glusterd runs: `systemctl status glusterd`.",
-        ) from exc
-    return root
-
-
-def refusal(root: ET.Element) -> str:
-    """Why gluster refused a command, or an empty string."""
-    if root.findtext("opRet") == "0":
-        return ""
-    return (root.findtext("opErrstr") or "").strip() or f"error {root.findtext('opErrno')}"
-
-
-def parse_peers(root: ET.Element) -> list[Peer]:
-    """The nodes of `pool list`; the node itself is called localhost there."""
-    peers = []
-    for peer in root.iter("peer"):
-        names = {name.text or "" for name in peer.iter("hostname")}
-        state = peer.findtext("state")
-        # The node itself has no state; 3 is "Peer in Cluster".
-        in_cluster = state is None or state == "3"
-        peers.append(
-            Peer(peer.findtext("uuid") or "", tuple(sorted(names)), peer.findtext("connected") == "1", in_cluster)
-        )
-    return peers
-
-
-def parse_volume(root: ET.Element) -> Volume | None:
-    """The volume of `volume info NAME`, or None where there is none."""
-    element = root.find(".//volume")
-    if element is None:
-        return None
-    bricks = []
-    for brick in element.iter("brick"):
-        node, _colon, path = (brick.findtext("name") or "").partition(":")
-        bricks.append(Brick(node, path))
-    options = {option.findtext("name") or "": option.findtext("value") or "" for option in element.iter("option")}
-    return Volume(
-        name=element.findtext("name") or "",
-        started=element.findtext("statusStr") == "Started",
-        replica=int(element.findtext("replicaCount") or 1),
-        bricks=tuple(bricks),
-        options=options,
-    )
-
-
-def parse_online(root: ET.Element) -> set[Brick]:
-    """The bricks whose process runs, by `volume status NAME`. Those of nodes that are down are not listed at all."""
-    return {
-        Brick(node.findtext("hostname") or "", node.findtext("path") or "")
-        for node in root.iter("node")
-        if node.findtext("status") == "1"
-    }
-
-
-def parse_names(root: ET.Element) -> list[str]:
-    """The names of `volume list`."""
-    return [element.text or "" for element in root.iter("volume")]
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._glusterfs.model import (
+    Brick,
+    Peer,
+    Step,
+    Volume,
+    Wanted,
+)
 
 
 def check_wanted(wanted: Wanted) -> None:
@@ -304,12 +164,6 @@ def is_ours(mount: tuple[str, str], volume: str) -> bool:
 
 
 __all__ = [
-    "ARGUMENT_SPEC",
-    "Brick",
-    "Peer",
-    "Step",
-    "Volume",
-    "Wanted",
     "check_wanted",
     "check_whole_run",
     "forgotten",
@@ -317,16 +171,10 @@ __all__ = [
     "is_ours",
     "nodes_to_probe",
     "offline_error",
-    "parse_names",
-    "parse_online",
-    "parse_peers",
-    "parse_reply",
-    "parse_volume",
     "plan_create",
     "plan_forget",
     "plan_grow",
     "plan_options",
-    "refusal",
     "unlisted",
     "unready",
 ]

@@ -11,6 +11,7 @@ import xml.etree.ElementTree as ET
 
 import pytest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._glusterfs import model, replies
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._glusterfs import plan as gl
 
 FIXTURES = pathlib.Path(__file__).parent / "fixtures"
@@ -19,15 +20,15 @@ OLD = "/mnt/resource_nvme/gluster/scratch"
 
 
 def reply(name: str) -> ET.Element:
-    return gl.parse_reply((FIXTURES / f"{name}.xml").read_text())
+    return replies.parse_reply((FIXTURES / f"{name}.xml").read_text())
 
 
-def wanted(**parts: t.Any) -> gl.Wanted:
-    return gl.Wanted(**{"name": "scratch", "nodes": NODES, "bricks": "/b", **parts})
+def wanted(**parts: t.Any) -> model.Wanted:
+    return model.Wanted(**{"name": "scratch", "nodes": NODES, "bricks": "/b", **parts})
 
 
-def volume(*nodes: str, replica: int = 1, started: bool = True) -> gl.Volume:
-    return gl.Volume("scratch", started, replica, tuple(gl.Brick(node, "/b/x") for node in nodes), {})
+def volume(*nodes: str, replica: int = 1, started: bool = True) -> model.Volume:
+    return model.Volume("scratch", started, replica, tuple(model.Brick(node, "/b/x") for node in nodes), {})
 
 
 @pytest.mark.parametrize(
@@ -46,43 +47,43 @@ def volume(*nodes: str, replica: int = 1, started: bool = True) -> gl.Volume:
     ],
 )
 def test_a_refusal_is_seen_whatever_the_exit_status(name: str, why: str) -> None:
-    assert gl.refusal(reply(name)) == why
+    assert replies.refusal(reply(name)) == why
 
 
 def test_an_answer_without_xml_is_an_error() -> None:
     with pytest.raises(ClusterError, match="Connection failed"):
-        gl.parse_reply("Connection failed. Please check if gluster daemon is operational.\n")
+        replies.parse_reply("Connection failed. Please check if gluster daemon is operational.\n")
 
 
 def test_the_pool_is_read() -> None:
-    peers = gl.parse_peers(reply("pool"))
+    peers = replies.parse_peers(reply("pool"))
     assert gl.nodes_to_probe(NODES, peers, "gpu-1") == []
     assert gl.unready(NODES, peers, "gpu-1") == []
     assert gl.nodes_to_probe((*NODES, "gpu-4"), peers, "gpu-1") == ["gpu-4"]
-    alone = gl.parse_peers(reply("pool_alone"))
+    alone = replies.parse_peers(reply("pool_alone"))
     assert gl.nodes_to_probe(NODES, alone, "gpu-1") == ["gpu-2", "gpu-3"]
-    down = gl.parse_peers(reply("pool_node_down"))
+    down = replies.parse_peers(reply("pool_node_down"))
     assert gl.nodes_to_probe(NODES, down, "gpu-1") == []
     assert gl.unready(NODES, down, "gpu-1") == ["gpu-3"]
 
 
 def test_volumes_are_read() -> None:
-    assert gl.parse_volume(reply("volume_missing")) is None
-    assert gl.parse_volume(reply("volumes_none")) is None
-    created, started = gl.parse_volume(reply("volume_created")), gl.parse_volume(reply("volume_started"))
+    assert replies.parse_volume(reply("volume_missing")) is None
+    assert replies.parse_volume(reply("volumes_none")) is None
+    created, started = replies.parse_volume(reply("volume_created")), replies.parse_volume(reply("volume_started"))
     assert created is not None
     assert started is not None
     assert (created.started, started.started) == (False, True)
-    assert started.bricks == tuple(gl.Brick(node, OLD) for node in NODES)
+    assert started.bricks == tuple(model.Brick(node, OLD) for node in NODES)
     assert started.replica == 1
     assert started.options["network.ping-timeout"] == "10"
-    assert gl.parse_names(reply("volume_list")) == ["scratch"]
+    assert replies.parse_names(reply("volume_list")) == ["scratch"]
 
 
 def test_bricks_that_do_not_run_are_seen() -> None:
-    assert gl.parse_online(reply("status")) == {gl.Brick(node, OLD) for node in NODES}
-    assert gl.parse_online(reply("status_node_down")) == {gl.Brick(node, OLD) for node in NODES[:2]}
-    assert {brick.node for brick in gl.parse_online(reply("status_brick_down"))} == {"gpu-1", "gpu-2"}
+    assert replies.parse_online(reply("status")) == {model.Brick(node, OLD) for node in NODES}
+    assert replies.parse_online(reply("status_node_down")) == {model.Brick(node, OLD) for node in NODES[:2]}
+    assert {brick.node for brick in replies.parse_online(reply("status_brick_down"))} == {"gpu-1", "gpu-2"}
 
 
 @pytest.mark.parametrize(
@@ -129,7 +130,7 @@ def test_nodes_without_a_brick_get_one() -> None:
     assert gl.unlisted(wanted(nodes=("gpu-1",)), volume("gpu-1", "gpu-9").bricks) == ["gpu-9"]
 
 
-GONE = gl.Brick("gpu-3", "/b/x")
+GONE = model.Brick("gpu-3", "/b/x")
 
 
 @pytest.mark.parametrize(
@@ -144,7 +145,7 @@ GONE = gl.Brick("gpu-3", "/b/x")
     ],
 )
 def test_only_what_is_really_gone_is_forgotten(
-    parts: dict[str, t.Any], have: gl.Volume, offline: list[gl.Brick], result: t.Any
+    parts: dict[str, t.Any], have: model.Volume, offline: list[model.Brick], result: t.Any
 ) -> None:
     if isinstance(result, str):
         with pytest.raises(ClusterError) as caught:
@@ -170,7 +171,7 @@ def test_only_what_is_really_gone_is_forgotten(
     ],
 )
 def test_a_volume_is_taken_away_only_where_all_its_nodes_are_asked(
-    have: gl.Volume, hosts: tuple[str, ...], parts: dict[str, t.Any], absent: list[str]
+    have: model.Volume, hosts: tuple[str, ...], parts: dict[str, t.Any], absent: list[str]
 ) -> None:
     lost = gl.given_up(wanted(**parts), have)
     if not absent:

@@ -13,8 +13,8 @@ import typing as t
 import pytest
 from ansible_collections.hpcai.gpu_cluster.plugins.action.glusterfs_volume import ActionModule as GlusterAction
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._glusterfs import apply as node
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._glusterfs.plan import Wanted
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._glusterfs import apply, bricks, cli, mount, verify
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._glusterfs.model import Wanted
 from ansible_collections.hpcai.gpu_cluster.plugins.modules import glusterfs_check, glusterfs_volume
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._node_state_action import NodeStateAction
 from module_run import run_main
@@ -117,15 +117,16 @@ class Pool:
         return ""
 
 
-def keeper(pool: Pool, *nodes: str, check: bool = False, timeout_s: float = 5, **parts: t.Any) -> node.VolumeKeeper:
+def keeper(pool: Pool, *nodes: str, check: bool = False, timeout_s: float = 5, **parts: t.Any) -> apply.VolumeKeeper:
     wanted = Wanted("scratch", nodes, "/b", options={"network.ping-timeout": "10"}, **parts)
-    return node.VolumeKeeper(node.Gluster(pool, timeout_s), wanted, nodes[0], check=check)
+    return apply.VolumeKeeper(cli.Gluster(pool, timeout_s), wanted, nodes[0], check=check)
 
 
 @pytest.fixture(autouse=True)
 def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(node, "_POLL_S", 0.01)
-    monkeypatch.setattr(node, "_BRICK_WAIT_S", 0.1)
+    for part in (apply, cli, mount, verify):
+        monkeypatch.setattr(part, "_POLL_S", 0.01)
+    monkeypatch.setattr(apply, "_BRICK_WAIT_S", 0.1)
 
 
 def started(*nodes: str) -> Pool:
@@ -249,7 +250,7 @@ def test_a_brick_is_not_given_up_because_it_cannot_be_seen_now() -> None:
     assert caught.value.kind == "gluster_failed"
     assert len(pool.bricks) == 3
     pool.blind, pool.started = "", False
-    assert node.Gluster(pool, 5).online("scratch") == set()
+    assert cli.Gluster(pool, 5).online("scratch") == set()
 
 
 def test_the_node_that_leads_gets_a_new_brick_and_does_not_forget_itself() -> None:
@@ -323,33 +324,33 @@ def test_only_bricks_of_the_volume_are_cleaned(tmp_path: pathlib.Path) -> None:
     brick(tmp_path, "scratch-0a1b2c3d", "data")
     for name in ("scratch-notatag", "scratch-personal", "other-0a1b2c3d", "my-scratch-0a1b2c3d", "scratch"):
         brick(tmp_path, name)
-    bricks = str(tmp_path / "bricks")
-    assert node.brick_directories(bricks, "scratch") == [f"{bricks}/scratch-0a1b2c3d"]
+    directory = str(tmp_path / "bricks")
+    assert bricks.brick_directories(directory, "scratch") == [f"{directory}/scratch-0a1b2c3d"]
     mount_point = tmp_path / "mnt"
     mount_point.mkdir()
-    planned = node.clean(bricks, "scratch", str(mount_point), check=True)
+    planned = bricks.clean(directory, "scratch", str(mount_point), check=True)
     assert (tmp_path / "bricks" / "scratch-0a1b2c3d").exists()
-    assert node.clean(bricks, "scratch", str(mount_point), check=False) == planned
+    assert bricks.clean(directory, "scratch", str(mount_point), check=False) == planned
     assert sorted(path.name for path in (tmp_path / "bricks").iterdir()) == [
         "my-scratch-0a1b2c3d", "other-0a1b2c3d", "scratch", "scratch-notatag", "scratch-personal",
     ]  # fmt: skip
     assert not mount_point.exists()
-    assert node.clean(bricks, "scratch", str(mount_point), check=False) == []
+    assert bricks.clean(directory, "scratch", str(mount_point), check=False) == []
 
 
 def test_gluster_s_own_files_are_no_data(tmp_path: pathlib.Path) -> None:
     path = brick(tmp_path, "scratch-0a1b2c3d")
-    assert not node.holds_data(str(path))
+    assert not bricks.holds_data(str(path))
     (path / "directory").mkdir()
-    assert node.holds_data(str(path))
+    assert bricks.holds_data(str(path))
 
 
 def test_every_node_s_number_is_found_and_removed(tmp_path: pathlib.Path) -> None:
-    numbers = {name: node.write_nonce(str(tmp_path), name) for name in ("a", "b")}
-    assert node.collect_nonces(str(tmp_path), {**numbers, "c": "1"}) == ["c"]
+    numbers = {name: verify.write_nonce(str(tmp_path), name) for name in ("a", "b")}
+    assert verify.collect_nonces(str(tmp_path), {**numbers, "c": "1"}) == ["c"]
     assert list(tmp_path.iterdir()) == []
-    node.write_nonce(str(tmp_path), "a")
-    assert node.collect_nonces(str(tmp_path), numbers) == ["a", "b"]
+    verify.write_nonce(str(tmp_path), "a")
+    assert verify.collect_nonces(str(tmp_path), numbers) == ["a", "b"]
 
 
 @pytest.fixture
@@ -368,7 +369,7 @@ def volume(tmp_path: pathlib.Path) -> pathlib.Path:
 
 def refused(volume: pathlib.Path, numbers: dict[str, str]) -> None:
     """Neither half of the proof touches what somebody else may have made."""
-    for step in (lambda: node.write_nonce(str(volume), "a"), lambda: node.collect_nonces(str(volume), numbers)):
+    for step in (lambda: verify.write_nonce(str(volume), "a"), lambda: verify.collect_nonces(str(volume), numbers)):
         with pytest.raises(ClusterError, match="only root can write") as caught:
             step()
         assert caught.value.kind == "in_the_way"
@@ -412,15 +413,15 @@ def test_no_link_is_followed_and_no_pipe_waited_for(volume: pathlib.Path, passwd
     (proof / "a").symlink_to(passwd)
     os.mkfifo(proof / "b")
     os.mkfifo(proof / "c")
-    numbers = {name: node.write_nonce(str(volume), name) for name in ("a", "b")}
+    numbers = {name: verify.write_nonce(str(volume), name) for name in ("a", "b")}
     assert passwd.read_text() == "root"
     (proof / "d").symlink_to(passwd)
-    assert node.collect_nonces(str(volume), {**numbers, "c": "", "d": "root"}) == ["c", "d"]
+    assert verify.collect_nonces(str(volume), {**numbers, "c": "", "d": "root"}) == ["c", "d"]
     assert list(volume.iterdir()) == []
 
 
 def test_the_proof_is_only_root_s(volume: pathlib.Path) -> None:
-    node.write_nonce(str(volume), "a")
+    verify.write_nonce(str(volume), "a")
     proof = volume / ".glusterfs_check"
     assert (proof.stat().st_mode & 0o7777, (proof / "a").stat().st_mode & 0o7777) == (0o700, 0o600)
 
@@ -439,16 +440,16 @@ def test_a_directory_that_is_found_only_later_is_waited_for(
         mkdir(path, mode)
 
     monkeypatch.setattr(os, "mkdir", late)
-    assert node.collect_nonces(str(volume), {"a": node.write_nonce(str(volume), "a")}) == []
+    assert verify.collect_nonces(str(volume), {"a": verify.write_nonce(str(volume), "a")}) == []
 
 
 def test_a_directory_that_another_node_is_just_making_is_no_error(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    node.write_nonce(str(tmp_path), "a")
+    verify.write_nonce(str(tmp_path), "a")
     # So it looks on a node for a moment: making it fails because it is there, and yet it is not found.
     monkeypatch.setattr("os.path.isdir", lambda _path: False)
-    assert node.write_nonce(str(tmp_path), "b")
+    assert verify.write_nonce(str(tmp_path), "b")
 
 
 def client(root: pathlib.Path, number: int, host: str, connected: int) -> pathlib.Path:
@@ -463,20 +464,20 @@ def client(root: pathlib.Path, number: int, host: str, connected: int) -> pathli
 
 def test_bricks_that_a_mount_does_not_talk_to_are_named(tmp_path: pathlib.Path) -> None:
     client(tmp_path, 0, "a", 1)
-    node.wait_connected(str(tmp_path), "scratch", 0)
+    mount.wait_connected(str(tmp_path), "scratch", 0)
     client(tmp_path, 1, "b", 0)
-    assert node.disconnected(str(tmp_path), "scratch") == ["b"]
-    assert node.disconnected(str(tmp_path), "other") == []
+    assert mount.disconnected(str(tmp_path), "scratch") == ["b"]
+    assert mount.disconnected(str(tmp_path), "other") == []
     with pytest.raises(ClusterError, match="brick of b"):
-        node.wait_connected(str(tmp_path), "scratch", 0)
+        mount.wait_connected(str(tmp_path), "scratch", 0)
     (client(tmp_path, 1, "b", 1) / "private").unlink()
-    assert node.disconnected(str(tmp_path), "scratch") == ["scratch-client-1"]
+    assert mount.disconnected(str(tmp_path), "scratch") == ["scratch-client-1"]
 
 
 def test_a_volume_that_cannot_be_written_is_reported(tmp_path: pathlib.Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ClusterError, match="Nothing can be written"):
-        node.write_nonce(str(tmp_path / "file"), "a")
+        verify.write_nonce(str(tmp_path / "file"), "a")
 
 
 class Mounts:
@@ -488,8 +489,8 @@ class Mounts:
         self.found, self.stale = found, stale
         self.refusals: list[str] = []
         self.commands: list[list[str]] = []
-        monkeypatch.setattr(node, "current_mount", lambda _path: self.found)
-        monkeypatch.setattr(node, "is_stale", lambda _path: self.stale)
+        monkeypatch.setattr(mount, "current_mount", lambda _path: self.found)
+        monkeypatch.setattr(mount, "is_stale", lambda _path: self.stale)
 
     def run_command(self, args: list[str], **_kwargs: t.Any) -> tuple[int, str, str]:
         self.commands.append(args)
@@ -509,8 +510,8 @@ OURS = ("fuse.glusterfs", "localhost:/scratch")
 
 
 def mounted(mounts: Mounts, path: pathlib.Path, *, check: bool = False, timeout_s: float = 5) -> list[str]:
-    gluster = node.Gluster(mounts, timeout_s)
-    return node.mount(gluster, mounts, "scratch", str(path), "_netdev,acl", check=check)
+    gluster = cli.Gluster(mounts, timeout_s)
+    return mount.mount(gluster, mounts, "scratch", str(path), "_netdev,acl", check=check)
 
 
 def test_a_volume_is_mounted_once(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -554,7 +555,7 @@ def test_what_else_is_mounted_stays(
     with pytest.raises(ClusterError, match="is mounted at") as caught:
         mounted(mounts, tmp_path)
     assert caught.value.kind == "in_the_way"
-    assert node.unmount(mounts, "scratch", str(tmp_path), check=False) == []
+    assert mount.unmount(mounts, "scratch", str(tmp_path), check=False) == []
     assert mounts.commands == []
 
 
@@ -571,11 +572,11 @@ def test_only_a_dead_mount_is_detached_while_it_is_used(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, stale: bool, flags: list[str]
 ) -> None:
     mounts, done = Mounts(monkeypatch, OURS, stale), [f"unmount {tmp_path}"]
-    assert node.unmount(mounts, "scratch", str(tmp_path), check=True) == done
+    assert mount.unmount(mounts, "scratch", str(tmp_path), check=True) == done
     assert mounts.commands == []
-    assert node.unmount(mounts, "scratch", str(tmp_path), check=False) == done
+    assert mount.unmount(mounts, "scratch", str(tmp_path), check=False) == done
     assert mounts.commands == [[*UMOUNT, *flags, str(tmp_path)]]
-    assert node.unmount(mounts, "scratch", str(tmp_path), check=False) == []
+    assert mount.unmount(mounts, "scratch", str(tmp_path), check=False) == []
 
 
 class Machine:
@@ -591,11 +592,11 @@ class Machine:
         monkeypatch.setattr(glusterfs_volume, "NodeState", lambda request, _module: self._state(request))
         monkeypatch.setattr(glusterfs_volume.AnsibleModule, "run_command", lambda _self, args: self._command(args))
         monkeypatch.setattr(glusterfs_volume.AnsibleModule, "get_bin_path", lambda _self, name: f"/usr/sbin/{name}")
-        monkeypatch.setattr(node.shutil, "which", lambda name: f"/usr/sbin/{name}")
+        monkeypatch.setattr(cli.shutil, "which", lambda name: f"/usr/sbin/{name}")
         monkeypatch.setattr(
-            node, "current_mount", lambda _path: ("localhost:/scratch", "fuse.glusterfs") if self.mounted else None
+            mount, "current_mount", lambda _path: ("localhost:/scratch", "fuse.glusterfs") if self.mounted else None
         )
-        monkeypatch.setattr(node, "is_ours", lambda *_found: True)
+        monkeypatch.setattr(mount, "is_ours", lambda *_found: True)
 
     def _state(self, request: dict[str, t.Any]) -> types.SimpleNamespace:
         self.request = request
@@ -644,7 +645,7 @@ def test_what_is_left_is_said_and_not_done(machine: Machine) -> None:
 def test_a_brick_that_another_node_must_bring_back_is_not_waited_for(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(node.time, "sleep", lambda _seconds: pytest.fail("it waited"))
+    monkeypatch.setattr(cli.time, "sleep", lambda _seconds: pytest.fail("it waited"))
     client(machine.mount_point, 0, "b", 0)
     result = machine.run(lead=False)
     assert result["left"] == ["reach the brick of b"]
@@ -690,7 +691,7 @@ def test_only_a_node_that_knows_the_volume_says_so(machine: Machine) -> None:
 def test_nothing_is_taken_away_in_a_part_of_the_nodes(
     machine: Machine, monkeypatch: pytest.MonkeyPatch, state: str
 ) -> None:
-    monkeypatch.setattr(node, "_umount", lambda *_args: pytest.fail("it unmounted"))
+    monkeypatch.setattr(mount, "_umount", lambda *_args: pytest.fail("it unmounted"))
     keeper(machine.pool, "a", "b").start()
     machine.pool.commands.clear()
     result = machine.run(state=state, hosts=["a"], allow_data_loss=True)
@@ -701,7 +702,7 @@ def test_nothing_is_taken_away_in_a_part_of_the_nodes(
 
 
 def test_a_node_is_unmounted_where_all_are_asked_or_lost(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(node, "is_stale", lambda _path: False)
+    monkeypatch.setattr(mount, "is_stale", lambda _path: False)
     keeper(machine.pool, "a", "b").start()
     unmounted = [f"unmount {machine.mount_point}"]
     assert machine.run(state="unmounted", hosts=["a", "b"], check=True)["done"] == unmounted
@@ -717,7 +718,7 @@ def test_status_tells_what_is_wrong_and_does_not_fail(machine: Machine, monkeypa
         return run_main(glusterfs_check.main, args)
 
     # A mount outlives glusterd.
-    monkeypatch.setattr(glusterfs_check, "current_mount", lambda _path: ("fuse.glusterfs", "localhost:/scratch"))
+    monkeypatch.setattr(verify, "current_mount", lambda _path: ("fuse.glusterfs", "localhost:/scratch"))
     keeper(machine.pool, "a", "b").start()
     assert status()["problem"] == ""
     assert set(status()["bricks"].values()) == {True}
@@ -725,7 +726,7 @@ def test_status_tells_what_is_wrong_and_does_not_fail(machine: Machine, monkeypa
     found = status()
     assert "Request timed out" in found["problem"]
     assert (found["bricks"], found["started"], found["mounted"]) == ({}, False, True)
-    monkeypatch.setattr(node.Gluster, "answers", lambda _self: False)
+    monkeypatch.setattr(cli.Gluster, "answers", lambda _self: False)
     found = status()
     assert "glusterd" in found["problem"]
     assert (found["bricks"], found["started"], found["mounted"]) == ({}, False, True)

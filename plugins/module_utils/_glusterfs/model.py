@@ -1,0 +1,66 @@
+# Copyright (c) 2026 The hpcai.gpu_cluster developers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+# Private to the collection: it may change without notice.
+"""What several files of the volume know: nodes, bricks and volumes as gluster tells them, and as they should be."""
+
+from __future__ import annotations
+
+import dataclasses
+import typing as t
+
+
+@dataclasses.dataclass(frozen=True)
+class Peer:
+    """A node of the trusted pool as another one sees it."""
+
+    uuid: str
+    names: tuple[str, ...]
+    connected: bool
+    in_cluster: bool
+
+
+@dataclasses.dataclass(frozen=True)
+class Brick:
+    """A directory of a node that is part of a volume."""
+
+    node: str
+    path: str
+
+    def __str__(self) -> str:
+        return f"{self.node}:{self.path}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Volume:
+    """What `volume info` says."""
+
+    name: str
+    started: bool
+    replica: int
+    bricks: tuple[Brick, ...]
+    options: t.Mapping[str, str]
+
+
+@dataclasses.dataclass(frozen=True)
+class Wanted:
+    """The volume as it should be. ``bricks`` is the directory in which each node makes its brick."""
+
+    name: str
+    nodes: tuple[str, ...]
+    bricks: str
+    replica: int = 1
+    options: t.Mapping[str, str] = dataclasses.field(default_factory=dict)
+    forget: tuple[str, ...] = ()
+    allow_data_loss: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Step:
+    """A gluster command, and what it does in words."""
+
+    argv: tuple[str, ...]
+    what: str
+
+
+__all__ = ["Brick", "Peer", "Step", "Volume", "Wanted"]
