@@ -1,0 +1,270 @@
+# Copyright (c) 2026 The hpcai.gpu_cluster developers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""container_runtime from its options to the commands that it runs, with programs that keep a node's state in files."""
+
+from __future__ import annotations
+
+import grp
+import json
+import os
+import pathlib
+import pwd
+import typing as t
+
+import pytest
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._container_runtime import plan as rules
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host import units as systemd
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.repository import Repository
+from ansible_collections.hpcai.gpu_cluster.plugins.modules import container_runtime
+from module_run import run_main
+
+PROGRAM = r"""#!/bin/sh
+# Plays every program below by its name. $NODE holds installed and available packages, units that are active, and the log.
+cd "$NODE" || exit 9
+name=${0##*/}
+words() { while [ $# -gt 0 ] && [ "$1" != -- ]; do shift; done; [ $# -gt 0 ] && shift; echo "$@"; }
+case $name in
+dpkg-query) sed 's/|/|/; s/$/|install|installed|ok/' installed ;;
+apt-cache) shift; for one; do grep "^$one|" available | sed 's/|/ | /; s/$/ | repository/'; done ;;
+dpkg) exit 1 ;;
+apt-get)
+  case " $* " in
+  *" update "*) echo "apt-get update" >>log; [ -f new ] && cat new >>available; exit 0 ;;
+  *" purge "*) echo "apt-get purge $(words "$@")" >>log; for one in $(words "$@"); do sed -i "/^$one|/d" installed; done; exit 0 ;;
+  esac
+  for one in $(words "$@"); do
+    entry=$(grep "^${one%%=*}|" available | head -n 1)
+    case " $* " in
+    *" -s "*) echo "Inst ${entry%%|*} (${entry#*|} repository [amd64])" ;;
+    *) sed -i "/^${entry%%|*}|/d" installed; echo "$entry" >>installed ;;
+    esac
+  done
+  case " $* " in *" -s "*) ;; *) echo "apt-get install $(words "$@")" >>log ;; esac ;;
+systemctl)
+  case $1 in
+  is-active) grep -qx "$3" active 2>/dev/null; exit ;;
+  show) shift 3; [ "$1" = -- ] && shift
+    for unit; do
+      state=inactive; grep -qx "$unit" active && state=active
+      printf 'LoadState=loaded\nActiveState=%s\nUnitFileState=enabled\nNeedDaemonReload=no\n\n' $state
+    done ;;
+  *) echo "systemctl $*" >>log; [ -f refuse ] && { echo "Job failed" >&2; exit 1; }
+    [ "$1" = start ] && echo "$2" >>active ;;
+  esac ;;
+docker) case $1 in ps) cat containers ;; info) cat runtime ;; esac ;;
+esac
+exit 0
+"""
+TOOLKIT = ["nvidia-container-toolkit"]
+
+
+class Node:
+    """A node whose files lie below a directory."""
+
+    def __init__(self, root: pathlib.Path) -> None:
+        self.root = root
+        self.write("installed", "bash|5.2-1\n")
+        self.write("available", "nvidia-container-toolkit|1.17.8-1\ndocker.io|26.1-1\nenroot|3.5-1\n")
+        for name in ("active", "containers", "log"):
+            self.write(name, "")
+        self.write("runtime", "nvidia\n")
+        self.docker_unit = False
+
+    def write(self, name: str, text: str) -> None:
+        path = self.root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+    def daemon(self) -> dict[str, t.Any]:
+        found: dict[str, t.Any] = json.loads((self.root / "etc/docker/daemon.json").read_text())
+        return found
+
+    def log(self) -> list[str]:
+        lines = (self.root / "log").read_text().splitlines()
+        self.write("log", "")
+        return lines
+
+    def run(self, *, check: bool = False, **options: t.Any) -> dict[str, t.Any]:
+        return run_main(
+            container_runtime.main, {"repository_url": "file:/opt/toolkit", **options, "_ansible_check_mode": check}
+        )
+
+
+@pytest.fixture
+def node(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Node:
+    programs, root = tmp_path / "bin", tmp_path / "node"
+    programs.mkdir()
+    for name in ("dpkg-query", "dpkg", "apt-get", "apt-cache", "systemctl", "docker"):
+        (programs / name).write_text(PROGRAM)
+        (programs / name).chmod(0o755)
+    found = Node(root)
+    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+    monkeypatch.setenv("NODE", str(root))
+    monkeypatch.setattr(systemd, "SYSTEMD", str(root))
+    for name in ("DAEMON_JSON", "CONTAINERD", "CONTAINERD_PART", "ENROOT_CONF", "ENROOT_MOUNTS", "PYXIS"):
+        monkeypatch.setattr(rules, name, f"{root}{getattr(rules, name)}")
+    for name in ("sources", "repo"):
+        monkeypatch.setattr(Repository, name, property(lambda _self, name=name: f"{root}/etc/{name}"))
+    monkeypatch.setattr(Repository, "keyring", lambda _self, manager: f"{root}/etc/{manager}.key")
+    # Whoever runs this test is root on the node.
+    owner, group, exists = pwd.getpwuid(os.geteuid()), grp.getgrgid(os.getegid()), os.path.exists
+    monkeypatch.setattr(pwd, "getpwnam", lambda _name: owner)
+    monkeypatch.setattr(grp, "getgrnam", lambda _name: group)
+    unit = "/usr/lib/systemd/system/docker.service"
+    monkeypatch.setattr(os.path, "exists", lambda path: found.docker_unit if path == unit else exists(path))
+    return found
+
+
+def told(result: dict[str, t.Any]) -> list[str]:
+    assert not result["failed"], result
+    return [f"{change['kind']} {pathlib.Path(change['name']).name} {change['what']}" for change in result["changes"]]
+
+
+def test_a_node_is_set_up_once_and_check_mode_says_how(node: Node) -> None:
+    node.write("active", "docker.service\n")
+    first = node.run(docker="always", check=True)
+    assert (node.log(), (node.root / "etc").exists()) == ([], False)
+    done = node.run(docker="always")
+    assert told(first) == told(done)
+    assert told(done) == [
+        "directory etc create",
+        "file sources create",
+        "package nvidia-container-toolkit install nvidia-container-toolkit 1.17.8-1",
+        "directory docker create",
+        "file daemon.json create",
+        "unit docker.service reload",
+    ]
+    assert node.log() == ["apt-get install nvidia-container-toolkit", "systemctl reload docker.service"]
+    assert node.daemon()["default-runtime"] == "nvidia"
+    again = node.run(docker="always")
+    assert (told(again), again["changed"], node.log()) == ([], False, [])
+    assert told(node.run(docker="always", state="verified")) == []
+
+
+def test_lists_are_read_again_only_where_a_package_is_not_in_them(node: Node) -> None:
+    (node.root / "available").rename(node.root / "new")
+    node.write("available", "")
+    planned = node.run(docker="never", check=True)
+    assert told(planned)[-1] == "package nvidia-container-toolkit install"
+    assert told(node.run(docker="never"))[-1].startswith("package nvidia-container-toolkit install ")
+    assert node.log() == ["apt-get update", "apt-get install nvidia-container-toolkit"]
+
+
+def test_a_version_that_nobody_has_is_said_so(node: Node) -> None:
+    result = node.run(toolkit_version="1.2.3", docker="never")
+    assert result["failed"]
+    assert "1.2.3" in result["msg"]
+    assert node.log() == ["apt-get update"]
+
+
+@pytest.mark.parametrize("check", [True, False])
+def test_a_restart_that_stops_containers_needs_consent(node: Node, check: bool) -> None:
+    node.write("active", "docker.service\n")
+    node.write("containers", "c0ffee\nfeed\n")
+    wish = {"docker": "always", "docker_data_root": "/mnt/docker"}
+    refused = node.run(**wish, check=check)
+    assert refused["error_kind"] == "consent_missing"
+    assert "`allow_restart: true`" in refused["msg"]
+    assert "2 running containers" in refused["msg"]
+    assert (node.log(), (node.root / "etc").exists()) == ([], False)
+    assert told(node.run(**wish, allow_restart=True, check=check))[-1] == "unit docker.service restart"
+    assert node.log()[-1:] == ([] if check else ["systemctl restart docker.service"])
+
+
+def test_an_image_gets_packages_and_files_and_no_unit_is_touched(node: Node) -> None:
+    node.write("active", "docker.service\ncontainerd.service\n")
+    node.write("containers", "c0ffee\n")
+    wish = {"phases": ["install"], "docker": "always", "containerd": True, "docker_data_root": "/mnt/docker"}
+    kinds = {change.split()[0] for change in told(node.run(**wish))}
+    assert kinds == {"directory", "file", "package"}
+    assert node.log() == ["apt-get install nvidia-container-toolkit"]
+
+
+def test_docker_that_was_installed_is_started_and_not_told_to_reload(node: Node) -> None:
+    node.docker_unit = True
+    done = told(node.run(docker="auto", docker_packages=["docker.io"]))
+    assert done[-1] == "unit docker.service start"
+    assert node.log() == ["apt-get install docker.io nvidia-container-toolkit", "systemctl start docker.service"]
+    assert told(node.run(docker="auto", docker_packages=["docker.io"])) == []
+
+
+def test_containerd_is_restarted_for_its_part(node: Node) -> None:
+    node.write("active", "containerd.service\n")
+    node.write("etc/containerd/config.toml", 'version = 2\n[grpc]\n  address = "/run/x.sock"\n')
+    done = told(node.run(docker="never", containerd=True))
+    assert done[-3:] == ["file config.toml content", "file 99-nvidia.toml create", "unit containerd.service restart"]
+    assert node.log()[-1] == "systemctl restart containerd.service"
+    assert told(node.run(docker="never", containerd=True)) == []
+    assert told(node.run(docker="never", containerd=True, state="verified")) == []
+
+
+def test_enroot_and_pyxis_get_their_files(node: Node) -> None:
+    directory = node.root / "scratch"
+    wish = {
+        "toolkit": False,
+        "docker": "never",
+        "enroot": True,
+        "enroot_packages": [],
+        "enroot_directory": str(directory),
+    }
+    wish |= {"pyxis": True, "pyxis_packages": []}
+    node.run(**wish)
+    assert {path.name: path.stat().st_mode & 0o7777 for path in directory.iterdir()} == {
+        "cache": 0o1777,
+        "data": 0o1777,
+        "temporary": 0o1777,
+    }
+    assert "required spank_pyxis.so" in (node.root / "etc/slurm/plugstack.conf.d/pyxis.conf").read_text()
+    assert told(node.run(**wish)) == []
+    assert node.log() == []
+
+
+def test_everything_that_is_wrong_is_said_at_once(node: Node) -> None:
+    node.write("active", "docker.service\n")
+    node.write("runtime", "runc\n")
+    wish = {"docker": "always", "containerd": True, "enroot": True, "state": "verified"}
+    result = node.run(**wish)
+    assert result["error_kind"] == "runtime_wrong"
+    for said in (
+        "nvidia-container-toolkit is not installed",
+        "enroot is not installed",
+        "daemon.json lacks settings",
+        "99-nvidia.toml is not",
+        "50-scratch.fstab is not",
+        "runs containers with runc, not with nvidia",
+    ):
+        assert said in result["msg"]
+    node.write("installed", "nvidia-container-toolkit|1.16.0-1\n")
+    assert "is 1.16.0-1, wanted is 1.17.8" in node.run(toolkit_version="1.17.8", **wish)["msg"]
+    assert node.log() == []
+
+
+def test_what_is_ours_goes_and_the_rest_stays(node: Node) -> None:
+    node.write("active", "docker.service\n")
+    node.write("etc/docker/daemon.json", '{"debug": true}')
+    node.write("etc/enroot/enroot.conf", "# theirs\n")
+    node.run(docker="always", containerd=True)
+    node.log()
+    planned = told(node.run(state="absent", check=True))
+    assert node.log() == []
+    assert told(node.run(state="absent")) == planned
+    assert planned == [
+        "absent 99-nvidia.toml remove file",
+        "absent sources remove file",
+        "file daemon.json content",
+        "unit docker.service reload",
+        "package nvidia-container-toolkit remove",
+    ]
+    assert node.log() == ["systemctl reload docker.service", "apt-get purge nvidia-container-toolkit"]
+    assert node.daemon() == {"debug": True}
+    assert (node.root / "etc/enroot/enroot.conf").read_text() == "# theirs\n"
+    assert told(node.run(state="absent")) == []
+
+
+def test_a_unit_that_does_not_take_its_settings_is_an_error(node: Node) -> None:
+    node.write("active", "docker.service\n")
+    node.write("refuse", "")
+    result = node.run(docker="always")
+    assert result["error_kind"] == "systemctl_failed"
+    assert "`systemctl reload docker.service` failed: Job failed" in result["msg"]
