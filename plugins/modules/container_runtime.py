@@ -157,24 +157,40 @@ changes:
   sample: [{kind: unit, name: docker.service, what: reload}]
 """
 
+import typing as t
+
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._container_runtime.apply import RuntimeRun
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._container_runtime.plan import ARGUMENT_SPEC
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._container_runtime.apply import Runtime
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._container_runtime.plan import plan_absent, plan_present
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._container_runtime.read import (
+    default_runtime,
+    read_facts,
+)
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._container_runtime.request import ARGUMENT_SPEC, Request
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._container_runtime.verify import check
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import failing
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.transaction import manager_for
+
+
+def run(request: Request, module: AnsibleModule) -> dict[str, t.Any]:
+    """Do what the state asks for."""
+    manager = manager_for(module)
+    facts = read_facts(module, manager)
+    if request.state == "verified":
+        check(request, facts, default_runtime(module))
+        return {"changed": False, "changes": [], "diff": []}
+    runtime = Runtime(request, facts, manager, module, check=module.check_mode)
+    if request.state == "absent":
+        return runtime.absent(plan_absent(request, facts))
+    return runtime.present(plan_present(request, facts))
 
 
 def main() -> None:
-    """Do what the state asks for."""
+    """Read, plan and, unless in check mode, apply."""
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
     module.run_command_environ_update = {"LC_ALL": "C", "LANGUAGE": "C"}
     with failing(module):
-        run = RuntimeRun(module.params, module)
-        if module.params["state"] == "verified":
-            result = run.verified()
-        elif module.params["state"] == "absent":
-            result = run.absent(check=module.check_mode)
-        else:
-            result = run.present(check=module.check_mode)
+        result = run(Request.of(module.params), module)
     module.exit_json(**result)
 
 

@@ -2,78 +2,77 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 # Private to the collection: it may change without notice.
-"""The pure half of ``container_runtime``: what Docker's, containerd's and enroot's settings become."""
+"""What a node's container runtimes need: packages, files, and services that read them again. Pure."""
 
 from __future__ import annotations
 
-import json
+import dataclasses
 import re
 import typing as t
 
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._container_runtime import settings
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._container_runtime.model import Facts
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._container_runtime.request import Request
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.packages import Root
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.packages import Root, matches
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.repository import Repository
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.request import (
+    directory_request,
+    file_request,
+)
 
-MANAGED = "# Managed by the role hpcai.gpu_cluster.container_runtime. Changes here are overwritten."
-DAEMON_JSON = "/etc/docker/daemon.json"
-CONTAINERD, CONTAINERD_PART = "/etc/containerd/config.toml", "/etc/containerd/conf.d/99-nvidia.toml"
-ENROOT_CONF, ENROOT_MOUNTS = "/etc/enroot/enroot.conf", "/etc/enroot/mounts.d/50-scratch.fstab"
-PYXIS = "/etc/slurm/plugstack.conf.d/pyxis.conf"
-# Docker's reference of dockerd, "Configuration reload behavior": these need no restart, which would stop containers.
-_RELOADABLE = frozenset({"runtimes", "default-runtime"})
 # NVIDIA Container Toolkit installation guide.
 _TOOLKIT_URL = "https://nvidia.github.io/libnvidia-container"
 _TOOLKIT_KEY = "C95B321B61E88C1809C4F759DDCAE044F796ECB0"
+_OURS = re.compile(r"^(nvidia-container-toolkit(-base)?|libnvidia-container(-tools|1))$")
 
-ARGUMENT_SPEC: dict[str, t.Any] = {
-    "state": {"type": "str", "choices": ["present", "verified", "absent"], "default": "present"},
-    "phases": {
-        "type": "list",
-        "elements": "str",
-        "choices": ["install", "configure"],
-        "default": ["install", "configure"],
-    },
-    "toolkit": {"type": "bool", "default": True},
-    "toolkit_version": {"type": "str", "default": ""},
-    "repository_url": {"type": "str", "default": ""},
-    "repository_key": {"type": "str", "default": "", "no_log": False},
-    "repository_fingerprint": {"type": "str", "default": ""},
-    "docker": {"type": "str", "choices": ["auto", "always", "never"], "default": "auto"},
-    "docker_packages": {"type": "list", "elements": "str", "default": []},
-    "docker_default_runtime": {"type": "bool", "default": True},
-    "docker_data_root": {"type": "str", "default": ""},
-    "docker_settings": {"type": "dict", "default": {}},
-    "containerd": {"type": "bool", "default": False},
-    "enroot": {"type": "bool", "default": False},
-    "enroot_packages": {"type": "list", "elements": "str", "default": ["enroot", "enroot+caps"]},
-    "enroot_directory": {"type": "str", "default": ""},
-    "pyxis": {"type": "bool", "default": False},
-    "pyxis_packages": {"type": "list", "elements": "str", "default": ["nvslurm-plugin-pyxis"]},
-    "pyxis_library": {"type": "str", "default": "spank_pyxis.so"},
-    "scratch": {"type": "str", "default": "/mnt/scratch"},
-    "scratch_target": {"type": "str", "default": "/data"},
-    "allow_restart": {"type": "bool", "default": False},
-}
+Item = t.Mapping[str, t.Any]
 
 
-def repository_for(params: t.Mapping[str, t.Any], manager: str, machine: str) -> Repository:
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """What a node is to have.
+
+    ``roots``: all packages that are wanted by name; ``missing``: those of them that are not there at their version;
+    ``mends``: one of these is half-installed. ``repository`` is None where none is needed. ``files``, ``directories`` and
+    ``absent`` are items of node_state. ``docker``: Docker is to be configured; ``restarts``: to take its settings it has to be
+    restarted. ``remove``: names of packages.
+    """
+
+    roots: tuple[Root, ...] = ()
+    missing: tuple[Root, ...] = ()
+    mends: bool = False
+    repository: Repository | None = None
+    files: tuple[Item, ...] = ()
+    directories: tuple[Item, ...] = ()
+    absent: tuple[str, ...] = ()
+    docker: bool = False
+    restarts: bool = False
+    remove: tuple[str, ...] = ()
+
+
+def repository_for(request: Request, facts: Facts) -> Repository:
     """The toolkit's repository: the one that was named, or NVIDIA's."""
     url, key, fingerprint = (
-        params["repository_url"].rstrip("/"),
-        params["repository_key"],
-        params["repository_fingerprint"],
+        request.repository_url.rstrip("/"),
+        request.repository_key,
+        request.repository_fingerprint,
     )
-    if not url and params["toolkit"]:
-        directory = f"deb/{'arm64' if machine == 'aarch64' else 'amd64'}" if manager == "dpkg" else f"rpm/{machine}"
+    if not url and request.toolkit:
+        directory = (
+            f"deb/{'arm64' if facts.machine == 'aarch64' else 'amd64'}"
+            if facts.manager == "dpkg"
+            else f"rpm/{facts.machine}"
+        )
         url = f"{_TOOLKIT_URL}/stable/{directory}"
         key, fingerprint = key or f"{_TOOLKIT_URL}/gpgkey", fingerprint or _TOOLKIT_KEY
     return Repository(url, key=key, fingerprint=fingerprint, name="nvidia-container-toolkit")
 
 
-def wanted_roots(params: t.Mapping[str, t.Any]) -> list[Root]:
+def wanted_roots(request: Request) -> list[Root]:
     """The packages that are wanted by name."""
-    roots = [Root(name) for name in params["docker_packages"]]
-    if params["toolkit"]:
+    roots = [Root(name) for name in request.docker_packages]
+    if request.toolkit:
         names = (
             "nvidia-container-toolkit",
             "nvidia-container-toolkit-base",
@@ -81,153 +80,106 @@ def wanted_roots(params: t.Mapping[str, t.Any]) -> list[Root]:
             "libnvidia-container1",
         )
         # All four are one release, and apt would take the newest of those that are not named.
-        roots += [Root(name, params["toolkit_version"]) for name in (names if params["toolkit_version"] else names[:1])]
-    if params["enroot"]:
-        roots += [Root(name) for name in params["enroot_packages"]]
-    if params["pyxis"]:
-        roots += [Root(name) for name in params["pyxis_packages"]]
+        roots += [Root(name, request.toolkit_version) for name in (names if request.toolkit_version else names[:1])]
+    if request.enroot:
+        roots += [Root(name) for name in request.enroot_packages]
+    if request.pyxis:
+        roots += [Root(name) for name in request.pyxis_packages]
     return roots
 
 
-def _merged(one: t.Mapping[str, t.Any], two: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
-    both = dict(one)
-    for key, value in two.items():
-        deep = isinstance(value, t.Mapping) and isinstance(both.get(key), t.Mapping)
-        both[key] = _merged(both[key], value) if deep else value
-    return both
+def configures_docker(request: Request, facts: Facts) -> bool:
+    """Whether Docker is to be configured."""
+    there = facts.docker or bool(request.docker_packages)
+    return request.docker == "always" or (request.docker == "auto" and there)
 
 
-def parse_daemon(text: str) -> dict[str, t.Any]:
-    """Docker's settings; a file that Docker itself would refuse is not touched."""
-    try:
-        settings = json.loads(text) if text.strip() else {}
-    except ValueError as exc:
-        raise ClusterError("bad_daemon_json", f"{DAEMON_JSON} is not JSON: {exc}.", "Correct or remove it.") from exc
-    if not isinstance(settings, dict):
-        raise ClusterError("bad_daemon_json", f"{DAEMON_JSON} is not a JSON object.", "Correct or remove it.")
-    return settings
+def _there(root: Root, facts: Facts) -> bool:
+    one = facts.packages.get(root.name)
+    return one is not None and one.present and matches(root, one.version)
 
 
-def daemon_settings(have: t.Mapping[str, t.Any], params: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
-    """Docker's settings with ours merged in; what others set stays."""
-    ours: dict[str, t.Any] = {}
-    if params["toolkit"]:
-        ours["runtimes"] = {"nvidia": {"path": "nvidia-container-runtime", "args": []}}
-        if params["docker_default_runtime"]:
-            ours["default-runtime"] = "nvidia"
-    if params["docker_data_root"]:
-        ours["data-root"] = params["docker_data_root"]
-    return _merged(_merged(have, ours), params["docker_settings"])
-
-
-def without_ours(have: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
-    """Docker's settings without the NVIDIA runtime. A data-root stays: the images lie there."""
-    left = dict(have)
-    if left.get("default-runtime") == "nvidia":
-        del left["default-runtime"]
-    runtimes = {name: value for name, value in left.get("runtimes", {}).items() if name != "nvidia"}
-    if runtimes:
-        left["runtimes"] = runtimes
-    else:
-        left.pop("runtimes", None)
-    return left
-
-
-def daemon_text(settings: t.Mapping[str, t.Any]) -> str:
-    """The file, as people write it."""
-    return json.dumps(settings, indent=4) + "\n"
-
-
-def needs_restart(have: t.Mapping[str, t.Any], want: t.Mapping[str, t.Any]) -> bool:
-    """Whether Docker has to be restarted, or a reload will do."""
-    changed = {key for key in {*have, *want} if have.get(key) != want.get(key)}
-    return bool(changed - _RELOADABLE)
-
-
-def containerd_part() -> str:
-    """What containerd imports: the NVIDIA runtime, as the default one, under the plugin names of its two config versions."""
-    return "\n".join(
-        [
-            MANAGED,
-            "version = 2",
-            '[plugins."io.containerd.grpc.v1.cri".containerd]',
-            '  default_runtime_name = "nvidia"',
-            '  [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.nvidia]',
-            '    runtime_type = "io.containerd.runc.v2"',
-            '    [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.nvidia.options]',
-            '      BinaryName = "/usr/bin/nvidia-container-runtime"',
-            "",
-        ]
+def plan_present(request: Request, facts: Facts) -> Plan:
+    """What the request asks of this node."""
+    docker = configures_docker(request, facts)
+    have = settings.parse_daemon(facts.text(settings.DAEMON_JSON)) if docker else {}
+    want = settings.daemon_settings(have, request) if docker else {}
+    roots = tuple(wanted_roots(request))
+    missing = tuple(root for root in roots if not _there(root, facts))
+    repository = repository_for(request, facts)
+    return Plan(
+        roots=roots,
+        missing=missing,
+        mends=any(root.name in facts.packages and facts.packages[root.name].broken for root in missing),
+        repository=repository if repository.url and (missing or request.toolkit) else None,
+        files=tuple(file_request(**entry) for entry in _files(request, facts, have, want)),
+        directories=tuple(enroot_directories(request)),
+        docker=docker,
+        restarts=settings.needs_restart(have, want),
     )
 
 
-def containerd_config(text: str) -> str:
-    """containerd's own file, which must import our part; everything else in it stays.
-
-    ``imports`` is a key of the root table, so it has to come before the first table (containerd-config.toml(5)).
-    """
-    pattern = f'"{CONTAINERD_PART.rpartition("/")[0]}/*.toml"'
-    head, bracket, rest = text.partition("\n[") if not text.startswith("[") else ("", "[", text[1:])
-    found = re.search(r"^imports\s*=\s*\[([^\]]*)\]", head, re.M)
-    if found and ("conf.d" in found.group(1)):
-        return text
-    if found:
-        items = [found.group(1).strip().rstrip(",")] if found.group(1).strip() else []
-        line = f"imports = [{', '.join([*items, pattern])}]"
-        return head[: found.start()] + line + head[found.end() :] + bracket + rest
-    if not text.strip():
-        return f"version = 2\nimports = [{pattern}]\n"
-    if bracket == "[":
-        return f"imports = [{pattern}]\n\n[{rest}"
-    return (
-        f"{head.rstrip()}\nimports = [{pattern}]\n{bracket}{rest}"
-        if bracket
-        else f"{head.rstrip()}\nimports = [{pattern}]\n"
-    )
-
-
-def enroot_files(params: t.Mapping[str, t.Any]) -> list[dict[str, t.Any]]:
-    """enroot's settings on scratch, and the bind mount of scratch into every container."""
-    files = []
-    directory = params["enroot_directory"]
-    if directory:
-        lines = [
-            MANAGED,
-            f"ENROOT_CACHE_PATH {directory}/cache/user-$(id -u)",
-            f"ENROOT_DATA_PATH {directory}/data/user-$(id -u)",
-            f"ENROOT_TEMP_PATH {directory}/temporary",
-            "ENROOT_RUNTIME_PATH /run/enroot/user-$(id -u)",
-        ]
-        files.append({"path": ENROOT_CONF, "content": "\n".join([*lines, ""])})
-    if params["scratch"]:
-        line = f"{params['scratch']} {params['scratch_target']} none x-create=dir,bind,rw,nosuid 0 0"
-        files.append({"path": ENROOT_MOUNTS, "content": f"{MANAGED}\n{line}\n"})
+def _files(request: Request, facts: Facts, have: Item, want: Item) -> list[dict[str, t.Any]]:
+    files: list[dict[str, t.Any]] = []
+    # Who wrote the file formats it: only another content is a reason to write it anew.
+    if want != have:
+        files.append({"path": settings.DAEMON_JSON, "content": settings.daemon_text(want)})
+    if request.containerd:
+        config = settings.containerd_config(facts.text(settings.CONTAINERD))
+        files.append({"path": settings.CONTAINERD, "content": config})
+        files.append({"path": settings.CONTAINERD_PART, "content": settings.containerd_part()})
+    if request.enroot:
+        files += settings.enroot_files(request)
+    if request.pyxis:
+        files.append(settings.pyxis_file(request))
     return files
 
 
-def pyxis_file(params: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
-    """How Slurm loads pyxis."""
-    return {"path": PYXIS, "content": f"{MANAGED}\nrequired {params['pyxis_library']}\n"}
+def enroot_directories(request: Request) -> list[dict[str, t.Any]]:
+    """Where enroot keeps what it makes."""
+    directory = request.enroot_directory
+    if not request.enroot or not directory:
+        return []
+    # Each user makes a directory of his own in these.
+    parts = [directory_request(f"{directory}/{part}", "01777") for part in ("cache", "data", "temporary")]
+    return [directory_request(directory), *parts]
+
+
+def plan_absent(request: Request, facts: Facts) -> Plan:
+    """The toolkit and our settings go; Docker, images and enroot's containers stay."""
+    files = []
+    if settings.DAEMON_JSON in facts.texts:
+        have = settings.parse_daemon(facts.text(settings.DAEMON_JSON))
+        left = settings.without_ours(have)
+        if left != have:
+            files.append(file_request(settings.DAEMON_JSON, settings.daemon_text(left)))
+    repository = repository_for(dataclasses.replace(request, toolkit=True), facts)
+    own = [settings.CONTAINERD_PART, settings.ENROOT_MOUNTS, settings.PYXIS]
+    # enroot.conf is a package's, too: ours says so in its first line.
+    if facts.text(settings.ENROOT_CONF).lstrip().startswith(settings.MANAGED):
+        own.append(settings.ENROOT_CONF)
+    gone = (*own, repository.sources, repository.repo, repository.keyring("dpkg"), repository.keyring("rpm"))
+    return Plan(files=tuple(files), absent=gone, remove=tuple(sorted(filter(_OURS.match, facts.packages))))
+
+
+def check_consent(request: Request, containers: t.Sequence[str]) -> None:
+    """Refuse a restart of Docker that would stop containers, unless it is allowed."""
+    if containers and not request.allow_restart:
+        raise ClusterError(
+            "consent_missing",
+            f"The new settings of Docker take effect with a restart, which stops {len(containers)} running containers. "
+            "Nothing was changed.",
+            "Set `allow_restart: true`, or wait until they have ended.",
+        )
 
 
 __all__ = [
-    "ARGUMENT_SPEC",
-    "CONTAINERD",
-    "CONTAINERD_PART",
-    "DAEMON_JSON",
-    "ENROOT_CONF",
-    "ENROOT_MOUNTS",
-    "MANAGED",
-    "PYXIS",
-    "containerd_config",
-    "containerd_part",
-    "daemon_settings",
-    "daemon_text",
-    "enroot_files",
-    "needs_restart",
-    "parse_daemon",
-    "pyxis_file",
+    "Plan",
+    "check_consent",
+    "configures_docker",
+    "enroot_directories",
+    "plan_absent",
+    "plan_present",
     "repository_for",
     "wanted_roots",
-    "without_ours",
 ]

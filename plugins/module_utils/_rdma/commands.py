@@ -11,7 +11,7 @@ import typing as t
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.command import Host
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.transaction import Apt, Dnf
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.apply import missing_packages
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.packages import missing_packages
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma.model import System
 
 # How many characters of what a failed program said are returned.

@@ -10,6 +10,9 @@ import typing as t
 
 import pytest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._container_runtime import plan as rules
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._container_runtime import settings
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._container_runtime.model import Facts
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._container_runtime.request import ARGUMENT_SPEC, Request
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from hypothesis import given
 from hypothesis import strategies as st
@@ -23,39 +26,43 @@ SETTINGS = st.dictionaries(
 ).map(lambda found: {**found, **({"runtimes": {}} if not isinstance(found.get("runtimes", {}), dict) else {})})
 
 
-def params(**parts: t.Any) -> dict[str, t.Any]:
-    return {**{name: option.get("default") for name, option in rules.ARGUMENT_SPEC.items()}, **parts}
+def asked(**parts: t.Any) -> Request:
+    return Request.of({**{name: option.get("default") for name, option in ARGUMENT_SPEC.items()}, **parts})
+
+
+def node(manager: str, machine: str = "x86_64") -> Facts:
+    return Facts(manager, machine, docker=False, packages={}, texts={})
 
 
 @given(SETTINGS)
 def test_dockers_settings_converge_and_keep_what_others_set(have: dict[str, t.Any]) -> None:
-    once = rules.daemon_settings(have, params(docker_settings={"log-level": "warn"}))
-    assert rules.daemon_settings(once, params(docker_settings={"log-level": "warn"})) == once
+    once = settings.daemon_settings(have, asked(docker_settings={"log-level": "warn"}))
+    assert settings.daemon_settings(once, asked(docker_settings={"log-level": "warn"})) == once
     assert once["default-runtime"] == "nvidia"
     assert once["runtimes"]["nvidia"]["path"] == "nvidia-container-runtime"
     for key in set(have) - {"runtimes", "default-runtime"}:
         assert once[key] == have[key]
     for name in set(have.get("runtimes", {})) - {"nvidia"}:
         assert once["runtimes"][name] == have["runtimes"][name]
-    assert rules.parse_daemon(rules.daemon_text(once)) == json.loads(json.dumps(once))
+    assert settings.parse_daemon(settings.daemon_text(once)) == json.loads(json.dumps(once))
 
 
 @given(SETTINGS)
 def test_taking_ours_away_leaves_no_trace_of_the_runtime(have: dict[str, t.Any]) -> None:
-    left = rules.without_ours(rules.daemon_settings(have, params()))
+    left = settings.without_ours(settings.daemon_settings(have, asked()))
     assert left.get("default-runtime") != "nvidia"
     assert "nvidia" not in left.get("runtimes", {})
-    assert rules.without_ours(left) == left
+    assert settings.without_ours(left) == left
 
 
 def test_without_the_toolkit_docker_keeps_its_runtime() -> None:
-    assert rules.daemon_settings({}, params(toolkit=False, docker_data_root="/mnt/x")) == {"data-root": "/mnt/x"}
+    assert settings.daemon_settings({}, asked(toolkit=False, docker_data_root="/mnt/x")) == {"data-root": "/mnt/x"}
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"a": 1,}'])
 def test_settings_that_docker_would_refuse_are_not_touched(text: str) -> None:
     with pytest.raises(ClusterError, match="Correct or remove it"):
-        rules.parse_daemon(text)
+        settings.parse_daemon(text)
 
 
 @pytest.mark.parametrize(
@@ -69,7 +76,7 @@ def test_settings_that_docker_would_refuse_are_not_touched(text: str) -> None:
     ],
 )
 def test_only_what_docker_cannot_reload_needs_a_restart(want: dict[str, t.Any], restart: bool) -> None:
-    assert rules.needs_restart({"a": 1}, want) is restart
+    assert settings.needs_restart({"a": 1}, want) is restart
 
 
 CONFIGS = [
@@ -85,7 +92,7 @@ CONFIGS = [
 
 @pytest.mark.parametrize("text", CONFIGS)
 def test_containerd_imports_our_part_once_and_keeps_the_rest(text: str) -> None:
-    once = rules.containerd_config(text)
+    once = settings.containerd_config(text)
     before, after = tomllib.loads(text), tomllib.loads(once)
     assert "/etc/containerd/conf.d/*.toml" in after["imports"]
     assert set(before.get("imports", [])) <= set(after["imports"])
@@ -93,42 +100,42 @@ def test_containerd_imports_our_part_once_and_keeps_the_rest(text: str) -> None:
         "version": 2,
         **{key: value for key, value in before.items() if key != "imports"},
     } or text.startswith("[grpc]")
-    assert rules.containerd_config(once) == once
+    assert settings.containerd_config(once) == once
 
 
 def test_our_part_is_toml() -> None:
-    part = tomllib.loads(rules.containerd_part())
+    part = tomllib.loads(settings.containerd_part())
     runtime = part["plugins"]["io.containerd.grpc.v1.cri"]["containerd"]["runtimes"]["nvidia"]
     assert runtime["options"]["BinaryName"] == "/usr/bin/nvidia-container-runtime"
 
 
 def test_enroot_mounts_scratch_and_keeps_images_on_the_disk() -> None:
-    conf, mounts = rules.enroot_files(params(enroot_directory="/mnt/resource_nvme/enroot"))
+    conf, mounts = settings.enroot_files(asked(enroot_directory="/mnt/resource_nvme/enroot"))
     assert "ENROOT_CACHE_PATH /mnt/resource_nvme/enroot/cache/user-$(id -u)\n" in conf["content"]
     assert mounts["content"].splitlines()[-1] == "/mnt/scratch /data none x-create=dir,bind,rw,nosuid 0 0"
-    assert rules.enroot_files(params(scratch="")) == []
+    assert settings.enroot_files(asked(scratch="")) == []
 
 
 def test_a_pinned_toolkit_is_pinned_in_all_its_parts() -> None:
-    assert [(root.name, root.upstream) for root in rules.wanted_roots(params(toolkit_version="1.17.8"))] == [
+    assert [(root.name, root.upstream) for root in rules.wanted_roots(asked(toolkit_version="1.17.8"))] == [
         ("nvidia-container-toolkit", "1.17.8"),
         ("nvidia-container-toolkit-base", "1.17.8"),
         ("libnvidia-container-tools", "1.17.8"),
         ("libnvidia-container1", "1.17.8"),
     ]
-    assert [root.name for root in rules.wanted_roots(params(enroot=True))] == [
+    assert [root.name for root in rules.wanted_roots(asked(enroot=True))] == [
         "nvidia-container-toolkit",
         "enroot",
         "enroot+caps",
     ]
-    assert rules.wanted_roots(params(toolkit=False)) == []
+    assert rules.wanted_roots(asked(toolkit=False)) == []
 
 
 def test_the_repository_is_nvidias_unless_another_is_named() -> None:
     assert (
-        rules.repository_for(params(), "dpkg", "x86_64").url
+        rules.repository_for(asked(), node("dpkg")).url
         == "https://nvidia.github.io/libnvidia-container/stable/deb/amd64"
     )
-    assert rules.repository_for(params(), "rpm", "aarch64").url.endswith("/rpm/aarch64")
-    assert rules.repository_for(params(toolkit=False), "dpkg", "x86_64").url == ""
-    assert rules.repository_for(params(repository_url="file:/opt/x/"), "dpkg", "x86_64").fingerprint == ""
+    assert rules.repository_for(asked(), node("rpm", "aarch64")).url.endswith("/rpm/aarch64")
+    assert rules.repository_for(asked(toolkit=False), node("dpkg")).url == ""
+    assert rules.repository_for(asked(repository_url="file:/opt/x/"), node("dpkg")).fingerprint == ""

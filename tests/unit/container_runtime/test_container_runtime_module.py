@@ -13,7 +13,7 @@ import pwd
 import typing as t
 
 import pytest
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._container_runtime import plan as rules
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._container_runtime import settings
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host import units as systemd
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.repository import Repository
 from ansible_collections.hpcai.gpu_cluster.plugins.modules import container_runtime
@@ -103,7 +103,7 @@ def node(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Node:
     monkeypatch.setenv("NODE", str(root))
     monkeypatch.setattr(systemd, "SYSTEMD", str(root))
     for name in ("DAEMON_JSON", "CONTAINERD", "CONTAINERD_PART", "ENROOT_CONF", "ENROOT_MOUNTS", "PYXIS"):
-        monkeypatch.setattr(rules, name, f"{root}{getattr(rules, name)}")
+        monkeypatch.setattr(settings, name, f"{root}{getattr(settings, name)}")
     for name in ("sources", "repo"):
         monkeypatch.setattr(Repository, name, property(lambda _self, name=name: f"{root}/etc/{name}"))
     monkeypatch.setattr(Repository, "keyring", lambda _self, manager: f"{root}/etc/{manager}.key")

@@ -1,0 +1,83 @@
+# Copyright (c) 2026 The hpcai.gpu_cluster developers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+# Private to the collection: it may change without notice.
+"""What is asked of ``container_runtime``: its options as Ansible checks them, and as the code has them."""
+
+from __future__ import annotations
+
+import dataclasses
+import typing as t
+
+ARGUMENT_SPEC: dict[str, t.Any] = {
+    "state": {"type": "str", "choices": ["present", "verified", "absent"], "default": "present"},
+    "phases": {
+        "type": "list",
+        "elements": "str",
+        "choices": ["install", "configure"],
+        "default": ["install", "configure"],
+    },
+    "toolkit": {"type": "bool", "default": True},
+    "toolkit_version": {"type": "str", "default": ""},
+    "repository_url": {"type": "str", "default": ""},
+    "repository_key": {"type": "str", "default": "", "no_log": False},
+    "repository_fingerprint": {"type": "str", "default": ""},
+    "docker": {"type": "str", "choices": ["auto", "always", "never"], "default": "auto"},
+    "docker_packages": {"type": "list", "elements": "str", "default": []},
+    "docker_default_runtime": {"type": "bool", "default": True},
+    "docker_data_root": {"type": "str", "default": ""},
+    "docker_settings": {"type": "dict", "default": {}},
+    "containerd": {"type": "bool", "default": False},
+    "enroot": {"type": "bool", "default": False},
+    "enroot_packages": {"type": "list", "elements": "str", "default": ["enroot", "enroot+caps"]},
+    "enroot_directory": {"type": "str", "default": ""},
+    "pyxis": {"type": "bool", "default": False},
+    "pyxis_packages": {"type": "list", "elements": "str", "default": ["nvslurm-plugin-pyxis"]},
+    "pyxis_library": {"type": "str", "default": "spank_pyxis.so"},
+    "scratch": {"type": "str", "default": "/mnt/scratch"},
+    "scratch_target": {"type": "str", "default": "/data"},
+    "allow_restart": {"type": "bool", "default": False},
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Request:
+    """The options of one call, by their names. They are told in the module's documentation."""
+
+    state: str
+    phases: tuple[str, ...]
+    toolkit: bool
+    toolkit_version: str
+    repository_url: str
+    repository_key: str
+    repository_fingerprint: str
+    docker: str
+    docker_packages: tuple[str, ...]
+    docker_default_runtime: bool
+    docker_data_root: str
+    docker_settings: t.Mapping[str, t.Any]
+    containerd: bool
+    enroot: bool
+    enroot_packages: tuple[str, ...]
+    enroot_directory: str
+    pyxis: bool
+    pyxis_packages: tuple[str, ...]
+    pyxis_library: str
+    scratch: str
+    scratch_target: str
+    allow_restart: bool
+
+    @classmethod
+    def of(cls, options: t.Mapping[str, t.Any]) -> Request:
+        """The request behind a module's parameters, which Ansible has checked and filled up."""
+        found: dict[str, t.Any] = {field.name: options[field.name] for field in dataclasses.fields(cls)}
+        found.update({name: tuple(value) for name, value in found.items() if isinstance(value, list)})
+        return cls(**found)
+
+    @property
+    def configures(self) -> bool:
+        """Whether services are to read their settings again."""
+        return "configure" in self.phases
+
+
+__all__ = ["ARGUMENT_SPEC", "Request"]

@@ -1,0 +1,163 @@
+# Copyright (c) 2026 The hpcai.gpu_cluster developers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+# Private to the collection: it may change without notice.
+"""What Docker's, containerd's, enroot's and Slurm's settings become, as texts."""
+
+from __future__ import annotations
+
+import json
+import re
+import typing as t
+
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._container_runtime.request import Request
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+
+MANAGED = "# Managed by the role hpcai.gpu_cluster.container_runtime. Changes here are overwritten."
+DAEMON_JSON = "/etc/docker/daemon.json"
+CONTAINERD, CONTAINERD_PART = "/etc/containerd/config.toml", "/etc/containerd/conf.d/99-nvidia.toml"
+ENROOT_CONF, ENROOT_MOUNTS = "/etc/enroot/enroot.conf", "/etc/enroot/mounts.d/50-scratch.fstab"
+PYXIS = "/etc/slurm/plugstack.conf.d/pyxis.conf"
+# Docker's reference of dockerd, "Configuration reload behavior": these need no restart, which would stop containers.
+_RELOADABLE = frozenset({"runtimes", "default-runtime"})
+
+
+def _merged(one: t.Mapping[str, t.Any], two: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
+    both = dict(one)
+    for key, value in two.items():
+        deep = isinstance(value, t.Mapping) and isinstance(both.get(key), t.Mapping)
+        both[key] = _merged(both[key], value) if deep else value
+    return both
+
+
+def parse_daemon(text: str) -> dict[str, t.Any]:
+    """Docker's settings; a file that Docker itself would refuse is not touched."""
+    try:
+        settings = json.loads(text) if text.strip() else {}
+    except ValueError as exc:
+        raise ClusterError("bad_daemon_json", f"{DAEMON_JSON} is not JSON: {exc}.", "Correct or remove it.") from exc
+    if not isinstance(settings, dict):
+        raise ClusterError("bad_daemon_json", f"{DAEMON_JSON} is not a JSON object.", "Correct or remove it.")
+    return settings
+
+
+def daemon_settings(have: t.Mapping[str, t.Any], request: Request) -> dict[str, t.Any]:
+    """Docker's settings with ours merged in; what others set stays."""
+    ours: dict[str, t.Any] = {}
+    if request.toolkit:
+        ours["runtimes"] = {"nvidia": {"path": "nvidia-container-runtime", "args": []}}
+        if request.docker_default_runtime:
+            ours["default-runtime"] = "nvidia"
+    if request.docker_data_root:
+        ours["data-root"] = request.docker_data_root
+    return _merged(_merged(have, ours), request.docker_settings)
+
+
+def without_ours(have: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
+    """Docker's settings without the NVIDIA runtime. A data-root stays: the images lie there."""
+    left = dict(have)
+    if left.get("default-runtime") == "nvidia":
+        del left["default-runtime"]
+    runtimes = {name: value for name, value in left.get("runtimes", {}).items() if name != "nvidia"}
+    if runtimes:
+        left["runtimes"] = runtimes
+    else:
+        left.pop("runtimes", None)
+    return left
+
+
+def daemon_text(settings: t.Mapping[str, t.Any]) -> str:
+    """The file, as people write it."""
+    return json.dumps(settings, indent=4) + "\n"
+
+
+def needs_restart(have: t.Mapping[str, t.Any], want: t.Mapping[str, t.Any]) -> bool:
+    """Whether Docker has to be restarted, or a reload will do."""
+    changed = {key for key in {*have, *want} if have.get(key) != want.get(key)}
+    return bool(changed - _RELOADABLE)
+
+
+def containerd_part() -> str:
+    """What containerd imports: the NVIDIA runtime, as the default one, under the plugin names of its two config versions."""
+    return "\n".join(
+        [
+            MANAGED,
+            "version = 2",
+            '[plugins."io.containerd.grpc.v1.cri".containerd]',
+            '  default_runtime_name = "nvidia"',
+            '  [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.nvidia]',
+            '    runtime_type = "io.containerd.runc.v2"',
+            '    [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.nvidia.options]',
+            '      BinaryName = "/usr/bin/nvidia-container-runtime"',
+            "",
+        ]
+    )
+
+
+def containerd_config(text: str) -> str:
+    """containerd's own file, which must import our part; everything else in it stays.
+
+    ``imports`` is a key of the root table, so it has to come before the first table (containerd-config.toml(5)).
+    """
+    pattern = f'"{CONTAINERD_PART.rpartition("/")[0]}/*.toml"'
+    head, bracket, rest = text.partition("\n[") if not text.startswith("[") else ("", "[", text[1:])
+    found = re.search(r"^imports\s*=\s*\[([^\]]*)\]", head, re.M)
+    if found and ("conf.d" in found.group(1)):
+        return text
+    if found:
+        items = [found.group(1).strip().rstrip(",")] if found.group(1).strip() else []
+        line = f"imports = [{', '.join([*items, pattern])}]"
+        return head[: found.start()] + line + head[found.end() :] + bracket + rest
+    if not text.strip():
+        return f"version = 2\nimports = [{pattern}]\n"
+    if bracket == "[":
+        return f"imports = [{pattern}]\n\n[{rest}"
+    return (
+        f"{head.rstrip()}\nimports = [{pattern}]\n{bracket}{rest}"
+        if bracket
+        else f"{head.rstrip()}\nimports = [{pattern}]\n"
+    )
+
+
+def enroot_files(request: Request) -> list[dict[str, t.Any]]:
+    """enroot's settings on scratch, and the bind mount of scratch into every container."""
+    files = []
+    directory = request.enroot_directory
+    if directory:
+        lines = [
+            MANAGED,
+            f"ENROOT_CACHE_PATH {directory}/cache/user-$(id -u)",
+            f"ENROOT_DATA_PATH {directory}/data/user-$(id -u)",
+            f"ENROOT_TEMP_PATH {directory}/temporary",
+            "ENROOT_RUNTIME_PATH /run/enroot/user-$(id -u)",
+        ]
+        files.append({"path": ENROOT_CONF, "content": "\n".join([*lines, ""])})
+    if request.scratch:
+        line = f"{request.scratch} {request.scratch_target} none x-create=dir,bind,rw,nosuid 0 0"
+        files.append({"path": ENROOT_MOUNTS, "content": f"{MANAGED}\n{line}\n"})
+    return files
+
+
+def pyxis_file(request: Request) -> dict[str, t.Any]:
+    """How Slurm loads pyxis."""
+    return {"path": PYXIS, "content": f"{MANAGED}\nrequired {request.pyxis_library}\n"}
+
+
+__all__ = [
+    "CONTAINERD",
+    "CONTAINERD_PART",
+    "DAEMON_JSON",
+    "ENROOT_CONF",
+    "ENROOT_MOUNTS",
+    "MANAGED",
+    "PYXIS",
+    "containerd_config",
+    "containerd_part",
+    "daemon_settings",
+    "daemon_text",
+    "enroot_files",
+    "needs_restart",
+    "parse_daemon",
+    "pyxis_file",
+    "without_ours",
+]

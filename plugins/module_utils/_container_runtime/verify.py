@@ -1,0 +1,45 @@
+# Copyright (c) 2026 The hpcai.gpu_cluster developers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+# Private to the collection: it may change without notice.
+"""Everything that is wrong with a node's container runtimes. Changes nothing."""
+
+from __future__ import annotations
+
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._container_runtime import settings
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._container_runtime.model import Facts
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._container_runtime.plan import (
+    configures_docker,
+    wanted_roots,
+)
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._container_runtime.request import Request
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.packages import Root, matches
+
+
+def check(request: Request, facts: Facts, runtime: str) -> None:
+    """Fail with all that is wrong. ``runtime``: what the Docker that runs starts containers with, "" for unknown."""
+    wrong = [found for root in wanted_roots(request) for found in _package(root, facts)]
+    if configures_docker(request, facts):
+        have = settings.parse_daemon(facts.text(settings.DAEMON_JSON))
+        if settings.daemon_settings(have, request) != have:
+            wrong.append(f"{settings.DAEMON_JSON} lacks settings of the role")
+        if request.toolkit and request.docker_default_runtime and runtime not in ("", "nvidia"):
+            wrong.append(f"Docker runs containers with {runtime}, not with nvidia")
+    wanted = []
+    if request.containerd:
+        wanted.append({"path": settings.CONTAINERD_PART, "content": settings.containerd_part()})
+    wanted += settings.enroot_files(request) if request.enroot else []
+    wrong += [f"{file['path']} is not the role's" for file in wanted if facts.text(file["path"]) != file["content"]]
+    if wrong:
+        raise ClusterError("runtime_wrong", "; ".join(wrong) + ".", "Run the role.")
+
+
+def _package(root: Root, facts: Facts) -> list[str]:
+    one = facts.packages.get(root.name)
+    if one is None or not one.present:
+        return [f"{root.name} is not installed"]
+    return [] if matches(root, one.version) else [f"{root.name} is {one.version}, wanted is {root.upstream}"]
+
+
+__all__ = ["check"]
