@@ -175,7 +175,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.transactio
 def run(request: Request, module: AnsibleModule) -> dict[str, t.Any]:
     """Do what the state asks for."""
     manager = manager_for(module)
-    facts = read_facts(module, manager)
+    facts = read_facts(request, module, manager)
     if request.state == "verified":
         check(request, facts, default_runtime(module))
         return {"changed": False, "changes": [], "diff": []}

@@ -55,10 +55,13 @@ class Runtime:
         return self.changes.result()
 
     def absent(self, plan: Plan) -> dict[str, t.Any]:
-        """Take settings away, let Docker know, and remove packages."""
+        """Take settings away, let their readers know, and remove packages."""
         touched = self._state(files=plan.files, absent=plan.absent)
         if settings.DAEMON_JSON in touched:
             self._again(DOCKER, "reload")
+        # It runs on without its settings, and would look for a runtime that is gone. Its containers do not notice.
+        if settings.CONTAINERD_PART in touched:
+            self._again(CONTAINERD, "restart")
         for name in plan.remove:
             self.changes.note("package", name, "remove", f"{name}\n", "")
         if plan.remove and not self.check:

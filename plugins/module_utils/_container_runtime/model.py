@@ -17,7 +17,8 @@ class Facts:
     """What is on a node before anything is done to it.
 
     ``manager``: ``dpkg`` or ``rpm``. ``machine``: as `uname -m` has it. ``docker``: Docker is there, whoever installed it.
-    ``texts``: the settings files that are there, by path, to the byte.
+    ``texts``: the settings files that are there, by path, to the byte. ``modes``: the
+    permissions of the request's directories that are there, by path.
     """
 
     manager: str
@@ -25,6 +26,7 @@ class Facts:
     docker: bool
     packages: t.Mapping[str, Installed]
     texts: t.Mapping[str, str]
+    modes: t.Mapping[str, int] = dataclasses.field(default_factory=dict)
 
     def text(self, path: str) -> str:
         """A settings file; empty where there is none."""

@@ -174,6 +174,7 @@ def check_consent(request: Request, containers: t.Sequence[str]) -> None:
 
 
 __all__ = [
+    "Item",
     "Plan",
     "check_consent",
     "configures_docker",

@@ -9,10 +9,14 @@ from __future__ import annotations
 import contextlib
 import os
 import platform
+import stat
+import typing as t
 from pathlib import Path
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._container_runtime import settings
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._container_runtime.model import Facts
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._container_runtime.plan import enroot_directories
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._container_runtime.request import Request
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.apt import Apt
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.command import Host
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.dnf import Dnf
@@ -26,7 +30,7 @@ def has_unit(name: str) -> bool:
     return any(os.path.exists(f"{directory}{name}") for directory in UNIT_DIRECTORIES)
 
 
-def read_facts(host: Host, manager: Apt | Dnf) -> Facts:
+def read_facts(request: Request, host: Host, manager: Apt | Dnf) -> Facts:
     """The node, as its files and its package system tell it."""
     return Facts(
         manager="dpkg" if isinstance(manager, Apt) else "rpm",
@@ -34,7 +38,12 @@ def read_facts(host: Host, manager: Apt | Dnf) -> Facts:
         docker=bool(host.get_bin_path("dockerd")) or has_unit(DOCKER),
         packages=manager.installed(),
         texts=_read_texts(),
+        modes=_read_modes(entry["path"] for entry in enroot_directories(request)),
     )
+
+
+def _read_modes(paths: t.Iterable[str]) -> dict[str, int]:
+    return {path: stat.S_IMODE(os.stat(path).st_mode) for path in paths if os.path.isdir(path)}
 
 
 def _read_texts() -> dict[str, str]:

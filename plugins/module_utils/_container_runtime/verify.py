@@ -9,7 +9,9 @@ from __future__ import annotations
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._container_runtime import settings
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._container_runtime.model import Facts
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._container_runtime.plan import (
+    Item,
     configures_docker,
+    enroot_directories,
     wanted_roots,
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._container_runtime.request import Request
@@ -26,11 +28,15 @@ def check(request: Request, facts: Facts, runtime: str) -> None:
             wrong.append(f"{settings.DAEMON_JSON} lacks settings of the role")
         if request.toolkit and request.docker_default_runtime and runtime not in ("", "nvidia"):
             wrong.append(f"Docker runs containers with {runtime}, not with nvidia")
-    wanted = []
+    wanted = [settings.pyxis_file(request)] if request.pyxis else []
     if request.containerd:
+        config = facts.text(settings.CONTAINERD)
+        if settings.containerd_config(config) != config:
+            wrong.append(f"{settings.CONTAINERD} does not import {settings.CONTAINERD_PART}")
         wanted.append({"path": settings.CONTAINERD_PART, "content": settings.containerd_part()})
     wanted += settings.enroot_files(request) if request.enroot else []
     wrong += [f"{file['path']} is not the role's" for file in wanted if facts.text(file["path"]) != file["content"]]
+    wrong += [said for entry in enroot_directories(request) for said in _directory(entry, facts)]
     if wrong:
         raise ClusterError("runtime_wrong", "; ".join(wrong) + ".", "Run the role.")
 
@@ -40,6 +46,15 @@ def _package(root: Root, facts: Facts) -> list[str]:
     if one is None or not one.present:
         return [f"{root.name} is not installed"]
     return [] if matches(root, one.version) else [f"{root.name} is {one.version}, wanted is {root.upstream}"]
+
+
+def _directory(entry: Item, facts: Facts) -> list[str]:
+    path, mode = entry["path"], facts.modes.get(entry["path"])
+    if mode is None:
+        return [f"{path} is missing"]
+    return (
+        [] if mode == int(entry["mode"], 8) else [f"{path} has mode {mode:04o}, wanted is {int(entry['mode'], 8):04o}"]
+    )
 
 
 __all__ = ["check"]

@@ -268,3 +268,29 @@ def test_a_unit_that_does_not_take_its_settings_is_an_error(node: Node) -> None:
     result = node.run(docker="always")
     assert result["error_kind"] == "systemctl_failed"
     assert "`systemctl reload docker.service` failed: Job failed" in result["msg"]
+
+
+def test_what_slurm_and_containerd_read_is_verified_too(node: Node) -> None:
+    directory = node.root / "scratch"
+    node.write("etc/containerd/config.toml", "version = 2\n")
+    wish = {"toolkit": False, "docker": "never", "containerd": True, "pyxis": True, "pyxis_packages": []}
+    wish |= {"enroot": True, "enroot_packages": [], "enroot_directory": str(directory)}
+    node.run(**wish)
+    assert told(node.run(**wish, state="verified")) == []
+    node.write("etc/slurm/plugstack.conf.d/pyxis.conf", "required other.so\n")
+    node.write("etc/containerd/config.toml", "version = 2\n")
+    (directory / "cache").chmod(0o755)
+    (directory / "data").rmdir()
+    said = node.run(**wish, state="verified")["msg"]
+    assert "pyxis.conf is not" in said
+    assert f"{node.root}/etc/containerd/config.toml does not import" in said
+    assert f"{directory}/cache has mode 0755, wanted is 1777" in said
+    assert f"{directory}/data is missing" in said
+
+
+def test_containerd_forgets_the_runtime_that_goes(node: Node) -> None:
+    node.write("active", "containerd.service\n")
+    node.run(docker="never", containerd=True)
+    node.log()
+    assert "unit containerd.service restart" in told(node.run(state="absent"))
+    assert node.log() == ["systemctl restart containerd.service", "apt-get purge nvidia-container-toolkit"]
