@@ -229,60 +229,25 @@ import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_clocks.apply import STATE_PATH, Clocks, Options
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_clocks.plan import Wish
-
-ARGUMENT_SPEC: dict[str, t.Any] = {
-    "state": {"type": "str", "choices": ["applied", "verified", "restored"], "default": "applied"},
-    "policy": {"type": "str", "choices": ["max", "locked", "values", "default"], "default": "max"},
-    "graphics_mhz": {"type": "int"},
-    "memory_mhz": {"type": "int"},
-    "method": {"type": "str", "choices": ["auto", "lock", "applications"], "default": "auto"},
-    "persistence": {"type": "bool", "default": True},
-    "layer": {"type": "str", "choices": ["node", "job", "all"], "default": "node"},
-    "job": {"type": "str", "default": "playbook"},
-    "gpus": {"type": "list", "elements": "str", "default": []},
-    "required": {"type": "bool", "default": True},
-    "allow_unsupported": {"type": "bool", "default": False},
-    "nvidia_smi": {"type": "str", "default": "nvidia-smi"},
-    "timeout_s": {"type": "int", "default": 30},
-    "state_path": {"type": "path", "default": STATE_PATH},
-}
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_clocks.apply import Clocks
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_clocks.request import ARGUMENT_SPEC, Request
 
 
-def run(params: dict[str, t.Any], *, check: bool) -> dict[str, t.Any]:
+def run(request: Request, *, check: bool) -> dict[str, t.Any]:
     """Do what was asked for."""
-    options = Options(
-        nvidia_smi=params["nvidia_smi"],
-        timeout_s=params["timeout_s"],
-        state_path=params["state_path"],
-        required=params["required"],
-        allow_unsupported=params["allow_unsupported"],
-        gpus=tuple(params["gpus"]),
-    )
-    wish = Wish(
-        policy=params["policy"],
-        graphics_mhz=params["graphics_mhz"],
-        memory_mhz=params["memory_mhz"],
-        method=params["method"],
-        persistence=params["persistence"],
-    )
-    layer = params["layer"]
-    if layer == "all" and params["state"] != "restored":
-        raise ClusterError("bad_value", "The layer all can only be restored.", "Set layer to node or job.")
-    if params["state"] == "verified":
-        return Clocks(options).verify(wish, layer)
-    holder = params["job"] if layer == "job" else "node"
-    if params["state"] == "restored":
-        return Clocks(options).restore(layer, holder, check=check)
-    return Clocks(options).apply(wish, layer, holder, check=check)
+    clocks = Clocks(request.options)
+    if request.state == "verified":
+        return clocks.verify(request.wish, request.layer)
+    if request.state == "restored":
+        return clocks.restore(request.layer, request.holder, check=check)
+    return clocks.apply(request.wish, request.layer, request.holder, check=check)
 
 
 def main() -> None:
     """Read, plan and, unless in check mode, apply."""
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
     try:
-        result = run(module.params, check=module.check_mode)
+        result = run(Request.of(module.params), check=module.check_mode)
     except ClusterError as exc:
         module.fail_json(**exc.as_result())
     except OSError as exc:

@@ -13,67 +13,48 @@ from __future__ import annotations
 import dataclasses
 import time
 import typing as t
-from pathlib import Path
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_clocks import plan as clocks
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_clocks import smi
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_clocks.plan import (
-    LOCKS,
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_clocks.model import (
+    LAYERS,
     Gpu,
-    Layer,
     Problem,
     Record,
     Settings,
-    Step,
     Wish,
+)
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_clocks.progress import (
+    Progress,
+    announce,
+    book,
+    compare,
+    final,
+)
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_clocks.report import (
+    describe,
+    difference,
+    failure,
+    grouped,
+    outcome,
+)
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_clocks.request import Options
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_clocks.selection import (
+    lost_gpus,
+    selected,
+    unanswered,
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_clocks.store import Store
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node import nvidia_smi as node_smi
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node.nvidia_smi import SmiReport
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node.sysfs import normalize_bus_id, read_pci_gpus
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node.sysfs import read_pci_gpus
 
-STATE_PATH = "/var/lib/gpu_clocks/state.json"
 # A clock needs a moment to follow its lock.
 _SETTLE_S = 2.0
 _POLL_S = 0.25
 # A refused lock may leave application clocks, which may be refused in turn.
 _ROUNDS = 3
-_NAMES_REMEDY = "Name GPUs by index, UUID or bus id; a GPU that is missing has an XID in the kernel log."
-
-
-@dataclasses.dataclass(frozen=True)
-class Options:
-    """How to reach the GPUs. ``gpus`` empty means all; otherwise indices, UUIDs or bus ids."""
-
-    nvidia_smi: str = "nvidia-smi"
-    timeout_s: float = 30.0
-    state_path: str = STATE_PATH
-    required: bool = True
-    allow_unsupported: bool = False
-    gpus: tuple[str, ...] = ()
-    root: Path = Path("/")
-
-
-@dataclasses.dataclass
-class _Plan:
-    """One GPU's way."""
-
-    gpu: Gpu
-    old: Record
-    record: Record
-    before: Settings
-    steps: list[Step]
-    wanted: Settings | None
-    problems: list[Problem]
-    notes: list[str]
-    layers: dict[str, Layer]
-    done: list[Step] = dataclasses.field(default_factory=list)
-    after: Settings | None = None
-
-    @property
-    def changed(self) -> bool:
-        return bool(self.done or self.steps) or _held(self.old.layers) != _held(self.layers)
 
 
 class _Decision(t.NamedTuple):
@@ -84,59 +65,6 @@ class _Decision(t.NamedTuple):
 
 
 _Decide = t.Callable[[Gpu, Record, Settings, str], _Decision]
-
-
-def _held(layers: dict[str, Layer]) -> dict[str, t.Any]:
-    """What a person would call a change of the record: priors and who holds them."""
-    return {name: (layer.prior, layer.holders) for name, layer in layers.items()}
-
-
-def _lost(report: SmiReport) -> list[dict[str, str]]:
-    """GPUs that are there and do not answer; not what the driver complains about in general."""
-    return [item for item in report.unknown if item["what"].startswith("gpu") and item["what"] != "gpus"]
-
-
-def _bus_id(name: str) -> str:
-    """A PCI address as the kernel spells it; empty where the name is none."""
-    try:
-        return normalize_bus_id(name)
-    except ValueError:
-        return ""
-
-
-def _selected(gpus: list[Gpu], wanted: t.Sequence[str]) -> tuple[list[Gpu], list[str]]:
-    """The GPUs that were named, and names that none answers to. Refuses where that is all of them."""
-    if not wanted:
-        return gpus, []
-    chosen: list[Gpu] = []
-    missing: list[str] = []
-    for name in wanted:
-        bus_id = _bus_id(name)
-        found = [gpu for gpu in gpus if name in (str(gpu.index), gpu.uuid) or gpu.bus_id == bus_id]
-        chosen += [gpu for gpu in found if gpu not in chosen]
-        missing += [] if found else [name]
-    if not chosen:
-        there = ", ".join(f"{gpu.index} ({gpu.bus_id})" for gpu in gpus) or "none"
-        raise ClusterError(
-            "no_such_gpu",
-            f"GPU {', '.join(missing)} does not answer. These do: {there}. No clock was changed.",
-            _NAMES_REMEDY,
-        )
-    return chosen, missing
-
-
-def _unanswered(names: t.Sequence[str], report: SmiReport) -> list[dict[str, str]]:
-    """What to say of GPUs that were named and do not answer."""
-    found = []
-    for name in names:
-        item = {"reason": "nvidia-smi does not list it", "remedy": _NAMES_REMEDY}
-        for known in _lost(report):
-            # "gpu 3 (0004:00:00.0)", or as much of it as is known.
-            label, _space, place = known["what"].partition(" (")
-            if label == f"gpu {name}" or (place and place.rstrip(")") == _bus_id(name)):
-                item = known
-        found.append({**item, "what": f"GPU {name} does not answer"})
-    return found
 
 
 def _check_wish(wish: Wish) -> None:
@@ -196,7 +124,7 @@ class Clocks:
         result = self.apply(wish, layer, check=True)
         wrong = [gpu for gpu in result["gpus"] if gpu["status"] == "changed"]
         if wrong:
-            said = "; ".join(f"GPU {gpu['index']} ({gpu['bus_id']}): {_difference(gpu)}" for gpu in wrong)
+            said = "; ".join(f"GPU {gpu['index']} ({gpu['bus_id']}): {difference(gpu)}" for gpu in wrong)
             raise ClusterError(
                 "not_applied",
                 f"{len(wrong)} of {len(result['gpus'])} GPUs do not have the wanted clocks: {said}.",
@@ -214,10 +142,10 @@ class Clocks:
             record = clocks.forget_dead_jobs(records.get(gpu.uuid, Record()), session)
             layers = {
                 name: {"before": record.layers[name].prior.show(), "holders": list(record.layers[name].holders)}
-                for name in clocks.LAYERS
+                for name in LAYERS
                 if name in record.layers
             }
-            found.append({**_describe(gpu), **clocks.current(gpu, record, session).show(), "layers": layers})
+            found.append({**describe(gpu), **clocks.current(gpu, record, session).show(), "layers": layers})
         return {"gpus": found, "unknown": report.unknown}
 
     # How it is done
@@ -236,7 +164,7 @@ class Clocks:
         """Whether the node has no GPU and need not have one."""
         if self._options.required or report.state == "timeout":
             return False
-        return not _lost(report) and not read_pci_gpus(self._options.root)
+        return not lost_gpus(report) and not read_pci_gpus(self._options.root)
 
     def _call(self, arguments: t.Sequence[str]) -> node_smi.SmiRun:
         self._commands.append([self._options.nvidia_smi, *arguments])
@@ -259,7 +187,7 @@ class Clocks:
             gpus: list[Gpu] = []
             try:
                 report, gpus, session = self._observe()
-                chosen, missing = _selected(gpus, self._options.gpus)
+                chosen, missing = selected(gpus, self._options.gpus)
             except ClusterError:
                 if leaving is not None and not check:
                     self._save([], _left(saved, gpus, leaving), set())
@@ -269,36 +197,36 @@ class Clocks:
             records = _left(saved, gpus, leaving or "") if left else saved
             plans = [self._plan(gpu, records.get(gpu.uuid, Record()), decide, session) for gpu in chosen]
             gone = set()
-            if forget and not self._options.gpus and not _lost(report):
+            if forget and not self._options.gpus and not lost_gpus(report):
                 # Taken out of the node: nobody is left to give anything back to.
                 gone = {uuid for uuid in records if uuid not in {gpu.uuid for gpu in gpus}}
             if not check:
                 self._act(plans, records, decide, session, restoring=restoring)
                 self._save(plans, records, gone)
-        lost = _unanswered(missing, report) if self._options.gpus else _lost(report)
+        lost = unanswered(missing, report) if self._options.gpus else lost_gpus(report)
         return self._result(plans, report, lost, check=check, forgotten=bool(gone) or records != saved)
 
-    def _plan(self, gpu: Gpu, old: Record, decide: _Decide, session: str) -> _Plan:
+    def _plan(self, gpu: Gpu, old: Record, decide: _Decide, session: str) -> Progress:
         record = clocks.forget_dead_jobs(old, session)
         now = clocks.current(gpu, record, session)
         decision = decide(gpu, record, now, session)
         todo = clocks.steps(gpu, decision.record, now, decision.wanted) if decision.wanted else []
         problems, notes = list(decision.problems), list(decision.notes)
         layers = decision.record.layers
-        return _Plan(gpu, old, decision.record, now, todo, decision.wanted, problems, notes, layers)
+        return Progress(gpu, old, decision.record, now, todo, decision.wanted, problems, notes, layers)
 
     def _act(
-        self, plans: list[_Plan], records: dict[str, Record], decide: _Decide, session: str, *, restoring: bool
+        self, plans: list[Progress], records: dict[str, Record], decide: _Decide, session: str, *, restoring: bool
     ) -> None:
         """Apply; where a GPU turns out not to support something, plan that GPU again without it."""
         todo = [plan for plan in plans if plan.steps]
         for left in range(0 if restoring else _ROUNDS - 1, -1, -1):
             for plan in todo:
-                _announce(plan, restoring=restoring)
+                announce(plan, restoring=restoring)
             self._save(plans, records, set())
             outcomes = smi.perform(self._call, [(plan.gpu, plan.steps) for plan in todo])
             for plan in todo:
-                _book(plan, outcomes[plan.gpu.uuid], session, again=left > 0)
+                book(plan, outcomes[plan.gpu.uuid], session, again=left > 0)
             todo = self._again(todo, decide, session)
             if not todo:
                 break
@@ -309,7 +237,7 @@ class Clocks:
             else:
                 plan.record = dataclasses.replace(plan.record, layers=plan.layers)
 
-    def _again(self, plans: list[_Plan], decide: _Decide, session: str) -> list[_Plan]:
+    def _again(self, plans: list[Progress], decide: _Decide, session: str) -> list[Progress]:
         """GPUs that do not support a setting, planned anew from what they are now."""
         refused = [plan for plan in plans if plan.steps]
         if not refused:
@@ -331,7 +259,7 @@ class Clocks:
             again += [plan] if plan.steps else []
         return again
 
-    def _read_back(self, plans: list[_Plan], session: str) -> None:
+    def _read_back(self, plans: list[Progress], session: str) -> None:
         """Compare what was set with what the GPUs say now."""
         deadline = time.monotonic() + _SETTLE_S
         locked = {
@@ -351,9 +279,9 @@ class Clocks:
                 break
             time.sleep(_POLL_S)
         for plan in plans:
-            _compare(plan, fresh.get(plan.gpu.uuid), session)
+            compare(plan, fresh.get(plan.gpu.uuid), session)
 
-    def _save(self, plans: list[_Plan], records: dict[str, Record], gone: set[str]) -> None:
+    def _save(self, plans: list[Progress], records: dict[str, Record], gone: set[str]) -> None:
         merged = {**records, **{plan.gpu.uuid: plan.record for plan in plans}}
         # What nobody will give back need not be remembered.
         kept = {uuid: record for uuid, record in merged.items() if record.layers and uuid not in gone}
@@ -361,13 +289,13 @@ class Clocks:
             self._store.save(kept)
 
     def _result(
-        self, plans: list[_Plan], report: SmiReport, lost: list[dict[str, str]], *, check: bool, forgotten: bool
+        self, plans: list[Progress], report: SmiReport, lost: list[dict[str, str]], *, check: bool, forgotten: bool
     ) -> dict[str, t.Any]:
         for plan in plans if self._options.allow_unsupported else []:
             plan.notes += [problem.message for problem in plan.problems if problem.kind == "unsupported"]
             plan.problems = [problem for problem in plan.problems if problem.kind != "unsupported"]
-        gpus = [_outcome(plan, check=check) for plan in plans]
-        planned = [[self._options.nvidia_smi, *arguments] for arguments in _grouped(plans)] if check else self._commands
+        gpus = [outcome(plan, check=check) for plan in plans]
+        planned = [[self._options.nvidia_smi, *arguments] for arguments in grouped(plans)] if check else self._commands
         result: dict[str, t.Any] = {
             "changed": forgotten or any(plan.changed for plan in plans),
             "gpus": gpus,
@@ -375,14 +303,14 @@ class Clocks:
             "unknown": report.unknown,
             "diff": {
                 "before": {plan.gpu.label: plan.before.show() for plan in plans},
-                "after": {plan.gpu.label: _final(plan, check=check).show() for plan in plans},
+                "after": {plan.gpu.label: final(plan, check=check).show() for plan in plans},
             },
         }
         if not plans:
             result["reason"] = "This node has no GPU, and `required` is false."
         bad = [(plan.gpu.label, problem) for plan in plans for problem in plan.problems]
         if bad or (lost and plans):
-            raise _failure(bad, lost, len(plans), result)
+            raise failure(bad, lost, len(plans), result)
         return result
 
 
@@ -392,143 +320,4 @@ def _left(records: dict[str, Record], gpus: list[Gpu], holder: str) -> dict[str,
     return {uuid: record if uuid in there else clocks.leave(record, holder) for uuid, record in records.items()}
 
 
-def _announce(plan: _Plan, *, restoring: bool) -> None:
-    """Prepare the record for an interruption: locks about to be set are unknown, and what is to be restored is kept."""
-    stepped = [step.setting for step in plan.steps]
-    sessions = {name: life for name, life in plan.record.sessions.items() if name not in stepped}
-    layers = clocks.owed(plan.old.layers, plan.layers) if restoring else plan.record.layers
-    plan.record = clocks.touch(dataclasses.replace(plan.record, sessions=sessions, layers=layers), stepped)
-
-
-def _book(plan: _Plan, outcomes: list[tuple[Step, smi.Outcome]], session: str, *, again: bool) -> None:
-    """Write down what became of the steps."""
-    for step, outcome in outcomes:
-        if not outcome.kind:
-            plan.done.append(step)
-            if step.setting in LOCKS:
-                sessions = {**plan.record.sessions, step.setting: session}
-                plan.record = dataclasses.replace(plan.record, sessions=sessions, **{step.setting: step.value})
-            if step.value and outcome.acknowledged not in (None, step.value):
-                plan.notes.append(f"asked for {step.value}, the driver set {outcome.acknowledged}")
-        elif outcome.kind == "unsupported" and step.setting != "persistence":
-            plan.record = dataclasses.replace(
-                plan.record, refused={**plan.record.refused, step.setting: plan.gpu.driver}
-            )
-            if not again:
-                plan.problems.append(Problem(step.setting, outcome.kind, outcome.said))
-        else:
-            plan.problems.append(Problem(step.setting, outcome.kind, outcome.said))
-    refused = [step for step, outcome in outcomes if outcome.kind == "unsupported"]
-    plan.steps = refused if again else []
-
-
-def _compare(plan: _Plan, gpu: Gpu | None, session: str) -> None:
-    if gpu is None:
-        plan.problems.append(Problem("", "lost", "it answered before its clocks were set and does not any more"))
-        return
-    known = clocks.current(gpu, dataclasses.replace(plan.record, seen_mhz=gpu.graphics_mhz), session)
-    plan.after = known
-    for step in plan.done:
-        found = getattr(known, step.setting)
-        if step.setting not in LOCKS and found != step.value:
-            message = f"nvidia-smi {' '.join(step.arguments)} was accepted, but {step.setting} reads {found}"
-            plan.problems.append(Problem(step.setting, "not_applied", message))
-        if step.setting != "graphics_lock":
-            continue
-        lock = plan.record.graphics_lock
-        plan.record = dataclasses.replace(plan.record, seen_mhz=gpu.graphics_mhz if lock else None)
-        if not lock or not clocks.contradicts(gpu, lock, None):
-            continue
-        if gpu.graphics_mhz != plan.gpu.graphics_mhz:
-            plan.notes.append(f"locked at {lock[0]}-{lock[1]} MHz it runs at {gpu.graphics_mhz} MHz")
-        elif gpu.reasons is None or gpu.reasons & clocks.IDLE:
-            plan.notes.append(f"idle, it stays at {gpu.graphics_mhz} MHz: whether its lock holds shows under load")
-        else:
-            # Told that it is locked, at work, and not moved at all: the next run has to try again.
-            sessions = {name: life for name, life in plan.record.sessions.items() if name != step.setting}
-            plan.record = dataclasses.replace(plan.record, sessions=sessions)
-            plan.after = dataclasses.replace(known, graphics_lock=None, unknown=known.unknown | {step.setting})
-            message = (
-                f"nvidia-smi {' '.join(step.arguments)} was accepted, but the clock stays at {gpu.graphics_mhz} MHz"
-            )
-            plan.problems.append(Problem(step.setting, "not_applied", message))
-    plan.gpu = gpu
-
-
-def _final(plan: _Plan, *, check: bool) -> Settings:
-    """What is in effect at the end; in check mode, what would be."""
-    if plan.after is not None:
-        return plan.after
-    if not check or plan.wanted is None:
-        return plan.before
-    final = plan.before
-    for step in plan.steps:
-        changes: dict[str, t.Any] = {step.setting: step.value}
-        final = dataclasses.replace(final, **changes, unknown=final.unknown - {step.setting})
-    return final
-
-
-def _grouped(plans: list[_Plan]) -> list[list[str]]:
-    """The calls that a real run would make, if every GPU does as it is told."""
-    argv: list[list[str]] = []
-
-    def call(arguments: t.Sequence[str]) -> node_smi.SmiRun:
-        argv.append(list(arguments))
-        return node_smi.SmiRun(rc=0)
-
-    smi.perform(call, [(plan.gpu, plan.steps) for plan in plans])
-    return argv
-
-
-def _describe(gpu: Gpu) -> dict[str, t.Any]:
-    return {
-        "index": gpu.index,
-        "uuid": gpu.uuid,
-        "name": gpu.name,
-        "bus_id": gpu.bus_id,
-        "mig": gpu.mig,
-        "clocks": {
-            "graphics_mhz": gpu.graphics_mhz,
-            "memory_mhz": gpu.memory_mhz,
-            "max_graphics_mhz": gpu.max_graphics_mhz,
-            "max_memory_mhz": gpu.max_memory_mhz,
-        },
-    }
-
-
-def _outcome(plan: _Plan, *, check: bool) -> dict[str, t.Any]:
-    status = "failed" if plan.problems else "changed" if plan.changed else "ok"
-    return {
-        **_describe(plan.gpu),
-        "status": status,
-        "before": plan.before.show(),
-        "after": _final(plan, check=check).show(),
-        "problems": [
-            {**dataclasses.asdict(problem), "remedy": smi.REMEDIES.get(problem.kind, "")} for problem in plan.problems
-        ],
-        "notes": plan.notes,
-    }
-
-
-def _difference(gpu: dict[str, t.Any]) -> str:
-    parts = [
-        f"{name.replace('_', ' ')} {gpu['before'][name]} instead of {gpu['after'][name]}"
-        for name in gpu["before"]
-        if gpu["before"][name] != gpu["after"][name]
-    ]
-    return ", ".join(parts) or "nothing was saved of what it had before"
-
-
-def _failure(
-    bad: list[tuple[str, Problem]], lost: list[dict[str, str]], handled: int, result: dict[str, t.Any]
-) -> ClusterError:
-    said = [f"{label}: {problem.message}" for label, problem in bad]
-    said += [f"{item['what']}: {item['reason']}" for item in lost]
-    first = smi.REMEDIES.get(bad[0][1].kind, "") if bad else lost[0]["remedy"]
-    kind = bad[0][1].kind if bad else "lost"
-    failed = len({label for label, _problem in bad})
-    rest = f" {handled - failed} of {handled} answering GPUs are as wanted." if handled else ""
-    return ClusterError(kind, f"Clocks could not be set everywhere. {'; '.join(said)}.{rest}", first, **result)
-
-
-__all__ = ["STATE_PATH", "Clocks", "Options"]
+__all__ = ["Clocks"]

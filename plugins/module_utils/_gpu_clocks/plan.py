@@ -15,11 +15,19 @@ from __future__ import annotations
 import dataclasses
 import typing as t
 
-Pair = tuple[int, int]
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_clocks.model import (
+    LOCKS,
+    Gpu,
+    Layer,
+    Pair,
+    Problem,
+    Record,
+    Settings,
+    Step,
+    Target,
+    Wish,
+)
 
-# In this order a job lies upon what the node was set to, and goes before it.
-LAYERS: tuple[str, ...] = ("node", "job")
-LOCKS: tuple[str, ...] = ("graphics_lock", "memory_lock")
 # Compute capability from which NVML locks the clock: Volta for graphics, Ampere for memory. Source: NVML API reference,
 # nvmlDeviceSetGpuLockedClocks and nvmlDeviceSetMemoryLockedClocks.
 _LOCKS_SINCE = {"graphics_lock": 7.0, "memory_lock": 8.0}
@@ -30,129 +38,6 @@ _NOT_LIMITING = IDLE | 0x2
 # A lock is rounded to a step of the clock (15 MHz on most GPUs; 2190 was seen to give 2184).
 _SLACK_MHZ = 30
 _SLACK_SHARE = 0.02
-
-
-@dataclasses.dataclass(frozen=True)
-class Gpu:
-    """One GPU as it was read. None is what it does not tell. Pairs of application clocks are (memory, graphics)."""
-
-    index: int
-    uuid: str
-    name: str
-    bus_id: str
-    driver: str
-    persistence: bool | None = None
-    mig: bool | None = None
-    graphics_mhz: int | None = None
-    memory_mhz: int | None = None
-    max_graphics_mhz: int | None = None
-    max_memory_mhz: int | None = None
-    applications: Pair | None = None
-    default_applications: Pair | None = None
-    applications_deprecated: bool = False
-    compute_capability: float | None = None
-    reasons: int | None = None
-
-    @property
-    def label(self) -> str:
-        return f"GPU {self.index} ({self.bus_id})"
-
-
-@dataclasses.dataclass(frozen=True)
-class Wish:
-    """What was asked for. ``method`` is ``auto``, ``lock`` or ``applications``."""
-
-    policy: str
-    graphics_mhz: int | None = None
-    memory_mhz: int | None = None
-    method: str = "auto"
-    persistence: bool = True
-
-
-@dataclasses.dataclass(frozen=True)
-class Settings:
-    """Clock settings. None is the driver's default: no lock, default application clocks; for persistence: not told.
-
-    Locks named in ``unknown`` are whatever they are: read, nobody can say; wanted, they are left alone.
-    """
-
-    persistence: bool | None = None
-    applications: Pair | None = None
-    graphics_lock: Pair | None = None
-    memory_lock: Pair | None = None
-    unknown: frozenset[str] = frozenset()
-
-    def show(self) -> dict[str, str]:
-        """For people and diffs."""
-
-        def lock(name: str) -> str:
-            value = getattr(self, name)
-            if name in self.unknown:
-                return "unknown"
-            return f"{value[0]}-{value[1]} MHz" if value else "none"
-
-        return {
-            "persistence": {True: "on", False: "off", None: "unknown"}[self.persistence],
-            "application_clocks": "memory {} MHz, graphics {} MHz".format(*self.applications)
-            if self.applications
-            else "default",
-            "graphics_lock": lock("graphics_lock"),
-            "memory_lock": lock("memory_lock"),
-        }
-
-
-@dataclasses.dataclass(frozen=True)
-class Layer:
-    """What was there before the node's policy, or before a job, and who set it since.
-
-    A job's layer without holders is owed: all of them have ended, and it could not be given back.
-    """
-
-    prior: Settings
-    session: str
-    holders: tuple[str, ...] = ()
-    touched: frozenset[str] = frozenset()
-
-
-@dataclasses.dataclass(frozen=True)
-class Record:
-    """What is remembered of a GPU. ``sessions`` names, for each lock, the life of the driver in which it was set."""
-
-    sessions: dict[str, str] = dataclasses.field(default_factory=dict)
-    graphics_lock: Pair | None = None
-    memory_lock: Pair | None = None
-    seen_mhz: int | None = None  # the graphics clock just after it was locked
-    refused: dict[str, str] = dataclasses.field(default_factory=dict)  # setting -> the driver that does not support it
-    layers: dict[str, Layer] = dataclasses.field(default_factory=dict)
-
-    def above(self, layer: str) -> str | None:
-        """The lowest layer that lies upon this one."""
-        return next((name for name in LAYERS[LAYERS.index(layer) + 1 :] if name in self.layers), None)
-
-
-@dataclasses.dataclass(frozen=True)
-class Problem:
-    """Why a GPU does not get what was asked for."""
-
-    setting: str
-    kind: str
-    message: str
-
-
-@dataclasses.dataclass(frozen=True)
-class Target:
-    settings: Settings
-    problems: tuple[Problem, ...] = ()
-    notes: tuple[str, ...] = ()
-
-
-@dataclasses.dataclass(frozen=True)
-class Step:
-    """One change: the arguments of nvidia-smi without ``-i``, and the value it leads to."""
-
-    setting: str
-    arguments: tuple[str, ...]
-    value: t.Any
 
 
 def can(gpu: Gpu, setting: str, record: Record) -> bool:
@@ -379,17 +264,6 @@ def touch(record: Record, settings: t.Iterable[str]) -> Record:
 
 __all__ = [
     "IDLE",
-    "LAYERS",
-    "LOCKS",
-    "Gpu",
-    "Layer",
-    "Pair",
-    "Problem",
-    "Record",
-    "Settings",
-    "Step",
-    "Target",
-    "Wish",
     "base_of",
     "can",
     "contradicts",

@@ -15,7 +15,7 @@ import re
 import typing as t
 from pathlib import Path
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_clocks.plan import Gpu, Pair, Step
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_clocks.model import Gpu, Pair, Step
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.files import read_text
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node import nvidia_smi
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node.nvidia_smi import SmiReport, SmiRun

@@ -16,7 +16,7 @@ import typing as t
 from pathlib import Path
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_clocks.plan import Layer, Pair, Record, Settings
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_clocks.model import Layer, Pair, Record, Settings
 
 VERSION = 1
 _POLL_S = 0.1

@@ -415,10 +415,12 @@ def test_an_epilog_that_is_killed_leaves_no_holder(node: Node, monkeypatch: pyte
 
 
 def _run_directly(node: Node, options: dict[str, Any]) -> None:
+    from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_clocks.request import ARGUMENT_SPEC, Request
     from ansible_collections.hpcai.gpu_cluster.plugins.modules import gpu_clocks
 
-    defaults = {name: spec.get("default") for name, spec in gpu_clocks.ARGUMENT_SPEC.items()}
-    gpu_clocks.run({**defaults, "nvidia_smi": node.smi, "state_path": str(node.saved), **options}, check=False)
+    defaults = {name: spec.get("default") for name, spec in ARGUMENT_SPEC.items()}
+    request = Request.of({**defaults, "nvidia_smi": node.smi, "state_path": str(node.saved), **options})
+    gpu_clocks.run(request, check=False)
 
 
 def test_the_saved_state_is_private_and_whole(node: Node) -> None:

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_clocks import model, store
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_clocks import plan as clocks
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_clocks import store
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_clocks.plan import (
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_clocks.model import (
     Gpu,
     Layer,
     Pair,
@@ -276,7 +276,7 @@ class Machine:
         record = clocks.touch(record, [step.setting for step in steps])
         for step in steps:
             self.truth = dataclasses.replace(self.truth, **{step.setting: step.value})  # type: ignore[arg-type]
-            if step.setting in clocks.LOCKS:
+            if step.setting in model.LOCKS:
                 sessions = {**record.sessions, step.setting: SESSION}
                 record = dataclasses.replace(record, sessions=sessions, **{step.setting: step.value})  # type: ignore[arg-type]
         self.record = record
@@ -311,7 +311,7 @@ def machine(model: Gpu, prior: Settings) -> Machine:
     return Machine(model, possible, record)
 
 
-@given(models, settings, st.lists(wishes, min_size=1, max_size=4), st.sampled_from(clocks.LAYERS))
+@given(models, settings, st.lists(wishes, min_size=1, max_size=4), st.sampled_from(model.LAYERS))
 def test_set_then_restore_is_identity(model: Gpu, prior: Settings, asked: list[Wish], layer: str) -> None:
     gpu = machine(model, prior)
     before = gpu.truth
@@ -424,13 +424,13 @@ def test_what_a_job_could_not_give_back_is_given_back_later() -> None:
 
 records = st.builds(
     Record,
-    sessions=st.dictionaries(st.sampled_from(clocks.LOCKS), st.text(max_size=8)),
+    sessions=st.dictionaries(st.sampled_from(model.LOCKS), st.text(max_size=8)),
     graphics_lock=locks,
     memory_lock=locks,
     seen_mhz=st.none() | st.integers(0, 3000),
-    refused=st.dictionaries(st.sampled_from([*clocks.LOCKS, "applications"]), st.text(max_size=8)),
+    refused=st.dictionaries(st.sampled_from([*model.LOCKS, "applications"]), st.text(max_size=8)),
     layers=st.dictionaries(
-        st.sampled_from(clocks.LAYERS),
+        st.sampled_from(model.LAYERS),
         st.builds(
             Layer,
             prior=st.builds(
@@ -439,11 +439,11 @@ records = st.builds(
                 st.none() | pairs,
                 locks,
                 locks,
-                st.frozensets(st.sampled_from(clocks.LOCKS)),
+                st.frozensets(st.sampled_from(model.LOCKS)),
             ),
             session=st.text(max_size=8),
             holders=st.lists(st.text(max_size=8), max_size=3).map(tuple),
-            touched=st.frozensets(st.sampled_from(clocks.LOCKS)),
+            touched=st.frozensets(st.sampled_from(model.LOCKS)),
         ),
     ),
 )

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_clocks import smi
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_clocks.plan import Gpu, Step
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_clocks.model import Gpu, Step
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node import nvidia_smi
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node.nvidia_smi import SmiRun
 
