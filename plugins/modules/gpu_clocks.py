@@ -237,7 +237,7 @@ def run(request: Request, *, check: bool) -> dict[str, t.Any]:
     """Do what was asked for."""
     clocks = Clocks(request.options)
     if request.state == "verified":
-        return clocks.verify(request.wish, request.layer)
+        return clocks.verify(request.wish, request.layer, request.holder)
     if request.state == "restored":
         return clocks.restore(request.layer, request.holder, check=check)
     return clocks.apply(request.wish, request.layer, request.holder, check=check)

@@ -119,9 +119,9 @@ class Clocks:
         leaving = holder if layer == "job" else None
         return self._run(decide, check=check, restoring=True, forget=layer != "job", leaving=leaving)
 
-    def verify(self, wish: Wish, layer: str = "node") -> dict[str, t.Any]:
+    def verify(self, wish: Wish, layer: str = "node", holder: str = "node") -> dict[str, t.Any]:
         """Change nothing; fail where something would have to be changed."""
-        result = self.apply(wish, layer, check=True)
+        result = self.apply(wish, layer, holder, check=True)
         wrong = [gpu for gpu in result["gpus"] if gpu["status"] == "changed"]
         if wrong:
             said = "; ".join(f"GPU {gpu['index']} ({gpu['bus_id']}): {difference(gpu)}" for gpu in wrong)

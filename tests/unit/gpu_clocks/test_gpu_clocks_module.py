@@ -453,6 +453,17 @@ def test_when_no_gpu_answers(node: Node, fault: list[str], kind: str) -> None:
         assert "no GPU" in result["reason"]
 
 
+def test_what_a_job_holds_can_be_verified(node: Node) -> None:
+    wish = {"policy": "locked", "graphics_mhz": 1200, "layer": "job"}
+    assert node.module(**wish, state="verified")["error_kind"] == "not_applied"
+    node.module(**wish)
+    before = node.saved.read_text(encoding="utf-8")
+    assert node.module(**wish, state="verified")["failed"] is False
+    assert node.saved.read_text(encoding="utf-8") == before
+    other = node.module(**wish, state="verified", job="17")
+    assert (other["error_kind"], node.saved.read_text(encoding="utf-8")) == ("not_applied", before)
+
+
 def test_everything_is_given_back_at_once_also_during_a_job(node: Node) -> None:
     node.module(policy="locked", graphics_mhz=1200)
     node.module(layer="job", job="1")
