@@ -14,7 +14,6 @@ import typing as t
 class Peer:
     """A node of the trusted pool as another one sees it."""
 
-    uuid: str
     names: tuple[str, ...]
     connected: bool
     in_cluster: bool

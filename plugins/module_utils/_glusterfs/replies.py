@@ -40,9 +40,7 @@ def parse_peers(root: ET.Element) -> list[Peer]:
         state = peer.findtext("state")
         # The node itself has no state; 3 is "Peer in Cluster".
         in_cluster = state is None or state == "3"
-        peers.append(
-            Peer(peer.findtext("uuid") or "", tuple(sorted(names)), peer.findtext("connected") == "1", in_cluster)
-        )
+        peers.append(Peer(tuple(sorted(names)), peer.findtext("connected") == "1", in_cluster))
     return peers
 
 
