@@ -130,8 +130,8 @@ def cluster_key(nodes: t.Sequence[Node]) -> str:
     if len(known) > 1:
         raise ClusterError(
             "two_keys",
-            "The nodes of this run know different keys, and the first node of the cluster is not among them or holds none: "
-            "nobody can tell which one was revoked.",
+            "The nodes of this run know different keys, and the first node of the cluster is not among them or holds none. "
+            "So it is not known which one was revoked.",
             "Run again with the first node in the limit; if it holds no key, also with `renew_key: true`.",
         )
     return next(iter(known), "")

@@ -110,7 +110,7 @@ class TrustRequest:
 
 @dataclasses.dataclass(frozen=True)
 class CheckRequest:
-    """What ``cluster_ssh_check`` is to try: logins to ``hosts``. ``nodes`` is None where nobody is to be looked at before.
+    """What ``cluster_ssh_check`` is to try: logins to ``hosts``. ``nodes`` is None where no node is looked at before.
 
     ``others`` trust the cluster and are none of it. ``parallel``: how many logins at a time.
     """

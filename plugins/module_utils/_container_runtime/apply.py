@@ -119,7 +119,7 @@ class Runtime:
             for root in plan.missing:
                 self.changes.note("package", root.name, "install", "", f"{root.name} {root.upstream}".rstrip() + "\n")
         else:
-            # Says which package nobody has.
+            # Fails, and names the package that no repository has.
             self.manager.resolve(plan.roots)
 
     def _note_packages(self, actions: t.Sequence[Action]) -> None:

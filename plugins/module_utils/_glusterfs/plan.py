@@ -100,7 +100,7 @@ def plan_forget(name: str, gone: t.Sequence[Brick], me: str) -> list[Step]:
 
 
 def given_up(wanted: Wanted, volume: Volume) -> list[Brick]:
-    """The bricks that a person has given up, and that may keep nobody from taking the volume away unless they run."""
+    """The bricks that a person has given up. Unless they run, the volume can be taken away without their nodes."""
     # Of several copies one cannot be given up alone.
     if volume.replica > 1 or not wanted.allow_data_loss:
         return []
@@ -108,7 +108,7 @@ def given_up(wanted: Wanted, volume: Volume) -> list[Brick]:
 
 
 def check_whole_run(volume: Volume, hosts: t.Collection[str], lost: t.Collection[Brick]) -> None:
-    """Refuse to take a volume away from nodes that were not asked. ``lost`` are the bricks that nobody can be asked of."""
+    """Refuse to take a volume away from nodes that are not in this run. ``lost``: bricks whose nodes cannot be asked."""
     absent = sorted({brick.node for brick in volume.bricks if brick.node not in hosts and brick not in lost})
     if not absent:
         return
