@@ -13,6 +13,8 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import C
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._ranges import parse_ranges
 
 Core = tuple[int, ...]
+#: GPUs or ports as the facts have them.
+Entries = t.Sequence[t.Mapping[str, t.Any]]
 UNPLACED = ("refuse", "any")
 #: The NUMA node of a GPU that may be anywhere.
 ANYWHERE = -1
@@ -20,7 +22,7 @@ ANYWHERE = -1
 
 @dataclasses.dataclass(frozen=True)
 class NumaNode:
-    """``cores`` are tuples of the CPUs (hardware threads) of one core; None where nobody told which share one."""
+    """``cores`` are tuples of the CPUs (hardware threads) of one core; None where it is not known which share one."""
 
     id: int
     cpus: tuple[int, ...]
@@ -29,7 +31,7 @@ class NumaNode:
 
 @dataclasses.dataclass(frozen=True)
 class Gpu:
-    """``minor`` is the N of its /dev/nvidiaN; None where nobody told it."""
+    """``minor`` is the N of its /dev/nvidiaN; None where it is not known."""
 
     index: int
     numa: int
@@ -62,6 +64,10 @@ class Topology:
 
     def cpus(self) -> list[int]:
         return sorted(cpu for node in self.nodes for cpu in node.cpus)
+
+
+def _numbers(indexes: t.Iterable[int]) -> str:
+    return ", ".join(map(str, indexes))
 
 
 def _ranges(text: t.Any, where: str) -> tuple[int, ...]:
@@ -128,10 +134,9 @@ def _placed(topology: Topology, homeless: t.Sequence[int]) -> Topology:
             "Pinning follows GPUs: leave it out on this node, or see under unknown in the facts why none was found.",
         )
     if homeless:
-        names = ", ".join(str(index) for index in homeless)
         raise ClusterError(
             "gpu_numa_unknown",
-            f"The NUMA node of GPU {names} is not known (the kernel says -1), and the node has {len(topology.nodes)}.",
+            f"The NUMA node of GPU {_numbers(homeless)} is not known (the kernel says -1), and the node has {len(topology.nodes)}.",
             "Give the profile of the machine type: its NUMA map is used for GPUs that the kernel cannot place. Or let ranks "
             "of such GPUs run anywhere (unplaced=any).",
         )
@@ -146,6 +151,33 @@ def _placed(topology: Topology, homeless: t.Sequence[int]) -> Topology:
     return topology
 
 
+def _planned_gpus(gpus: t.Mapping[str, t.Any], entries: Entries) -> tuple[Gpu, ...]:
+    """The GPUs that the NUMA nodes of a profile name, by index; ``gpus`` is its section of them."""
+    bus_ids = gpus.get("bus_ids") or []
+    models = gpus.get("models") or [{}]
+    found = [
+        Gpu(
+            index=index,
+            numa=int(entry["id"]),
+            bus_id=bus_ids[index] if index < len(bus_ids) else "",
+            model=models[0].get("name", ""),
+        )
+        for entry in entries
+        for index in entry.get("gpus") or []
+    ]
+    return tuple(sorted(found, key=lambda gpu: gpu.index))
+
+
+def _planned_hcas(hcas: Entries, entries: Entries) -> tuple[Hca, ...]:
+    """The fabric's HCAs that the NUMA nodes of a profile name."""
+    home = {hca: int(entry["id"]) for entry in entries for hca in entry.get("hcas") or []}
+    return _fastest(
+        Hca(hca["name"], home[hca["name"]], hca.get("bus_id", ""), hca.get("rate_gbps") or 0)
+        for hca in hcas
+        if hca.get("name") in home
+    )
+
+
 def from_profile(profile: t.Mapping[str, t.Any]) -> Topology:
     """The topology that the machine type should have; for planning without a node."""
     name = profile.get("name", "?")
@@ -156,31 +188,14 @@ def from_profile(profile: t.Mapping[str, t.Any]) -> Topology:
             f"The profile {name} has no NUMA map.",
             "Plan from the facts of a node, or add numa.nodes to a profile of your own.",
         )
-    bus_ids = (profile.get("gpus") or {}).get("bus_ids") or []
-    models = (profile.get("gpus") or {}).get("models") or [{}]
-    gpus = [
-        Gpu(
-            index=index,
-            numa=int(entry["id"]),
-            bus_id=bus_ids[index] if index < len(bus_ids) else "",
-            model=models[0].get("name", ""),
-        )
-        for entry in entries
-        for index in entry.get("gpus") or []
-    ]
+    gpus = _planned_gpus(profile.get("gpus") or {}, entries)
     count = (profile.get("gpus") or {}).get("count", 0)
     homeless = sorted(set(range(count)) - {gpu.index for gpu in gpus})
-    home = {hca: int(entry["id"]) for entry in entries for hca in entry.get("hcas") or []}
-    hcas = [
-        Hca(hca["name"], home[hca["name"]], hca.get("bus_id", ""), hca.get("rate_gbps") or 0)
-        for hca in (profile.get("fabric") or {}).get("hcas") or []
-        if hca.get("name") in home
-    ]
     topology = Topology(
         "profile",
         _nodes(entries, profile.get("cpu") or {}, f"profile {name}"),
-        tuple(sorted(gpus, key=lambda gpu: gpu.index)),
-        _fastest(hcas),
+        gpus,
+        _planned_hcas((profile.get("fabric") or {}).get("hcas") or [], entries),
     )
     return _placed(topology, homeless)
 
@@ -196,53 +211,54 @@ def numa_nodes(facts: t.Mapping[str, t.Any]) -> tuple[NumaNode, ...]:
     return _nodes(facts.get("numa") or [], facts.get("cpus") or {}, "facts")
 
 
-def from_facts(
-    facts: t.Mapping[str, t.Any], profile: t.Mapping[str, t.Any] | None = None, unplaced: str = "refuse"
-) -> Topology:
-    """The topology that the node has. ``profile`` is asked only where the kernel does not know a GPU's NUMA node;
-    GPUs that it does not place either are refused or, with ``any``, ANYWHERE."""
-    nodes = numa_nodes(facts)
-    if not any(node.cpus for node in nodes):
-        raise ClusterError("bad_topology", "The facts name no CPU.", "Gather them with hpcai.gpu_cluster.node_facts.")
+def _homes_told(gpus: Entries, nodes: t.Sequence[NumaNode]) -> dict[int, int]:
+    """NUMA nodes by GPU index as the kernel tells them; where one node has all the CPUs, GPUs can only be there."""
     known = {node.id for node in nodes}
-    only = [node.id for node in nodes if node.cpus]
-    source, notes = "facts", []
-    found = list(facts.get("gpus") or [])
+    with_cpus = [node.id for node in nodes if node.cpus]
     home: dict[int, int] = {}
-    for gpu in found:
+    for gpu in gpus:
         numa = gpu.get("numa")
         if numa is not None and int(numa) in known:
             home[gpu["index"]] = int(numa)
-        elif len(only) == 1:
-            home[gpu["index"]] = only[0]
-    homeless = [gpu["index"] for gpu in found if gpu["index"] not in home]
-    planned = from_profile(profile) if homeless and profile and (profile.get("numa") or {}).get("nodes") else None
-    if planned and profile and not same_cpus(planned.nodes, nodes):
-        if unplaced == "refuse":
-            raise ClusterError(
-                "profile_does_not_fit",
-                f"The kernel does not know the NUMA node of GPU {', '.join(map(str, homeless))}, and the NUMA map of the "
-                f"profile {profile.get('name')} is for other CPUs than this node has.",
-                "Choose the profile of this machine type, or add one with this node's NUMA nodes.",
-            )
-        planned = None
-    if planned:
-        # By address where both have one: an index shifts when a GPU is missing.
-        by_bus = {gpu.bus_id: gpu.numa for gpu in planned.gpus if gpu.bus_id}
-        by_index = {gpu.index: gpu.numa for gpu in planned.gpus}
-        for gpu in found:
-            if gpu["index"] in homeless:
-                place = by_bus.get(gpu.get("bus_id") or "") if by_bus else by_index.get(gpu["index"])
-                if place is not None:
-                    home[gpu["index"]] = place
-        source = "facts+profile"
-        notes.append(f"the kernel does not place GPU {', '.join(map(str, homeless))}: taken from the profile")
-        homeless = [index for index in homeless if index not in home]
-    if homeless and unplaced == "any":
-        notes.append(f"nobody knows the NUMA node of GPU {', '.join(map(str, homeless))}: its ranks may run anywhere")
-        home.update(dict.fromkeys(homeless, ANYWHERE))
-        homeless = []
-    gpus = [
+        elif len(with_cpus) == 1:
+            home[gpu["index"]] = with_cpus[0]
+    return home
+
+
+def _fitting(
+    profile: t.Mapping[str, t.Any], nodes: t.Sequence[NumaNode], homeless: t.Sequence[int], unplaced: str
+) -> Topology | None:
+    """The profile's topology for GPUs that the kernel does not place; None without a NUMA map, and where one for other
+    CPUs is not refused."""
+    if not (profile.get("numa") or {}).get("nodes"):
+        return None
+    planned = from_profile(profile)
+    if same_cpus(planned.nodes, nodes):
+        return planned
+    if unplaced == "refuse":
+        raise ClusterError(
+            "profile_does_not_fit",
+            f"The kernel does not know the NUMA node of GPU {_numbers(homeless)}, and the NUMA map of the "
+            f"profile {profile.get('name')} is for other CPUs than this node has.",
+            "Choose the profile of this machine type, or add one with this node's NUMA nodes.",
+        )
+    return None
+
+
+def _homes_planned(gpus: Entries, planned: Topology) -> dict[int, int]:
+    """NUMA nodes by GPU index as the profile has them: by address where it has some, because an index shifts when a GPU
+    is missing."""
+    by_bus = {gpu.bus_id: gpu.numa for gpu in planned.gpus if gpu.bus_id}
+    by_index = {gpu.index: gpu.numa for gpu in planned.gpus}
+    places = {
+        gpu["index"]: by_bus.get(gpu.get("bus_id") or "") if by_bus else by_index.get(gpu["index"]) for gpu in gpus
+    }
+    return {index: numa for index, numa in places.items() if numa is not None}
+
+
+def _gpus_at_home(gpus: Entries, home: t.Mapping[int, int]) -> tuple[Gpu, ...]:
+    """The GPUs of the facts whose NUMA node is known, by index."""
+    found = [
         Gpu(
             gpu["index"],
             home[gpu["index"]],
@@ -251,31 +267,52 @@ def from_facts(
             gpu.get("name") or "",
             gpu.get("minor"),
         )
-        for gpu in found
+        for gpu in gpus
         if gpu["index"] in home
     ]
-    if any((gpu.get("mig") or {}).get("enabled") for gpu in found):
-        notes.append("MIG is on: its instances are not numbered like GPUs, so CUDA_VISIBLE_DEVICES must name them")
-    hcas = {
-        port["device"]: Hca(
-            port["device"],
-            int(port["numa"]) if port.get("numa") is not None else -1,
-            port.get("bus_id") or "",
-            port.get("rate_gbps") or 0,
-        )
-        for port in facts.get("hcas") or []
-    }
+    return tuple(sorted(found, key=lambda gpu: gpu.index))
+
+
+def _hcas_at_home(ports: Entries, nodes: t.Sequence[NumaNode], planned: Topology | None) -> tuple[Hca, ...]:
+    """The fabric's HCAs whose NUMA node is known: from the kernel, else by address from the profile."""
+    places = {hca.bus_id: hca.numa for hca in planned.hcas if hca.bus_id} if planned else {}
+    known = {node.id for node in nodes}
+    hcas: dict[str, Hca] = {}
+    for port in ports:
+        bus_id = port.get("bus_id") or ""
+        numa = int(port["numa"]) if port.get("numa") is not None else -1
+        numa = places.get(bus_id, -1) if numa < 0 else numa
+        hcas[port["device"]] = Hca(port["device"], numa, bus_id, port.get("rate_gbps") or 0)
+    return _fastest(hca for hca in hcas.values() if hca.numa in known)
+
+
+def from_facts(
+    facts: t.Mapping[str, t.Any], profile: t.Mapping[str, t.Any] | None = None, unplaced: str = "refuse"
+) -> Topology:
+    """The topology that the node has. ``profile`` is asked only where the kernel does not know a GPU's NUMA node;
+    GPUs that it does not place either are refused or, with ``any``, ANYWHERE."""
+    nodes = numa_nodes(facts)
+    if not any(node.cpus for node in nodes):
+        raise ClusterError("bad_topology", "The facts name no CPU.", "Gather them with hpcai.gpu_cluster.node_facts.")
+    gpus = list(facts.get("gpus") or [])
+    home, notes = _homes_told(gpus, nodes), []
+    homeless = [gpu["index"] for gpu in gpus if gpu["index"] not in home]
+    planned = _fitting(profile, nodes, homeless, unplaced) if homeless and profile else None
     if planned:
-        places = {hca.bus_id: hca.numa for hca in planned.hcas if hca.bus_id}
-        hcas = {
-            name: dataclasses.replace(hca, numa=places.get(hca.bus_id, -1)) if hca.numa < 0 else hca
-            for name, hca in hcas.items()
-        }
+        notes.append(f"the kernel does not place GPU {_numbers(homeless)}: taken from the profile")
+        home = {**_homes_planned(gpus, planned), **home}
+        homeless = [index for index in homeless if index not in home]
+    if homeless and unplaced == "any":
+        notes.append(f"nobody knows the NUMA node of GPU {_numbers(homeless)}: its ranks may run anywhere")
+        home.update(dict.fromkeys(homeless, ANYWHERE))
+        homeless = []
+    if any((gpu.get("mig") or {}).get("enabled") for gpu in gpus):
+        notes.append("MIG is on: its instances are not numbered like GPUs, so CUDA_VISIBLE_DEVICES must name them")
     topology = Topology(
-        source,
+        "facts+profile" if planned else "facts",
         nodes,
-        tuple(sorted(gpus, key=lambda gpu: gpu.index)),
-        _fastest(hca for hca in hcas.values() if hca.numa in known),
+        _gpus_at_home(gpus, home),
+        _hcas_at_home(facts.get("hcas") or [], nodes, planned),
         tuple(notes),
     )
     return _placed(topology, homeless)
