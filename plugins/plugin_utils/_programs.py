@@ -122,7 +122,13 @@ def _require_interpreter(interpreter: str) -> None:
 
 
 PROGRAMS: t.Mapping[str, Program] = types.MappingProxyType(
-    {program.name: program for program in (Program("gpu-clocks", "_gpu_clocks.program:main"),)}
+    {
+        program.name: program
+        for program in (
+            Program("gpu-bind-check", "_gpu_bind.program:main"),
+            Program("gpu-clocks", "_gpu_clocks.program:main"),
+        )
+    }
 )
 
 

@@ -22,8 +22,9 @@ import sys
 import typing as t
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_clocks.apply import Clocks, Options
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_clocks.plan import Wish
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_clocks.apply import Clocks
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_clocks.model import Wish
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_clocks.request import Options
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._ranges import parse_ranges
 
 #: What the role wrote: the module's options, the node's policy, and that of jobs.

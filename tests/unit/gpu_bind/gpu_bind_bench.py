@@ -6,42 +6,33 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib.machinery
-import importlib.util
 import json
 import os
 import shlex
 import subprocess
 import sys
-import types
 import typing as t
 from pathlib import Path
 
+from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._programs import build
+
 FILES = Path(__file__).parents[3] / "roles/numa_pinning/files"
-GPU_BIND, CHECK = FILES / "gpu-bind", FILES / "gpu-bind-check"
+GPU_BIND = FILES / "gpu-bind"
 ALLOWED = sorted(os.sched_getaffinity(0))
-
-
-def load_check() -> types.ModuleType:
-    """gpu-bind-check as a module, for its parts."""
-    loader = importlib.machinery.SourceFileLoader("gpu_bind_check", str(CHECK))
-    spec = importlib.util.spec_from_loader("gpu_bind_check", loader)
-    assert spec
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["gpu_bind_check"] = module
-    sys.dont_write_bytecode, before = True, sys.dont_write_bytecode
-    loader.exec_module(module)
-    sys.dont_write_bytecode = before
-    return module
 
 
 @dataclasses.dataclass
 class Bench:
-    """A directory with a sysfs, an nvidia-smi and a map; processes and their /proc are real."""
+    """A directory with gpu-bind-check, a sysfs, an nvidia-smi and a map; processes and their /proc are real."""
 
     root: Path
+    as_script: bool = False
 
     def __post_init__(self) -> None:
+        self.program = self.root / "gpu-bind-check"
+        script = (FILES / "gpu-bind-check").read_bytes() if self.as_script else b""
+        self.program.write_bytes(script or build("gpu-bind-check", sys.executable))
+        self.program.chmod(0o755)
         self.smi, self.map = self.root / "nvidia-smi", self.root / "map"
         self.sysfs = self.root / "sys"
         self.gpus: list[str] = []
@@ -85,7 +76,7 @@ class Bench:
         if self.gpus:
             self.write_smi()
         return subprocess.run(
-            [sys.executable, str(CHECK), *self.options(), *arguments],
+            [*([sys.executable] if self.as_script else []), str(self.program), *self.options(), *arguments],
             capture_output=True,
             text=True,
             check=False,

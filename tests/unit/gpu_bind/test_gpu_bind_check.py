@@ -15,7 +15,15 @@ import typing as t
 from pathlib import Path
 
 import pytest
-from gpu_bind_bench import ALLOWED, CHECK, GPU_BIND, Bench, kinds, load_check
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_bind.model import (
+    Gpu,
+    Process,
+    format_set,
+    parse_set,
+)
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_bind.read_processes import local_rank
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_bind.verify import judge_memory
+from gpu_bind_bench import ALLOWED, GPU_BIND, Bench, kinds
 
 pytestmark = pytest.mark.skipif(len(ALLOWED) < 2, reason="needs two CPUs")
 Start = t.Callable[..., "subprocess.Popen[str]"]
@@ -122,8 +130,7 @@ def test_children_of_a_rank_may_share_what_it_has(two: Bench, start: Start) -> N
 
 
 def test_memory_bound_away_is_found(two: Bench) -> None:
-    parts = load_check()
-    process = parts.Process(1, 0, "x", {int(B)}, {0, 1}, [], gpus=[parts.Gpu(0, "GPU-0", "", 1)])
+    process = Process(1, 0, "x", {int(B)}, {0, 1}, [], gpus=[Gpu(0, "GPU-0", "", 1)])
     for policy, mems, wrong in [
         ("default", {0, 1}, []),
         (None, {0, 1}, []),
@@ -137,12 +144,12 @@ def test_memory_bound_away_is_found(two: Bench) -> None:
         ("default", {0}, ["wrong_memory"]),
     ]:
         process.policy, process.mems = policy, mems
-        assert [item.kind for item in parts.judge_memory(process, {1}, "GPU 0")] == wrong, (policy, mems)
+        assert [item.kind for item in judge_memory(process, {1}, "GPU 0")] == wrong, (policy, mems)
     process.policy, process.mems, process.memory_mib = "default", {0, 1}, {0: 500, 1: 500}
-    assert [item.verdict for item in parts.judge_memory(process, {1}, "GPU 0")] == ["warn"]
+    assert [item.verdict for item in judge_memory(process, {1}, "GPU 0")] == ["warn"]
     for little in ({0: 90, 1: 950}, {0: 60, 1: 1}):
         process.memory_mib = little
-        assert list(parts.judge_memory(process, {1}, "GPU 0")) == []
+        assert list(judge_memory(process, {1}, "GPU 0")) == []
 
 
 def test_where_memory_is_comes_from_the_kernel(bench: Bench, start: Start) -> None:
@@ -257,7 +264,7 @@ def test_processes_by_command_line_but_not_their_launcher_nor_this_program(two: 
     words = [sys.executable, "-c", "import subprocess, sys; sys.exit(subprocess.call(sys.argv[1:]))"]
     two.write_smi()
     done = subprocess.run(
-        [*words, sys.executable, str(CHECK), "--json", "--name", r"sleep 62\.5", *two.options()],
+        [*words, str(two.program), "--json", "--name", r"sleep 62\.5", *two.options()],
         capture_output=True,
         text=True,
         check=False,
@@ -340,7 +347,7 @@ def test_no_metadata_service_is_needed(two: Bench, start: Start) -> None:
     )
     two.write_smi()
     done = subprocess.run(
-        [sys.executable, "-c", audit, str(CHECK), *two.options()],
+        [sys.executable, "-c", audit, str(two.program), *two.options()],
         capture_output=True,
         text=True,
         check=False,
@@ -395,9 +402,8 @@ def test_one_numa_node_or_none_is_fine(bench: Bench, start: Start) -> None:
 )
 def test_lists_with_gaps_are_read(text: str, numbers: set[int]) -> None:
     """Its parser fails on 0-3,8-11."""
-    parts = load_check()
-    assert parts.parse_list(text) == numbers
-    assert parts.parse_list(parts.format_list(numbers).replace("none", "")) == numbers
+    assert parse_set(text) == numbers
+    assert parse_set(format_set(numbers).replace("none", "")) == numbers
 
 
 def test_the_exit_status_says_what_was_found(two: Bench, start: Start) -> None:
@@ -473,10 +479,10 @@ RECORDINGS = sorted((Path(__file__).parent / "fixtures/launchers").glob("*.json"
 @pytest.mark.parametrize("recording", RECORDINGS, ids=[path.stem for path in RECORDINGS])
 def test_the_ranks_of_real_launchers_are_known(recording: Path) -> None:
     told = json.loads(recording.read_text(encoding="utf-8"))
-    ranks = [load_check().local_rank({**told["all"], **own}) for own in told["ranks"]]
+    ranks = [local_rank({**told["all"], **own}) for own in told["ranks"]]
     assert ranks == list(range(len(ranks)))
 
 
 def test_a_rank_that_was_given_by_hand_comes_before_every_launcher_as_in_gpu_bind() -> None:
     variables = {"TORCHELASTIC_RUN_ID": "x", "LOCAL_RANK": "0", "MPI_LOCALRANKID": "2", "GPU_BIND_RANK": "1"}
-    assert load_check().local_rank(variables) == 1
+    assert local_rank(variables) == 1

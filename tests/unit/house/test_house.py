@@ -24,6 +24,7 @@ PACKAGES = {
     "_dataset": "datasets: plan, copy, verify, and remove them over all nodes",
     "_glusterfs": "the GlusterFS volume",
     "_gpu_affinity": "ranks, and the CPUs, GPUs and HCAs that are theirs",
+    "_gpu_bind": "processes of a job, and whether they are next to the GPUs they use",
     "_gpu_clocks": "clocks of GPUs, and who holds them",
     "_gzip": "compression, and files that appear only when whole",
     "_mpi": "MPI jobs that prove the fabric",
@@ -48,6 +49,7 @@ ARROWS = {
     "_container_runtime": {"_node_state"},
     "_dataset": {"_azcopy", "_blob", "_gzip", "_shards"},
     "_gpu_affinity": {"_node"},
+    "_gpu_bind": {"_node"},
     "_gpu_clocks": {"_node"},
     "_nvidia_driver": {"_node", "_node_state"},
     "_nvme_raid": {"_node"},
@@ -56,7 +58,7 @@ ARROWS = {
 #: What the controller alone has: modules run on nodes.
 CONTROLLER = {"plugin_utils"}
 #: Folders of tests/unit that belong to no package.
-OTHER_TESTS = {"docs", "gpu_bind", "house", "lab", "programs", "proof", "roles"}
+OTHER_TESTS = {"docs", "house", "lab", "programs", "proof", "roles"}
 
 Arrow = tuple[str, str]
 
