@@ -21,6 +21,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_affinity.op
     PLAN_OPTIONS,
     plan_and_render,
 )
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_affinity.plan import Request
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_affinity.topology import cores_of
 from hypothesis import given
 from hypothesis import strategies as st
@@ -166,8 +167,8 @@ def test_a_gpu_on_a_numa_node_without_cpus_is_refused() -> None:
     [
         ({"ranks_per_node": 3}, "bad_input", "cannot be spread evenly over 3 ranks"),
         ({"ranks_per_node": 6}, "bad_input", "6 ranks cannot share 4 GPUs"),
-        ({"ranks_per_node": 3, "gpus_per_rank": 2}, "bad_input", "need more than the 4"),
-        ({"gpus_per_rank": 5}, "bad_input", "need more than the 4"),
+        ({"ranks_per_node": 3, "gpus_per_rank": 2}, "bad_input", "3 ranks with 2 GPUs each need more than the 4"),
+        ({"gpus_per_rank": 5}, "bad_input", "1 ranks with 5 GPUs each need more than the 4"),
         ({"ranks_per_node": 8, "gpus_per_rank": 2}, "bad_input", "8 ranks cannot share 4 GPUs"),
         ({"threads_per_rank": -1}, "bad_input", "threads_per_rank is -1"),
         ({"gpus_per_rank": -1}, "bad_input", "gpus_per_rank is -1"),
@@ -200,6 +201,22 @@ def test_gpus_per_rank_say_how_many_ranks_there_are() -> None:
     assert any("start NVIDIA MPS" in note for note in shared["notes"])
 
 
+def test_a_rank_on_unequal_numa_nodes_takes_what_it_asks_for_from_the_one_that_has_more() -> None:
+    node = facts(["0-1", "2-7"], [0, 1])
+    for threads, cpus in {2: "0,2", 4: "0-3", 6: "0-5", 8: "0-7"}.items():
+        assert plan(node, ranks_per_node=1, threads_per_rank=threads)["ranks"][0]["cpus"] == cpus
+
+
+def test_the_adapter_of_a_rank_is_next_to_its_first_gpu() -> None:
+    node = facts(["0-3", "4-7"], [0, 1])
+    node["hcas"] = fabric(0, 1)
+    assert [rank["hca"] for rank in plan(node, ranks_per_node=1, hca_names="device")["ranks"]] == ["mlx5_0"]
+
+
+def test_a_request_that_says_nothing_has_the_options_defaults() -> None:
+    assert Request() == Request(**{name: DEFAULTS[name] for name in Request.__dataclass_fields__})
+
+
 def test_a_rank_across_numa_nodes_is_told() -> None:
     node = facts(["0-3", "4-7"], [0, 0, 0, 1])
     for ranks, told in {4: False, 2: True, 1: True}.items():
@@ -211,6 +228,13 @@ def test_no_gpus_and_no_input_are_refused() -> None:
     assert refusal(facts(["0-3"], [])).kind == "no_gpus"
     assert refusal({}).kind == "bad_input"
     assert refusal({"numa": [], "gpus": []}).kind == "bad_topology"
+
+
+def test_what_is_not_a_list_of_cpus_is_refused_with_its_place() -> None:
+    error = refusal(facts(["0-3", "7-4"], [0]))
+    assert (error.kind, "facts: NUMA node 1: '7-4'" in error.message) == ("bad_topology", True), error.message
+    error = refusal(facts(["0-3"], [0], cores=2, threads=4, siblings=["0,x"]))
+    assert (error.kind, "facts.siblings: '0,x'" in error.message) == ("bad_topology", True), error.message
 
 
 def test_too_few_cpus_for_own_ones_still_gives_a_shared_plan() -> None:

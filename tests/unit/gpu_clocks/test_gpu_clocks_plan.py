@@ -382,6 +382,22 @@ def test_a_lock_that_nobody_knew_goes_with_the_last_layer_that_set_one(layers: t
     assert clocks.current(gpu.gpu(), gpu.record, SESSION).unknown == {"memory_lock"}
 
 
+def test_a_wish_builds_upon_what_was_before_its_layer_else_before_the_one_above_else_upon_what_is() -> None:
+    now, first, second = (Settings(graphics_lock=(mhz, mhz)) for mhz in (300, 600, 900))
+    node, job = Layer(prior=first, session=SESSION), Layer(prior=second, session=SESSION)
+    assert clocks.base_of(Record(), "node", now) == now
+    assert clocks.base_of(Record(layers={"node": node}), "node", now) == first
+    assert clocks.base_of(Record(layers={"node": node, "job": job}), "node", now) == first
+    assert clocks.base_of(Record(layers={"node": node, "job": job}), "job", now) == second
+    assert clocks.base_of(Record(layers={"job": job}), "node", now) == second
+    assert clocks.base_of(Record(layers={"node": node}), "job", now) == now
+
+
+@pytest.mark.parametrize(("persistence", "shown"), [(True, "on"), (False, "off"), (None, "unknown")])
+def test_persistence_mode_is_shown_as_it_is(persistence: bool | None, shown: str) -> None:
+    assert Settings(persistence=persistence).show()["persistence"] == shown
+
+
 def test_the_last_job_on_a_gpu_gives_it_back() -> None:
     gpu = machine(A100, Settings(persistence=True))
     gpu.set(Wish("max"), "job", "1")
