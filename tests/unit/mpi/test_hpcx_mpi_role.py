@@ -1,0 +1,93 @@
+# Copyright (c) 2026 The hpcai.gpu_cluster developers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the role hpcx_mpi would write, in check mode on this machine: every file of both sources and both fabrics, to the byte."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import typing as t
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[3]
+EXPECTED = pathlib.Path(__file__).parent / "fixtures/role"
+#: Writes what each task of a node said, one line a result: the screen's output would have to be taken apart.
+CALLBACK = """
+import json
+from ansible.plugins.callback import CallbackBase
+
+class CallbackModule(CallbackBase):
+    CALLBACK_VERSION, CALLBACK_TYPE, CALLBACK_NAME = 2.0, "notification", "results"
+
+    def v2_runner_on_ok(self, result):
+        with open({path!r}, "a") as file:
+            file.write(json.dumps([result._host.name, result._result], default=str) + "\\n")
+"""
+HPCX: dict[str, t.Any] = {
+    "hpcx_mpi_source": "hpcx",
+    "hpcx_mpi_sha256": {"2.25.1-ubuntu24.04-cuda13-x86_64": "0" * 64},
+}
+DISTRO: dict[str, t.Any] = {"hpcx_mpi_source": "distro", "hpcx_mpi_distro_prefix": "/usr/lib64/openmpi"}
+INFINIBAND: dict[str, t.Any] = {
+    "hpcx_mpi_fabric": "infiniband",
+    "hpcx_mpi_mca_params": {"coll_hcoll_enable": "1", "x_quoted": 'a "$b" [c]'},
+    "hpcx_mpi_environment": {"UCX_TLS": "rc,cuda", "SITE": "it's"},
+}
+TCP: dict[str, t.Any] = {"hpcx_mpi_fabric": "tcp", "hpcx_mpi_interface": "ens3"}
+NODES = {
+    "hpcx-infiniband": {**HPCX, **INFINIBAND, "nccl": {"NCCL_TOPO_FILE": "/opt/topo.xml", "UCX_TLS": "profile"}},
+    "hpcx-tcp": {**HPCX, **TCP, "hpcx_mpi_prefix": "/opt/other", "hpcx_mpi_module": "vendor/mpi"},
+    "hpcx-beside": {**HPCX, **TCP, "hpcx_mpi_make_current": False},
+    "distro-infiniband": {**DISTRO, **INFINIBAND, "hpcx_mpi_distro_prefix": ""},
+    "distro-tcp": {**DISTRO, **TCP},
+}
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, t.Any]]:
+    """The result of the role's entry point configure on each node."""
+    folder = tmp_path_factory.mktemp("role")
+    facts = {"ansible.builtin.set_fact": {"cacheable": True, "node_profile": {"nccl": {"env": "{{ nccl }}"}}}}
+    role = {"ansible.builtin.include_role": {"name": "hpcai.gpu_cluster.hpcx_mpi", "tasks_from": "configure"}}
+    play = {"hosts": "all", "gather_facts": False, "tasks": [{**facts, "when": "nccl is defined"}, role]}
+    (folder / "play.yml").write_text(json.dumps([play]))
+    local = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
+    (folder / "hosts.json").write_text(
+        json.dumps({"all": {"hosts": {name: {**local, **given} for name, given in NODES.items()}}})
+    )
+    (folder / "callback").mkdir()
+    (folder / "callback/results.py").write_text(CALLBACK.format(path=str(folder / "results")))
+    program = pathlib.Path(sys.executable).parent / "ansible-playbook"
+    environment = {
+        **os.environ,
+        "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"),
+        "ANSIBLE_CALLBACK_PLUGINS": str(folder / "callback"),
+        "ANSIBLE_CALLBACKS_ENABLED": "results",
+    }
+    done = subprocess.run(
+        [program, "--check", "--diff", "-i", folder / "hosts.json", folder / "play.yml"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    lines = map(json.loads, (folder / "results").read_text().splitlines())
+    return {name: result for name, result in lines if "changes" in result}
+
+
+def shown(result: dict[str, t.Any]) -> str:
+    """Files and links that would be written, in order. Directories of other packages may be there or not."""
+    parts = [(entry["after_header"].rpartition(" ")[0], entry["after"]) for entry in result["diff"]]
+    return "".join(f"==> {what} <==\n{text}" for what, text in parts if what.startswith(("file ", "link ")))
+
+
+@pytest.mark.parametrize("name", NODES)
+def test_the_files_are_these_to_the_byte(results: dict[str, dict[str, t.Any]], name: str) -> None:
+    assert shown(results[name]) == (EXPECTED / f"{name}.txt").read_text(encoding="utf-8")
