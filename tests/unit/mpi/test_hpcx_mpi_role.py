@@ -42,19 +42,22 @@ TCP: dict[str, t.Any] = {"hpcx_mpi_fabric": "tcp", "hpcx_mpi_interface": "ens3"}
 NODES = {
     "hpcx-infiniband": {**HPCX, **INFINIBAND, "nccl": {"NCCL_TOPO_FILE": "/opt/topo.xml", "UCX_TLS": "profile"}},
     "hpcx-tcp": {**HPCX, **TCP, "hpcx_mpi_prefix": "/opt/other", "hpcx_mpi_module": "vendor/mpi"},
-    "hpcx-beside": {**HPCX, **TCP, "hpcx_mpi_make_current": False},
+    "hpcx-beside": {**HPCX, **TCP, "hpcx_mpi_make_current": False, "hpcx_mpi_remove_current": True},
     "distro-infiniband": {**DISTRO, **INFINIBAND, "hpcx_mpi_distro_prefix": ""},
     "distro-tcp": {**DISTRO, **TCP},
 }
 
 
 @pytest.fixture(scope="module")
-def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, t.Any]]:
-    """The result of the role's entry point configure on each node."""
+def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str, t.Any]]]:
+    """The results of the role's entry points configure and remove on each node."""
     folder = tmp_path_factory.mktemp("role")
     facts = {"ansible.builtin.set_fact": {"cacheable": True, "node_profile": {"nccl": {"env": "{{ nccl }}"}}}}
-    role = {"ansible.builtin.include_role": {"name": "hpcai.gpu_cluster.hpcx_mpi", "tasks_from": "configure"}}
-    play = {"hosts": "all", "gather_facts": False, "tasks": [{**facts, "when": "nccl is defined"}, role]}
+    roles = [
+        {"ansible.builtin.include_role": {"name": "hpcai.gpu_cluster.hpcx_mpi", "tasks_from": entry}}
+        for entry in ("configure", "remove")
+    ]
+    play = {"hosts": "all", "gather_facts": False, "tasks": [{**facts, "when": "nccl is defined"}, *roles]}
     (folder / "play.yml").write_text(json.dumps([play]))
     local = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
     (folder / "hosts.json").write_text(
@@ -78,8 +81,11 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, t.A
         timeout=120,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    lines = map(json.loads, (folder / "results").read_text().splitlines())
-    return {name: result for name, result in lines if "changes" in result}
+    found: dict[str, list[dict[str, t.Any]]] = {}
+    for name, result in map(json.loads, (folder / "results").read_text().splitlines()):
+        if "changes" in result:
+            found.setdefault(name, []).append(result)
+    return found
 
 
 def shown(result: dict[str, t.Any]) -> str:
@@ -89,5 +95,40 @@ def shown(result: dict[str, t.Any]) -> str:
 
 
 @pytest.mark.parametrize("name", NODES)
-def test_the_files_are_these_to_the_byte(results: dict[str, dict[str, t.Any]], name: str) -> None:
-    assert shown(results[name]) == (EXPECTED / f"{name}.txt").read_text(encoding="utf-8")
+def test_the_files_are_these_to_the_byte(results: dict[str, list[dict[str, t.Any]]], name: str) -> None:
+    assert shown(results[name][0]) == (EXPECTED / f"{name}.txt").read_text(encoding="utf-8")
+
+
+MODULES = "/usr/share/modules/modulefiles"
+
+
+@pytest.mark.parametrize(
+    ("name", "paths"),
+    [
+        ("hpcx-infiniband", ["/opt/hpcx/2.25.1", f"{MODULES}/mpi/hpcx-2.25.1", f"{MODULES}/mpi", "/opt/hpcx"]),
+        ("hpcx-tcp", ["/opt/other/2.25.1", f"{MODULES}/vendor/hpcx-2.25.1", f"{MODULES}/vendor", "/opt/other"]),
+        (
+            "hpcx-beside",
+            [
+                *("/opt/hpcx/2.25.1", f"{MODULES}/mpi/hpcx-2.25.1", "/opt/hpcx/current", f"{MODULES}/mpi/current"),
+                *("/etc/hpcx_mpi", f"{MODULES}/mpi", "/opt/hpcx"),
+            ],
+        ),
+        (
+            "distro-tcp",
+            ["/opt/hpcx/current", f"{MODULES}/mpi/current", "/etc/hpcx_mpi", f"{MODULES}/mpi", "/opt/hpcx"],
+        ),
+    ],
+)
+def test_the_version_in_use_goes_with_consent_only(
+    results: dict[str, list[dict[str, t.Any]]], name: str, paths: list[str]
+) -> None:
+    absent = results[name][1]["invocation"]["module_args"]["absent"]
+    assert [item["path"] for item in absent] == paths
+    # Only what was unpacked is deleted whole, and not while it is in use.
+    release = [item for item in absent if item.get("if_unpacked")]
+    assert [item["unless_target_of"] for item in release] == {
+        "hpcx-infiniband": ["/opt/hpcx/current"],
+        "hpcx-tcp": ["/opt/other/current"],
+        "hpcx-beside": [""],
+    }.get(name, [])
