@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import copy
 import pathlib
 import re
 import typing as t
@@ -22,7 +23,11 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_affinity.op
     plan_and_render,
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_affinity.plan import Request
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_affinity.topology import cores_of
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_affinity.topology import (
+    cores_of,
+    from_facts,
+    from_profile,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -266,6 +271,8 @@ def test_cores_from_siblings_and_from_runs() -> None:
     assert cores_of([0, 1, 2, 3], 2, []) is None
     assert cores_of([0, 1, 2, 3], 2, [[0, 2], [1, 3], [4, 6]]) == ((0, 2), (1, 3))
     assert cores_of([0, 1, 2, 3], 2, [[0, 2]]) is None
+    # With one thread per core gaps mean nothing.
+    assert cores_of([0, 1, 4, 5], 1, []) == ((0,), (1,), (4,), (5,))
 
 
 def test_hcas_slower_than_the_fabric_and_ports_of_one_device() -> None:
@@ -278,6 +285,28 @@ def test_hcas_slower_than_the_fabric_and_ports_of_one_device() -> None:
     ]
     assert plan(node)["hpl"]["ucx_affinity"] == "mlx5_0:mlx5_1"
     assert plan(node, hca_names="pci")["hpl"]["ucx_affinity"] == "ibp16s0:ibp32s0"
+
+
+def test_a_profile_that_does_not_place_all_of_its_gpus_is_refused() -> None:
+    error = refusal({}, {**NDV4_LIKE, "gpus": {"count": 4}})
+    assert (error.kind, "GPU 2, 3 is not known" in error.message) == ("gpu_numa_unknown", True), error.message
+    without = {name: section for name, section in NDV4_LIKE.items() if name != "gpus"}
+    assert [gpu.index for gpu in from_profile(without).gpus] == [0, 1]
+
+
+def test_adapters_that_the_kernel_does_not_place_are_placed_by_the_profile_with_the_gpus() -> None:
+    node = facts(["0-1", "2-3"], [None, None], cores=4, threads=4)
+    node["hcas"] = [{**port, "numa": numa} for port, numa in zip(fabric(0, 0, 0), (None, -1, 0))]
+    profile = copy.deepcopy(NDV4_LIKE)
+    profile["numa"]["nodes"][1]["hcas"] = ["ib0", "ib1", "ib2"]
+    addresses = [port["bus_id"] for port in node["hcas"]]
+    profile["fabric"] = {"hcas": [{"name": f"ib{number}", "bus_id": bus} for number, bus in enumerate(addresses)]}
+    planned = from_facts(node, profile)
+    assert [(hca.name, hca.numa) for hca in planned.hcas] == [("mlx5_0", 1), ("mlx5_1", 1), ("mlx5_2", 0)]
+    assert [(gpu.numa, gpu.model, gpu.uuid) for gpu in planned.gpus] == [(1, "A100", "GPU-0"), (0, "A100", "GPU-1")]
+    # Where the kernel places all GPUs the profile is not asked.
+    node["gpus"] = facts(["0-1", "2-3"], [0, 1])["gpus"]
+    assert [hca.name for hca in from_facts(node, profile).hcas] == ["mlx5_2"]
 
 
 def fabric(*homes: int) -> list[dict[str, t.Any]]:
