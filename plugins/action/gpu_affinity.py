@@ -12,6 +12,7 @@ from ansible.plugins.action import ActionBase
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_affinity.options import (
     PLAN_OPTIONS,
+    PlanRequest,
     plan_and_render,
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node.profile import Profile
@@ -40,7 +41,7 @@ class ActionModule(ActionBase):
             facts = ((task_vars or {}).get("ansible_facts") or {}).get("gpu_node") or {}
         try:
             profile = self._profile(args["profile"], args["profile_paths"]) if args["profile"] else {}
-            return {"changed": False, **plan_and_render(facts, profile, args)}
+            return {"changed": False, **plan_and_render(facts, profile, PlanRequest.of(args))}
         except ClusterError as exc:
             return {"failed": True, "changed": False, **exc.as_result()}
 

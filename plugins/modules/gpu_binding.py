@@ -114,6 +114,7 @@ remedy:
   type: str
 """
 
+import dataclasses
 import os
 import typing as t
 from pathlib import Path
@@ -131,6 +132,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_affinity.bi
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_affinity.options import (
     PLAN_OPTIONS,
+    PlanRequest,
     plan_and_render,
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node.facts import collect
@@ -154,32 +156,58 @@ ARGUMENT_SPEC: dict[str, t.Any] = {
 }
 
 
-def _wanted(plan: dict[str, t.Any], params: dict[str, t.Any]) -> dict[str, t.Any]:
+@dataclasses.dataclass(frozen=True)
+class BindingRequest:
+    """What the task asks for. Empty ``facts``: those of the node; empty ``gres_conf`` or ``nccl_topology``: no such file."""
+
+    verify_only: bool
+    facts: dict[str, t.Any]
+    profile: dict[str, t.Any]
+    source: str
+    map: str
+    gpu_bind: str
+    gres_conf: str
+    nccl_topology: str
+    plan: PlanRequest
+
+    @classmethod
+    def of(cls, params: dict[str, t.Any]) -> BindingRequest:
+        """From the module's parameters."""
+        names = ("facts", "profile", "source", "map", "gpu_bind", "gres_conf", "nccl_topology")
+        return cls(
+            verify_only=params["state"] == "verified",
+            plan=PlanRequest.of(params),
+            **{name: params[name] for name in names},
+        )
+
+
+def _wanted(plan: dict[str, t.Any], request: BindingRequest) -> dict[str, t.Any]:
     """The files in the words of node_state."""
-    files = [file_request(params["map"], map_text(plan))]
-    for option, key in (("gres_conf", "gres_conf"), ("nccl_topology", "nccl_topology_xml")):
-        if params[option] and plan[key] is None:
+    files = [file_request(request.map, map_text(plan))]
+    for option, path, key in (
+        ("gres_conf", request.gres_conf, "gres_conf"),
+        ("nccl_topology", request.nccl_topology, "nccl_topology_xml"),
+    ):
+        if path and plan[key] is None:
             reason = next((note for note in plan["notes"] if note.startswith(key)), key)
-            raise ClusterError(
-                "cannot_write", f"{params[option]} cannot be written: {reason}.", f"Leave {option} empty."
-            )
-        if params[option]:
-            files.append(file_request(params[option], plan[key]))
-    return {**NOTHING, "directories": [directory_request(os.path.dirname(params["map"]))], "files": files}
+            raise ClusterError("cannot_write", f"{path} cannot be written: {reason}.", f"Leave `{option}` empty.")
+        if path:
+            files.append(file_request(path, plan[key]))
+    return {**NOTHING, "directories": [directory_request(os.path.dirname(request.map))], "files": files}
 
 
-def _prove(plan: dict[str, t.Any], module: AnsibleModule, memory_nodes: int) -> int:
+def _prove(plan: dict[str, t.Any], request: BindingRequest, module: AnsibleModule, memory_nodes: int) -> int:
     """Start a process for every different place and read where it is."""
-    if not os.access(module.params["gpu_bind"], os.X_OK):
+    if not os.access(request.gpu_bind, os.X_OK):
         raise ClusterError(
             "not_installed",
-            f"{module.params['gpu_bind']} is not there, or not a program.",
+            f"{request.gpu_bind} is not there, or not a program.",
             "Run the entry point install of the role numa_pinning.",
         )
     ranks = probes(plan)
     for rank in ranks:
         rc, out, err = module.run_command(
-            [module.params["gpu_bind"], "-m", module.params["map"], "--", "sh", "-c", PROBE],
+            [request.gpu_bind, "-m", request.map, "--", "sh", "-c", PROBE],
             environ_update={"GPU_BIND_RANK": str(rank["rank"]), "CUDA_VISIBLE_DEVICES": "", "GPU_BIND_MEMORY": "bind"},
         )
         wrong = (err or out).strip() or f"exit status {rc}" if rc else judge_probe(rank, out, memory_nodes)
@@ -187,21 +215,14 @@ def _prove(plan: dict[str, t.Any], module: AnsibleModule, memory_nodes: int) -> 
             raise ClusterError(
                 "not_bound",
                 f"gpu-bind does not bind as planned: {wrong}.",
-                "See which CPUs this machine or container may use, and plan for those (reserve_cpus).",
+                "See which CPUs this machine or container may use, and keep the others out with `reserve_cpus`.",
             )
     return len(ranks)
 
 
-def run(module: AnsibleModule) -> dict[str, t.Any]:
-    """Plan, write, prove."""
-    params = module.params
-    facts = params["facts"] or collect(Path("/"), metadata="never")
-    if nothing_to_pin(facts, params["profile"]):
-        return {"changed": False, "plan": {}, "proven": 0, "changes": [], "msg": "No GPU here, and none is expected."}
-    plan = plan_and_render(*sources(params["source"], facts, params["profile"]), params)
-    only_look = module.check_mode or params["state"] == "verified"
-    result = NodeState(_wanted(plan, params), module).run(check=only_look)
-    if params["state"] == "verified" and result["changed"]:
+def _refuse_due(result: dict[str, t.Any]) -> None:
+    """Verification fails where something would be written."""
+    if result["changed"]:
         names = ", ".join(f"{change['name']} ({change['what']})" for change in result["changes"])
         raise ClusterError(
             "not_as_planned",
@@ -209,9 +230,21 @@ def run(module: AnsibleModule) -> dict[str, t.Any]:
             "Run the role numa_pinning.",
             diff=result["diff"],
         )
-    pending = module.check_mode and (result["changed"] or not os.path.exists(params["gpu_bind"]))
+
+
+def run(module: AnsibleModule) -> dict[str, t.Any]:
+    """Plan, write, prove."""
+    request = BindingRequest.of(module.params)
+    facts = request.facts or collect(Path("/"), metadata="never")
+    if nothing_to_pin(facts, request.profile):
+        return {"changed": False, "plan": {}, "proven": 0, "changes": [], "msg": "No GPU here, and none is expected."}
+    plan = plan_and_render(*sources(request.source, facts, request.profile), request.plan)
+    result = NodeState(_wanted(plan, request), module).run(check=module.check_mode or request.verify_only)
+    if request.verify_only:
+        _refuse_due(result)
+    pending = module.check_mode and (result["changed"] or not os.path.exists(request.gpu_bind))
     memory_nodes = sum(bool(node.get("memory_mib")) for node in facts["numa"])
-    proven = 0 if pending else _prove(plan, module, memory_nodes)
+    proven = 0 if pending else _prove(plan, request, module, memory_nodes)
     return {
         "changed": result["changed"],
         "changes": result["changes"],

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import typing as t
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
@@ -35,12 +36,30 @@ _REQUEST = ("ranks_per_node", "gpus_per_rank", "threads_per_rank", "reserve_cpus
 _STYLE = ("hca_names", "gres_type", "rankfile_host", "pci_switches")
 
 
+@dataclasses.dataclass(frozen=True)
+class PlanRequest:
+    """The options of a plan: what ranks want, what becomes of GPUs without a place, and in which words to write it."""
+
+    ranks: Request
+    unplaced: str
+    style: Style
+
+    @classmethod
+    def of(cls, options: t.Mapping[str, t.Any]) -> PlanRequest:
+        """From the parameters of a module that has PLAN_OPTIONS."""
+        return cls(
+            ranks=Request(**{name: options[name] for name in _REQUEST}),
+            unplaced=options["unplaced"],
+            style=Style(**{name: options[name] for name in _STYLE}),
+        )
+
+
 def plan_and_render(
-    facts: t.Mapping[str, t.Any], profile: t.Mapping[str, t.Any], options: t.Mapping[str, t.Any]
+    facts: t.Mapping[str, t.Any], profile: t.Mapping[str, t.Any], wanted: PlanRequest
 ) -> dict[str, t.Any]:
     """Facts lead; the profile fills what the kernel does not tell, or stands alone where there are no facts."""
     if facts:
-        topology = from_facts(facts, profile, options["unplaced"])
+        topology = from_facts(facts, profile, wanted.unplaced)
     elif profile:
         topology = from_profile(profile)
     else:
@@ -49,11 +68,10 @@ def plan_and_render(
             "There are neither facts nor a profile to plan from.",
             "Run hpcai.gpu_cluster.node_facts first, or name the machine type's profile.",
         )
-    plan = make_plan(topology, Request(**{name: options[name] for name in _REQUEST}))
-    result = render(plan, Style(**{name: options[name] for name in _STYLE}))
+    result = render(make_plan(topology, wanted.ranks), wanted.style)
     if "NCCL_TOPO_FILE" in ((profile.get("nccl") or {}).get("unset") or []):
         result["notes"].append("nccl_topology_xml: on this machine type a topology file lowers results, leave it unset")
     return result
 
 
-__all__ = ["PLAN_OPTIONS", "plan_and_render"]
+__all__ = ["PLAN_OPTIONS", "PlanRequest", "plan_and_render"]

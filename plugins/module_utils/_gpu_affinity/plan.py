@@ -76,7 +76,7 @@ def _check(request: Request) -> None:
     if request.binding == "numa" and request.threads_per_rank:
         raise _bad(
             "binding is numa, which gives every rank its whole NUMA node, but threads_per_rank asks for so many CPUs.",
-            "Take binding=cores, or leave threads_per_rank out.",
+            "Set `binding: cores`, or leave `threads_per_rank` out.",
         )
 
 
@@ -243,7 +243,7 @@ def make_plan(topology: Topology, request: Request) -> Plan:
     if shares.reason and binding == "cores":
         raise _bad(
             f"No rank can have CPUs of its own: {shares.reason}.",
-            "Take binding=numa without threads_per_rank, or fewer ranks.",
+            "Set `binding: numa` without `threads_per_rank`, or plan fewer ranks.",
             "too_few_cpus",
         )
     if shares.reason:

@@ -138,7 +138,7 @@ def _placed(topology: Topology, homeless: t.Sequence[int]) -> Topology:
             "gpu_numa_unknown",
             f"The NUMA node of GPU {_numbers(homeless)} is not known (the kernel says -1), and the node has {len(topology.nodes)}.",
             "Give the profile of the machine type: its NUMA map is used for GPUs that the kernel cannot place. Or let ranks "
-            "of such GPUs run anywhere (unplaced=any).",
+            "of such GPUs run anywhere (`unplaced: any`).",
         )
     with_cpus = {ANYWHERE, *(node.id for node in topology.nodes if node.cpus)}
     for gpu in topology.gpus:

@@ -20,6 +20,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_affinity.fo
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_affinity.nccl import kernel_mask, link_speed
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_affinity.options import (
     PLAN_OPTIONS,
+    PlanRequest,
     plan_and_render,
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_affinity.plan import Request
@@ -55,7 +56,7 @@ def facts(cpus: list[str], gpus: list[int | None], **cpu: t.Any) -> Facts:
 
 
 def plan(node: Facts, profile: Facts | None = None, **options: t.Any) -> dict[str, t.Any]:
-    return plan_and_render(node, profile or {}, {**DEFAULTS, **options})
+    return plan_and_render(node, profile or {}, PlanRequest.of({**DEFAULTS, **options}))
 
 
 def refusal(node: Facts, profile: Facts | None = None, **options: t.Any) -> ClusterError:

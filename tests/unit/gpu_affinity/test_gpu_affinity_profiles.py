@@ -14,6 +14,7 @@ import yaml
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_affinity.options import (
     PLAN_OPTIONS,
+    PlanRequest,
     plan_and_render,
 )
 
@@ -26,7 +27,7 @@ def load(name: str) -> dict[str, t.Any]:
 
 
 def plan(name: str, **options: t.Any) -> dict[str, t.Any]:
-    return plan_and_render({}, load(name), {**DEFAULTS, **options})
+    return plan_and_render({}, load(name), PlanRequest.of({**DEFAULTS, **options}))
 
 
 @pytest.mark.parametrize("name", ["Standard_ND96asr_v4", "Standard_ND96amsr_A100_v4"])
