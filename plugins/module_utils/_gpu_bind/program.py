@@ -27,7 +27,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_bind.report
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_bind.verify import judge
 
 
-def _pids(value: str) -> list[int]:
+def pids(value: str) -> list[int]:
     return [int(number) for number in value.split(",")]
 
 
@@ -36,7 +36,7 @@ def _parse(arguments: t.Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser("gpu-bind-check", description=__doc__, formatter_class=layout)
     parser.add_argument(
         "--pid",
-        type=_pids,
+        type=pids,
         action="extend",
         default=[],
         help="look at these processes, comma-separated",

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 import yaml
+from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._programs import build
 from unit.gpu_clocks.simulated import Node
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -24,36 +25,43 @@ ROLE = ROOT / "roles/gpu_clocks"
 class Installed(Node):
     """A node on which the role has put its files, below a directory."""
 
-    def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch, as_files: bool) -> None:
         super().__init__(root, monkeypatch)
         self.install()
+        self.config = root / "config.json"
+        self.configure({"policy": "locked", "graphics_mhz": 1200}, {"policy": "max"})
+        self.program = root / "gpu-clocks"
+        if as_files:
+            self.put_files(root)
+        else:
+            self.program.write_bytes(build("gpu-clocks", sys.executable))
+        self.program.chmod(0o755)
+
+    def put_files(self, root: Path) -> None:
         package = root / "lib/ansible_collections/hpcai/gpu_cluster/plugins/module_utils"
         variables = (ROLE / "vars/main.yml").read_text(encoding="utf-8")
         for name in re.findall(r"__gpu_clocks_sources ~ '/([\w/]+\.py)'", variables):
             (package / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / "plugins/module_utils" / name, package / name)
-        self.config = root / "config.json"
-        self.configure({"policy": "locked", "graphics_mhz": 1200}, {"policy": "max"})
-        self.program = root / "gpu-clocks"
         text = (ROLE / "files/gpu-clocks").read_text(encoding="utf-8")
-        self.program.write_text(text.replace("/usr/local/lib/gpu_clocks", str(root / "lib")), encoding="utf-8")
+        text = text.replace("/usr/local/lib/gpu_clocks", str(root / "lib")).replace("/usr/bin/python3", sys.executable)
+        self.program.write_text(text, encoding="utf-8")
 
     def configure(self, node: dict[str, Any], job: dict[str, Any]) -> None:
         options = {"nvidia_smi": self.smi, "timeout_s": 10, "state_path": str(self.saved), "required": True}
         self.config.write_text(json.dumps({"options": options, "node": node, "job": job}), encoding="utf-8")
 
     def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        # As the first line of the program says: no environment, no site-packages.
-        command = [sys.executable, "-IS", str(self.program), *arguments, "--config", str(self.config)]
+        command = [str(self.program), *arguments, "--config", str(self.config)]
         return subprocess.run(command, capture_output=True, text=True, check=False)
 
     def graphics(self) -> list[int | None]:
         return [gpu["graphics"][0] if gpu["graphics"] else None for gpu in self.settings()]
 
 
-@pytest.fixture
-def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Installed:
-    return Installed(tmp_path, monkeypatch)
+@pytest.fixture(params=["zipapp", "files"])
+def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Installed:
+    return Installed(tmp_path, monkeypatch, request.param == "files")
 
 
 def test_from_boot_over_jobs_to_the_end(node: Installed) -> None:
@@ -207,7 +215,7 @@ def test_only_the_standard_library_and_its_own_files_are_loaded(node: Installed)
     shown = subprocess.run([sys.executable, "-IS", "-c", code], capture_output=True, text=True, check=True).stdout
     files = json.loads(shown.splitlines()[-1])
     assert not [name for name in files if "site-packages" in name or "dist-packages" in name]
-    assert [name for name in files if name.startswith(str(node.root / "lib"))]
+    assert [name for name in files if name.startswith((str(node.root / "lib"), str(node.program)))]
 
 
 def test_the_role_and_the_module_know_the_same_options() -> None:
