@@ -6,6 +6,8 @@
 from __future__ import annotations
 
 import collections
+import subprocess
+import sys
 import typing as t
 from pathlib import Path
 
@@ -128,8 +130,15 @@ def _report_tasks(run: Run, hosts: int) -> None:
     report(f"Where it goes, {hosts} hosts", rows)
 
 
+def _build_programs(folder: Path) -> None:
+    """What the peers' tasks copy to nodes, built anew for the Python that the roles' defaults name."""
+    names = [f"{name}=/usr/bin/python3" for name in ("gpu-bind-check", "gpu-clocks")]
+    subprocess.run([sys.executable, HERE / "peers/build_programs.py", folder, *names], check=True)
+
+
 def beside_peers(bench: Bench) -> list[Goal]:
     """C2: the same work written one task per step."""
+    _build_programs(ROOT / ".cache/converge/programs")
     count = bench.peer_hosts
     ours = _site(bench, count)
     playbook = HERE / "peers.yml"

@@ -149,7 +149,10 @@ options:
         description:
           - The name of a program of this collection that nodes run without Ansible, such as V(gpu-clocks). Give it mode
             V("0755").
-          - It is built as one file for the Python that the play uses on the node.
+          - It is built as one file for the Python that the play uses on the node, or that O(files[].interpreter) names.
+        type: str
+      interpreter:
+        description: The path of the node's Python that runs O(files[].program), version 3.9 or newer.
         type: str
       secret_content:
         description: Where the action plugin puts a content that is a secret. Not for use in playbooks.

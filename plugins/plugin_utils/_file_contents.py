@@ -25,7 +25,7 @@ Item = dict[str, t.Any]
 #: Up to this many bytes travel with every task. More of them travel when the node lacks them, and their digests before.
 INLINE_BYTES = 4096
 #: What says where the content of a file comes from.
-_SOURCES = ("content", "src", "template", "template_vars", "program")
+_SOURCES = ("content", "src", "template", "template_vars", "program", "interpreter")
 _USUAL_PYTHON = "/usr/bin/python3"
 
 
@@ -134,7 +134,7 @@ class Sources:
 
     def _build(self, item: Item) -> bytes:
         try:
-            return _programs.build(item["program"], self.interpreter())
+            return _programs.build(item["program"], item.get("interpreter") or self.interpreter())
         except ClusterError as exc:
             raise AnsibleActionFail(f"The `program` of {item['path']}: {exc}") from None
 

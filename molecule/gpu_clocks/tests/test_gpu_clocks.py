@@ -5,14 +5,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
-import pathlib
 import typing as t
 
 import pytest
-
-SOURCES = pathlib.Path(__file__).resolve().parents[3] / "plugins/module_utils"
-LIBRARY = "/usr/local/lib/gpu_clocks/ansible_collections/hpcai/gpu_cluster/plugins/module_utils"
+from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._programs import build
 
 
 def test_the_gpus_run_at_the_locked_clock(host: t.Any) -> None:
@@ -46,12 +44,10 @@ def test_what_is_saved_is_private(host: t.Any) -> None:
     assert len(json.loads(saved.content_string)["gpus"]) == 8
 
 
-def test_the_node_runs_the_module_s_own_files(host: t.Any) -> None:
-    installed = host.check_output(f"find {LIBRARY} -type f -printf '%P\\n'").split()
-    assert "_gpu_clocks/apply.py" in installed
-    assert all(name.endswith(".py") for name in installed)
-    for name in installed:
-        assert host.file(f"{LIBRARY}/{name}").content_string == (SOURCES / name).read_text(encoding="utf-8"), name
+def test_the_node_runs_the_module_s_own_files_as_one_program(host: t.Any) -> None:
+    built = hashlib.sha256(build("gpu-clocks", "/usr/bin/python3")).hexdigest()
+    assert host.file("/usr/local/sbin/gpu-clocks").sha256sum == built
+    assert sorted(host.file("/usr/local/lib/gpu_clocks").listdir()) == ["slurm-epilog.sh", "slurm-prolog.sh"]
 
 
 @pytest.mark.parametrize(

@@ -66,6 +66,7 @@ ARGUMENT_SPEC: dict[str, t.Any] = {
             "template": {"type": "str"},
             "template_vars": {"type": "dict"},
             "program": {"type": "str"},
+            "interpreter": {"type": "str"},
             "sensitive": {"type": "bool", "default": False},
             "unsafe_writes": {"type": "bool", "default": False},
             "mode": {"type": "str", "default": "0644"},

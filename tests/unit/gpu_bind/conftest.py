@@ -18,9 +18,9 @@ from gpu_bind_bench import Bench
 Start = t.Callable[..., "subprocess.Popen[str]"]
 
 
-@pytest.fixture(params=["zipapp", "script"])
-def bench(tmp_path: Path, request: pytest.FixtureRequest) -> Bench:
-    return Bench(tmp_path, as_script=request.param == "script")
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return Bench(tmp_path)
 
 
 @pytest.fixture

@@ -16,8 +16,7 @@ from pathlib import Path
 
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._programs import build
 
-FILES = Path(__file__).parents[3] / "roles/numa_pinning/files"
-GPU_BIND = FILES / "gpu-bind"
+GPU_BIND = Path(__file__).parents[3] / "roles/numa_pinning/files/gpu-bind"
 ALLOWED = sorted(os.sched_getaffinity(0))
 
 
@@ -26,12 +25,10 @@ class Bench:
     """A directory with gpu-bind-check, a sysfs, an nvidia-smi and a map; processes and their /proc are real."""
 
     root: Path
-    as_script: bool = False
 
     def __post_init__(self) -> None:
         self.program = self.root / "gpu-bind-check"
-        script = (FILES / "gpu-bind-check").read_bytes() if self.as_script else b""
-        self.program.write_bytes(script or build("gpu-bind-check", sys.executable))
+        self.program.write_bytes(build("gpu-bind-check", sys.executable))
         self.program.chmod(0o755)
         self.smi, self.map = self.root / "nvidia-smi", self.root / "map"
         self.sysfs = self.root / "sys"
@@ -76,7 +73,7 @@ class Bench:
         if self.gpus:
             self.write_smi()
         return subprocess.run(
-            [*([sys.executable] if self.as_script else []), str(self.program), *self.options(), *arguments],
+            [str(self.program), *self.options(), *arguments],
             capture_output=True,
             text=True,
             check=False,

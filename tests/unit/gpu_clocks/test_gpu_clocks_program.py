@@ -6,8 +6,6 @@
 from __future__ import annotations
 
 import json
-import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -23,29 +21,16 @@ ROLE = ROOT / "roles/gpu_clocks"
 
 
 class Installed(Node):
-    """A node on which the role has put its files, below a directory."""
+    """A node that has the program and its configuration below a directory."""
 
-    def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch, as_files: bool) -> None:
+    def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         super().__init__(root, monkeypatch)
         self.install()
         self.config = root / "config.json"
         self.configure({"policy": "locked", "graphics_mhz": 1200}, {"policy": "max"})
         self.program = root / "gpu-clocks"
-        if as_files:
-            self.put_files(root)
-        else:
-            self.program.write_bytes(build("gpu-clocks", sys.executable))
+        self.program.write_bytes(build("gpu-clocks", sys.executable))
         self.program.chmod(0o755)
-
-    def put_files(self, root: Path) -> None:
-        package = root / "lib/ansible_collections/hpcai/gpu_cluster/plugins/module_utils"
-        variables = (ROLE / "vars/main.yml").read_text(encoding="utf-8")
-        for name in re.findall(r"__gpu_clocks_sources ~ '/([\w/]+\.py)'", variables):
-            (package / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(ROOT / "plugins/module_utils" / name, package / name)
-        text = (ROLE / "files/gpu-clocks").read_text(encoding="utf-8")
-        text = text.replace("/usr/local/lib/gpu_clocks", str(root / "lib")).replace("/usr/bin/python3", sys.executable)
-        self.program.write_text(text, encoding="utf-8")
 
     def configure(self, node: dict[str, Any], job: dict[str, Any]) -> None:
         options = {"nvidia_smi": self.smi, "timeout_s": 10, "state_path": str(self.saved), "required": True}
@@ -59,9 +44,9 @@ class Installed(Node):
         return [gpu["graphics"][0] if gpu["graphics"] else None for gpu in self.settings()]
 
 
-@pytest.fixture(params=["zipapp", "files"])
-def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Installed:
-    return Installed(tmp_path, monkeypatch, request.param == "files")
+@pytest.fixture
+def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Installed:
+    return Installed(tmp_path, monkeypatch)
 
 
 def test_from_boot_over_jobs_to_the_end(node: Installed) -> None:
@@ -215,7 +200,7 @@ def test_only_the_standard_library_and_its_own_files_are_loaded(node: Installed)
     shown = subprocess.run([sys.executable, "-IS", "-c", code], capture_output=True, text=True, check=True).stdout
     files = json.loads(shown.splitlines()[-1])
     assert not [name for name in files if "site-packages" in name or "dist-packages" in name]
-    assert [name for name in files if name.startswith((str(node.root / "lib"), str(node.program)))]
+    assert [name for name in files if name.startswith(str(node.program))]
 
 
 def test_the_role_and_the_module_know_the_same_options() -> None:

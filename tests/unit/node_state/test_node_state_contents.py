@@ -92,6 +92,7 @@ def test_files_and_templates_of_a_role_are_found_rendered_and_decrypted(play: Pl
             {"path": f"{play.made}/off", "template": "none.j2", "when": False},
             {"path": f"{play.made}/big", "src": "big"},
             {"path": f"{play.made}/gpu-clocks", "program": "gpu-clocks"},
+            {"path": f"{play.made}/other", "program": "gpu-clocks", "interpreter": "/opt/python"},
         ]
     }
     done = play.run(task, copy.deepcopy(task))
@@ -105,6 +106,7 @@ def test_files_and_templates_of_a_role_are_found_rendered_and_decrypted(play: Pl
         "number": b"5",
         "big": b"many lines\n" * 1000,
         "gpu-clocks": _programs.build("gpu-clocks", sys.executable),
+        "other": _programs.build("gpu-clocks", "/opt/python"),
     }
     assert "vaulted word" not in done.stdout + done.stderr
     assert "of the play [of the item]" in done.stdout
