@@ -19,9 +19,14 @@ class Package(t.NamedTuple):
     tests: tuple[str, ...]
 
 
+#: The pure half of _nvme_raid.
+_NVME_RAID = ("compare", "create", "existing", "find", "judge", "mount", "plan", "reasons", "remove", "selector")
+
 PACKAGES: dict[str, Package] = {
     "_shards": Package(("_shards/*.py",), ("shards",)),
-    "_nvme_raid/plan": Package(("_nvme_raid/plan.py",), ("nvme_raid/test_nvme_raid_plan.py",)),
+    "_nvme_raid/plan": Package(
+        tuple(f"_nvme_raid/{name}.py" for name in _NVME_RAID), ("nvme_raid/test_nvme_raid_plan.py",)
+    ),
     "_nvidia_driver/plan": Package(
         ("_nvidia_driver/plan.py",),
         ("nvidia_driver/test_nvidia_driver_run.py", "nvidia_driver/test_nvidia_driver_rules.py"),

@@ -244,7 +244,7 @@ import typing as t
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.apply import Keeper, Outcome, wanted_here
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.model import FILESYSTEMS, LEVELS
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.request import FILESYSTEMS, LEVELS
 
 ARGUMENT_SPEC: dict[str, t.Any] = {
     "state": {"type": "str", "choices": ["present", "assembled", "absent"], "default": "present"},

@@ -25,8 +25,8 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.apply
     settle,
     wanted_here,
 )
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.model import bad_input
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.read import unprobed
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.request import bad_input
 
 _CONSENT = ("allow_format", "allow_data_loss")
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.command import Runner
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.files import read_int, read_text
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.mounts import read_mounts
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.mounts import MountEntry, read_mounts
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node.sysfs import read_nvme
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.model import (
     Array,
@@ -29,14 +29,12 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.model
     Mount,
     Node,
     Signature,
-    Wanted,
     array_name,
-    device_mounts,
-    matches,
-    parse_examine,
-    parse_wipefs,
     plain_uuid,
 )
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.outputs import parse_examine, parse_wipefs
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.request import Wanted
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.selector import matches
 
 # Whole disks by the names that the kernel gives them.
 _DISK = re.compile(r"^(?:nvme\d+n\d+|sd[a-z]+|vd[a-z]+|xvd[a-z]+|loop\d+)$")
@@ -57,6 +55,15 @@ def _entries(path: Path) -> list[str]:
 
 def _order(name: str) -> list[t.Any]:
     return [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", name)]
+
+
+def device_mounts(entries: t.Iterable[MountEntry], names: t.Mapping[str, str]) -> tuple[Mount, ...]:
+    """The mounts with the kernel's names of their devices. ``names``: these by number (``259:3``)."""
+    # btrfs and overlays have no device number of their own, a mounted /dev/root has no usable name.
+    return tuple(
+        Mount(entry.point, entry.filesystem, names.get(entry.number, entry.device), entry.options, entry.root)
+        for entry in entries
+    )
 
 
 def stable_links(root: Path) -> dict[str, tuple[str, ...]]:
@@ -311,4 +318,4 @@ def ends_are_zero(handle: int) -> bool:
     return True
 
 
-__all__ = ["Reader", "ends_are_zero", "stable_links", "unprobed"]
+__all__ = ["Reader", "device_mounts", "ends_are_zero", "stable_links", "unprobed"]

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid import apply, boot
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.model import wanted_from
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.plan import Plan, Step
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.request import wanted_from
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.steps import Plan, Step
 
 UUID = "bf2e5d29df0ae3c096d4c705ef68e771"
 ANSWER = tuple[int, str, str]

@@ -10,6 +10,7 @@ import typing as t
 
 import pytest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.judge import judge
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.model import (
     Array,
     Directory,
@@ -18,10 +19,10 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.model
     Mount,
     Node,
     Signature,
-    Wanted,
-    wanted_from,
 )
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.plan import Plan, judge, plan
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.plan import plan
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.request import Wanted, wanted_from
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.steps import Plan
 from hypothesis import given
 from hypothesis import strategies as st
 

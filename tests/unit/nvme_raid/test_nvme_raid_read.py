@@ -14,23 +14,23 @@ from pathlib import Path
 import pytest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.mounts import parse_mountinfo
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.model import (
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.geometry import (
     Geometry,
-    Member,
-    Node,
-    Signature,
-    device_mounts,
     expected_geometry,
     geometry_fits,
     parse_dumpe2fs,
+    parse_xfs_info,
+)
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.judge import judge
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.model import Member, Node, Signature
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.outputs import (
     parse_examine,
     parse_mdstat,
     parse_wipefs,
-    parse_xfs_info,
-    wanted_from,
 )
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.plan import judge, plan
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.read import Reader, unprobed
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.plan import plan
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.read import Reader, device_mounts, unprobed
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.request import wanted_from
 from unit.nvme_raid.fake_disks import MIB, FakeDisks
 
 FIXTURES = Path(__file__).parent / "fixtures"

@@ -1,0 +1,101 @@
+# Copyright (c) 2026 The hpcai.gpu_cluster developers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+# Private to the collection: it may change without notice.
+"""What must be done with an array, or a file system on one disk, that is there."""
+
+from __future__ import annotations
+
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.compare import (
+    check_shape,
+    conflict,
+    foreign_content,
+    missing,
+)
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.create import start_anew
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.find import Found
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.judge import Verdict, consented
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.model import Node
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.mount import plan_mount
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.reasons import describe, names_of
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.request import Wanted
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.steps import Plan, Step
+
+
+def plan_existing(wanted: Wanted, node: Node, found: Found, verdicts: tuple[Verdict, ...]) -> Plan:
+    if not found.active and not _can_run(found):
+        members = [verdict for verdict in verdicts if verdict.disk.name in found.members]
+        if wanted.state == "present" and members and all(consented(entry.disk, wanted) for entry in members):
+            return start_anew(wanted, node, found, verdicts)
+        raise missing(wanted, found, node)
+    if found.array and found.array.failed:
+        raise missing(wanted, found, node)
+    check_shape(wanted, found, verdicts)
+    steps: list[Step] = []
+    if found.active:
+        steps += _plan_filesystem(wanted, node, found)
+    else:
+        stop = found.device
+        what = f"assemble {wanted.name} from {', '.join(sorted(found.members))}"
+        steps.append(Step("assemble", what, stop, found.members, found.uuid))
+        steps.append(Step("mount", f"mount {wanted.name} at {wanted.mount_point}"))
+    notes, degraded = _look_at_redundancy(wanted, found, verdicts, steps)
+    return Plan(verdicts, found, tuple(steps), notes, degraded)
+
+
+def _can_run(found: Found) -> bool:
+    """Whether the disks that are there suffice to start the array; which ones are copies only md knows exactly."""
+    if len(found.members) >= found.disks:
+        return True
+    if found.level == "raid1":
+        return bool(found.members)
+    return found.level == "raid10" and 2 * len(found.members) >= found.disks
+
+
+def _look_at_redundancy(
+    wanted: Wanted, found: Found, verdicts: tuple[Verdict, ...], steps: list[Step]
+) -> tuple[tuple[str, ...], str]:
+    """Notes, and what is wrong with an array that runs with fewer disks than it should have."""
+    free = [verdict.disk for verdict in verdicts if verdict.use == "free"]
+    lost = found.disks - len(found.members)
+    if found.array and found.array.degraded:
+        lost = max(lost, found.array.degraded)
+    if found.kind != "single" and lost > 0:
+        rebuilding = bool(found.array and found.array.action in ("recover", "resync"))
+        if free and found.active and not rebuilding and wanted.state == "present":
+            for disk in free[:lost]:
+                steps.insert(0, Step("add", f"add {disk.name} to {wanted.name}", found.device, (disk.name,)))
+        text = f"{wanted.name} is degraded: {found.disks - lost} of its {found.disks} disks work"
+        return (), f"{text}, it is being rebuilt" if rebuilding else text
+    if free and wanted.level != "single":
+        return (f"{names_of(free)} matches, but {wanted.name} was made without it",), ""
+    return (), ""
+
+
+def _plan_filesystem(wanted: Wanted, node: Node, found: Found) -> list[Step]:
+    """What is missing between a running array and a directory that can be used."""
+    device = f"/dev/{found.device}"
+    steps: list[Step] = []
+    if found.signatures is None:
+        raise ClusterError("unreadable", f"{device} cannot be read.", "See the kernel log: `journalctl -k`.")
+    if found.array and found.array.holders:
+        raise conflict(f"{wanted.name} is in use by {', '.join(found.array.holders)}.")
+    kinds = {(signature.type, signature.label) for signature in found.signatures}
+    if not kinds:
+        if not found.blank and wanted.blank_check == "zeros":
+            raise foreign_content(wanted, "data that is not recognized")
+        if wanted.state == "assembled":
+            raise ClusterError(
+                "no_filesystem",
+                f"{wanted.name} holds no file system, and state assembled makes none.",
+                "Use state present.",
+            )
+        steps.append(Step("mkfs", f"make {wanted.filesystem} on {wanted.name}", device))
+    elif kinds != {(wanted.filesystem, wanted.label)}:
+        told = " and ".join(describe(signature) for signature in found.signatures)
+        raise foreign_content(wanted, f"something else: it {told}")
+    return steps + plan_mount(wanted, node, found.device)
+
+
+__all__ = ["plan_existing"]

@@ -1,0 +1,57 @@
+# Copyright (c) 2026 The hpcai.gpu_cluster developers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+# Private to the collection: it may change without notice.
+"""What must be done to give the disks back empty. Files are lost only with consent."""
+
+from __future__ import annotations
+
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.compare import foreign_content
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.find import Found
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.judge import Verdict, why_not
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.model import Node
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.reasons import describe
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.request import Wanted
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.steps import Plan, Step
+
+
+def plan_absent(wanted: Wanted, node: Node, found: Found | None, verdicts: tuple[Verdict, ...]) -> Plan:
+    """Take the array away. Files on it, or content that cannot be looked at, are lost only with consent."""
+    if found is None:
+        return Plan(verdicts, None)
+    strange = [
+        entry for entry in verdicts if entry.disk.name in found.members and (entry.use != "ours" or entry.reason)
+    ]
+    if strange:
+        raise ClusterError(
+            "in_use", f"{why_not(strange)}. Nothing was changed.", "End what uses it, or widen the selector."
+        )
+    kinds = {(signature.type, signature.label) for signature in found.signatures or ()}
+    if found.active and kinds and kinds != {(wanted.filesystem, wanted.label)}:
+        told = " and ".join(describe(signature) for signature in found.signatures or ())
+        raise foreign_content(wanted, f"something else: it {told}")
+    mounts = node.mounted(found.device) if found.device else []
+    others = [mount.point for mount in mounts if mount.point != wanted.mount_point.rstrip("/") or mount.root != "/"]
+    if others or (found.array and found.array.holders):
+        users = others or list(found.array.holders if found.array else ())
+        raise ClusterError("in_use", f"{wanted.name} is also in use at {', '.join(users)}.", "End that first.")
+    empty = (bool(mounts) and not node.directory.holds_files) or (
+        found.active and found.signatures == () and found.blank
+    )
+    if not empty and not wanted.allow_data_loss:
+        what = "holds files" if mounts else "is not mounted, so that its files cannot be looked at"
+        raise ClusterError(
+            "consent_missing",
+            f"{wanted.name} {what}. Nothing was changed.",
+            "Set `allow_data_loss: true` to remove it with everything on it.",
+        )
+    steps = [Step("unmount", f"unmount {mount.point}", value=mount.point) for mount in mounts]
+    if found.kind == "array":
+        steps.append(Step("stop", f"stop {wanted.name}", f"/dev/{found.device}", value="clear" if found.active else ""))
+    members = tuple(sorted(found.members))
+    steps.append(Step("erase", f"remove {wanted.name} from {', '.join(members)}", disks=members))
+    return Plan(verdicts, found, tuple(steps))
+
+
+__all__ = ["plan_absent"]
