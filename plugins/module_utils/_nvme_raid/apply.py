@@ -19,16 +19,18 @@ from pathlib import Path
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.command import Runner
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.geometry import (
     Geometry,
     expected_geometry,
     geometry_fits,
     parse_dumpe2fs,
     parse_xfs_info,
 )
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.plan import Plan, Step, plan
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.read import Reader, Runner
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.outputs import parse_mdstat
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.plan import plan
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.read import Reader
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.request import Wanted, bad_input, wanted_from
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.steps import Plan, Step
 
 _LOCK = "/run/lock/nvme_raid.lock"
 _MIB = 1 << 20

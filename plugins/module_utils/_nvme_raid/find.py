@@ -30,10 +30,6 @@ class Found:
     signatures: tuple[Signature, ...] | None = ()
     blank: bool = True
 
-    @property
-    def complete(self) -> bool:
-        return len(self.members) >= self.disks and not (self.array and (self.array.failed or self.array.degraded))
-
 
 def find(wanted: Wanted, node: Node) -> Found | None:
     """What is there already: by the array's name or UUID, or by the label of a file system on one disk."""

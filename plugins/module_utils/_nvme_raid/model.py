@@ -40,7 +40,6 @@ class Disk:
     name: str
     links: tuple[str, ...] = ()  # stable names below /dev/disk
     model: str = ""
-    serial: str = ""
     bytes: int = 0
     transport: str = "nvme"
     local: bool = True
@@ -106,7 +105,6 @@ class Mount:
 class Directory:
     """What is at the mount point."""
 
-    exists: bool = False
     empty: bool = True
     kind: str = "directory"
     mode: int = 0
@@ -123,9 +121,6 @@ class Node:
     arrays: tuple[Array, ...] = ()
     mounts: tuple[Mount, ...] = ()
     directory: Directory = Directory()
-
-    def disk(self, name: str) -> Disk | None:
-        return next((disk for disk in self.disks if disk.name == name), None)
 
     def mounted(self, device: str) -> list[Mount]:
         return [mount for mount in self.mounts if mount.device == device]

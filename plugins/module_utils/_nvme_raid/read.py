@@ -9,30 +9,29 @@ Every reader takes the directory that stands for ``/``.
 
 from __future__ import annotations
 
-import dataclasses
-import errno
 import os
 import re
 import stat
 import typing as t
 from pathlib import Path
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.command import Runner
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.files import read_int, read_text
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.mounts import MountEntry, read_mounts
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node.sysfs import read_nvme
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.content import (
+    Runner,
+    read_signatures,
+    with_content,
+    with_name,
+)
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.model import (
     Array,
     Directory,
     Disk,
     Mount,
     Node,
-    Signature,
-    array_name,
-    plain_uuid,
 )
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.outputs import parse_examine, parse_wipefs
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.request import Wanted
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.selector import matches
 
@@ -42,8 +41,6 @@ _DISK = re.compile(r"^(?:nvme\d+n\d+|sd[a-z]+|vd[a-z]+|xvd[a-z]+|loop\d+)$")
 _CONTENT_LINKS = {"by-uuid", "by-label", "by-partuuid", "by-partlabel", "by-diskseq"}
 # What systemd and podman leave for those inside a container. Not /.dockerenv: machines made from container images have it.
 _CONTAINER_MARKS = ("run/systemd/container", "run/.containerenv")
-_MIB = 1 << 20
-_TIMEOUT_S = "60"
 
 
 def _entries(path: Path) -> list[str]:
@@ -128,9 +125,12 @@ class Reader:
         arrays = [self._array(name) for name in _entries(self.block) if (self.block / name / "md").is_dir()]
         members = {member for array in arrays for member in array.members}
         look = [d.name for d in disks if (not matches(d, self.wanted) or d.name in members) and not d.contained]
-        signatures = self._signatures([*look, *(array.device for array in arrays if array.active)])
-        disks = [self._closer(disk, signatures, arrays) if disk.name in look else disk for disk in disks]
-        arrays = [self._named(array, disks, signatures) for array in arrays]
+        signatures = read_signatures(self.runner, [*look, *(array.device for array in arrays if array.active)])
+        disks = [
+            with_content(self.runner, self.root, disk, signatures, arrays) if disk.name in look else disk
+            for disk in disks
+        ]
+        arrays = [with_name(self.root, array, disks, signatures) for array in arrays]
         return Node(tuple(disks), tuple(arrays), mounts, self._directory(mounts))
 
     def _numbers(self) -> dict[str, str]:
@@ -167,7 +167,6 @@ class Reader:
                     name,
                     links.get(name, ()),
                     known.get("model") or read_text(base / "device/model"),
-                    known.get("serial") or read_text(base / "device/serial"),
                     size,
                     transport,
                     transport != "nvme" or bool(known),
@@ -220,73 +219,6 @@ class Reader:
             tuple(_entries(self.block / device / "holders")),
         )
 
-    def _signatures(self, names: list[str]) -> dict[str, tuple[Signature, ...] | None]:
-        """Signatures of devices, in one process. A device that cannot be read has None."""
-        if not names:
-            return {}
-        rc, out, _err = self._wipefs(names)
-        if rc == 0:
-            found = parse_wipefs(out)
-            return {name: found.get(name, ()) for name in names}
-        # wipefs ends at the first device that it cannot read: ask one by one.
-        result: dict[str, tuple[Signature, ...] | None] = {}
-        for name in names:
-            rc, out, _err = self._wipefs([name])
-            result[name] = parse_wipefs(out).get(name, ()) if rc == 0 else None
-        return result
-
-    def _wipefs(self, names: t.Sequence[str]) -> tuple[int, str, str]:
-        paths = [f"/dev/{name}" for name in names]
-        return self.runner.run_command(["timeout", "-k", "5", _TIMEOUT_S, "wipefs", "--no-act", "--json", *paths])
-
-    def _closer(
-        self, disk: Disk, signatures: t.Mapping[str, tuple[Signature, ...] | None], arrays: t.Sequence[Array]
-    ) -> Disk:
-        """A disk with what is on it."""
-        seen = signatures.get(disk.name)
-        disk = dataclasses.replace(disk, signatures=seen)
-        waiting = {array.device for array in arrays if not array.active}
-        if any(signature.type == "linux_raid_member" for signature in seen or ()) and set(disk.holders) <= waiting:
-            argv = ["timeout", "-k", "5", _TIMEOUT_S, "mdadm", "--examine", "--export", disk.path]
-            _rc, out, _err = self.runner.run_command(argv)
-            disk = dataclasses.replace(disk, member=parse_examine(out))
-        if disk.holders or disk.mounts or disk.swap or seen is None:
-            return disk
-        busy, blank = self._open(disk.path, look=not seen)
-        return dataclasses.replace(disk, busy=busy, blank=blank if not seen else False)
-
-    def _open(self, path: str, *, look: bool) -> tuple[bool, bool]:
-        """Whether the kernel refuses exclusive use (the most certain sign that something uses a disk), and blankness."""
-        try:
-            handle = os.open(str(self.root / path.lstrip("/")), os.O_RDONLY | os.O_EXCL | os.O_CLOEXEC)
-        except OSError as exc:
-            if exc.errno == errno.EBUSY:
-                return True, False
-            raise ClusterError(
-                "unreadable", f"{path} cannot be opened: {exc.strerror}.", "See `journalctl -k`, and run as root."
-            ) from exc
-        try:
-            return False, look and ends_are_zero(handle)
-        finally:
-            os.close(handle)
-
-    def _named(
-        self, array: Array, disks: t.Sequence[Disk], signatures: t.Mapping[str, tuple[Signature, ...] | None]
-    ) -> Array:
-        """An array with the name and UUID that its members carry, and what it holds."""
-        for disk in disks:
-            for signature in disk.signatures or ():
-                if disk.name in array.members and signature.type == "linux_raid_member":
-                    name, uuid = array_name(signature.label), plain_uuid(signature.uuid)
-                    array = dataclasses.replace(array, name=name, uuid=uuid)
-        if not array.active:
-            return array
-        seen = signatures.get(array.device)
-        blank = False
-        if seen == () and not array.failed:
-            _busy, blank = self._open(array.path, look=True)
-        return dataclasses.replace(array, signatures=seen, blank=blank)
-
     def _directory(self, mounts: t.Sequence[Mount]) -> Directory:
         """The mount point, and whether files would be lost with what is mounted there."""
         path = self.wanted.mount_point.rstrip("/")
@@ -295,7 +227,7 @@ class Reader:
         except (FileNotFoundError, NotADirectoryError):
             return Directory()
         if not stat.S_ISDIR(found.st_mode):
-            return Directory(True, False, "link" if stat.S_ISLNK(found.st_mode) else "file")
+            return Directory(False, "link" if stat.S_ISLNK(found.st_mode) else "file")
         mounted = any(mount.point == path for mount in mounts)
         try:
             entries = os.listdir(self.root / path.lstrip("/"))
@@ -305,17 +237,7 @@ class Reader:
         # mke2fs makes lost+found itself.
         files = mounted and bool(set(entries) - {"lost+found"})
         mode = stat.S_IMODE(found.st_mode)
-        return Directory(True, not entries, "directory", mode, found.st_uid, found.st_gid, files)
+        return Directory(not entries, "directory", mode, found.st_uid, found.st_gid, files)
 
 
-def ends_are_zero(handle: int) -> bool:
-    """Whether the first and the last MiB hold only zeros: raw users write their headers there."""
-    size = os.lseek(handle, 0, os.SEEK_END)
-    for offset in (0, max(0, size - _MIB)):
-        data = os.pread(handle, min(_MIB, size), offset)
-        if data.count(0) != len(data):
-            return False
-    return True
-
-
-__all__ = ["Reader", "device_mounts", "ends_are_zero", "stable_links", "unprobed"]
+__all__ = ["Reader", "device_mounts", "stable_links", "unprobed"]

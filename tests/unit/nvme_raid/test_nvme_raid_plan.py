@@ -33,7 +33,7 @@ EXT4 = Signature("ext4", "data")
 
 
 def disk(number: int, **changes: t.Any) -> Disk:
-    basic = Disk(f"nvme{number}n1", (f"/dev/disk/by-id/nvme-Model_{number}",), "Model", str(number), 512 << 20)
+    basic = Disk(f"nvme{number}n1", (f"/dev/disk/by-id/nvme-Model_{number}",), "Model", 512 << 20)
     return dataclasses.replace(basic, **changes)
 
 
@@ -62,7 +62,7 @@ def built(level: str = "raid0", disks: int = 4, missing: int = 0, **changes: t.A
         tuple(disk(n, holders=("md127",), signatures=(MEMBER,), blank=False) for n in range(disks - missing)),
         (dataclasses.replace(array, **changes),),
         (Mount("/mnt/scratch", "xfs", "md127", ("rw", "noatime")),),
-        Directory(True, True, "directory", 0o1777, 0, 0),
+        Directory(True, "directory", 0o1777, 0, 0),
     )
 
 
@@ -220,8 +220,8 @@ def test_a_mount_point_in_use_stops_it_before_a_disk_is_touched() -> None:
     other = Mount("/mnt/scratch", "ext4", "sdb1")
     for node in (
         Node(disks, (), (other,)),
-        Node(disks, directory=Directory(True, False)),
-        Node(disks, directory=Directory(True, False, "file")),
+        Node(disks, directory=Directory(False)),
+        Node(disks, directory=Directory(False, "file")),
     ):
         assert refused(ask(), node).kind == "in_the_way"
 
@@ -506,7 +506,7 @@ def test_a_file_system_on_an_excluded_disk_is_not_ours(level: str, reason: str) 
 def test_network_storage_at_our_mount_point_is_not_made_ours() -> None:
     """Its owner and mode would be changed."""
     foreign = disk(0, signatures=(XFS,), blank=False, local=False, mounts=("/mnt/scratch",))
-    node = Node((foreign,), (), (Mount("/mnt/scratch", "xfs", "nvme0n1", ("rw",)),), Directory(True, True, mode=0o755))
+    node = Node((foreign,), (), (Mount("/mnt/scratch", "xfs", "nvme0n1", ("rw",)),), Directory(True, mode=0o755))
     assert not plan(ask(), node).steps
     assert refused(ask(), dataclasses.replace(node, disks=(foreign, disk(1)))).kind == "in_the_way"
 
@@ -517,7 +517,7 @@ def test_our_own_mount_does_not_make_a_file_system_foreign(level: str, point: st
     """Nor does a part of it that is mounted again where the system has its own."""
     mounts = tuple(Mount(where, "xfs", "nvme0n1", ("rw",), root) for where, root in ((point, "/"), ("/var", "/var")))
     used = disk(0, signatures=(XFS,), blank=False, mounts=(point, "/var"))
-    node = Node((used,), (), mounts, Directory(True, False, "directory", 0o1777))
+    node = Node((used,), (), mounts, Directory(False, "directory", 0o1777))
     found = plan(ask(level=level, mount_point=point), node)
     assert (found.found is not None, found.steps, found.warnings) == (True, (), ())
     array = built()
@@ -727,6 +727,7 @@ def decide(wanted: Wanted, node: Node) -> Plan | None:
 @given(requests(), nodes())
 def test_a_disk_that_holds_something_is_formatted_only_with_consent_and_listing(wanted: Wanted, node: Node) -> None:
     found = decide(wanted, node)
+    by_name = {entry.name: entry for entry in node.disks}
     if found is None or wanted.state == "absent":
         return
     if found.found and found.steps:
@@ -738,8 +739,7 @@ def test_a_disk_that_holds_something_is_formatted_only_with_consent_and_listing(
             continue
         assert wanted.state == "present"
         for name in step.disks:
-            entry = node.disk(name)
-            assert entry is not None
+            entry = by_name[name]
             assert entry.transport == "nvme"
             assert entry.local
             assert not entry.contained
@@ -757,6 +757,7 @@ def test_a_disk_that_holds_something_is_formatted_only_with_consent_and_listing(
 def test_removing_erases_only_what_is_ours_and_never_files_without_consent(wanted: Wanted, node: Node) -> None:
     wanted = dataclasses.replace(wanted, state="absent")
     found = decide(wanted, node)
+    by_name = {entry.name: entry for entry in node.disks}
     erased = {name for step in (found.steps if found else ()) if step.kind == "erase" for name in step.disks}
     if not erased:
         return
@@ -764,8 +765,7 @@ def test_removing_erases_only_what_is_ours_and_never_files_without_consent(wante
     assert found.found is not None
     assert erased == set(found.found.members)
     for name in erased:
-        entry = node.disk(name)
-        assert entry is not None
+        entry = by_name[name]
         assert not entry.swap
         assert not entry.contained
         assert "/" not in entry.mounts
