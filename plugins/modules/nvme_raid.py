@@ -208,7 +208,8 @@ disks:
     model: {description: The model., type: str, returned: always}
     bytes: {description: The size., type: int, returned: always}
     use:
-      description: V(ours), V(free), V(data) (holds something that consent may give up), V(excluded), or V(unselected).
+      description: V(ours), V(free), V(data) (holds something that consent may give up), V(excluded), V(unselected), or V(unread)
+        (does not tell what it is, and counts as missing).
       type: str
       returned: always
     reason: {description: Why., type: str, returned: always}

@@ -214,6 +214,20 @@ def _stable_names(root: Path) -> dict[str, str]:
     return {disk: path for disk, (_rank, path) in best.items()}
 
 
+def nvme_controller(device: Path) -> Path:
+    """The directory that carries an NVMe disk's transport and address. ``device``: that of the disk, below /sys/block/NAME."""
+    if (device / "transport").exists():
+        return device
+    # With native multipath the disk hangs on a subsystem, whose controllers carry them.
+    controllers = [entry for entry in _names(device) if _NVME_CONTROLLER.match(entry)]
+    return device / controllers[0] if controllers else device
+
+
+def is_network_disk(transport: str, model: str) -> bool:
+    """Whether an NVMe disk is storage elsewhere, by what it tells of itself."""
+    return transport != "pcie" or model.startswith(_NETWORK_DISK_MODELS)
+
+
 def read_nvme(root: Path) -> list[dict[str, t.Any]] | None:
     """Directly attached NVMe disks; None when the NVMe driver is not loaded."""
     block = root / "sys/block"
@@ -224,14 +238,10 @@ def read_nvme(root: Path) -> list[dict[str, t.Any]] | None:
     found = []
     for name in sorted(disks, key=lambda disk: [int(number) for number in re.findall(r"\d+", disk)]):
         device = block / name / "device"
-        controller = device
-        if not (device / "transport").exists():
-            # With native multipath the disk hangs on a subsystem, whose controllers carry transport and address.
-            controllers = [entry for entry in _names(device) if _NVME_CONTROLLER.match(entry)]
-            controller = device / controllers[0] if controllers else device
+        controller = nvme_controller(device)
         transport = read_text(controller / "transport") or "pcie"
         model = read_text(device / "model") or read_text(controller / "model")
-        if transport != "pcie" or model.startswith(_NETWORK_DISK_MODELS):
+        if is_network_disk(transport, model):
             continue
         numa = read_int(controller / "numa_node")
         if numa is None:
@@ -261,7 +271,9 @@ def read_dmi(root: Path) -> dict[str, str]:
 
 
 __all__ = [
+    "is_network_disk",
     "normalize_bus_id",
+    "nvme_controller",
     "pci_numa",
     "read_cpus",
     "read_dmi",

@@ -25,9 +25,12 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.apply
     settle,
     wanted_here,
 )
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.judge import may_tell_more
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.read import unprobed
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.request import bad_input
 
+# What a disk may still mend that appears a moment later, or that the kernel has found only in part.
+_MAY_APPEAR = ("disk_missing", "unreadable")
 _CONSENT = ("allow_format", "allow_data_loss")
 
 
@@ -65,10 +68,13 @@ def bring_up(settings: dict[str, t.Any], wait_s: float) -> Outcome:
             continue
         try:
             keeper = Keeper(runner, wanted_here(settings))
-            if not (in_time and keeper.run(check=True).plan.degraded):
+            if not in_time:
+                return keeper.run(check=False)
+            looked = keeper.run(check=True).plan
+            if not looked.degraded and not may_tell_more(looked.verdicts):
                 return keeper.run(check=False)
         except ClusterError as exc:
-            if exc.kind != "disk_missing" or not in_time:
+            if exc.kind not in _MAY_APPEAR or not in_time:
                 raise
         time.sleep(1)
 

@@ -12,7 +12,12 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import C
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.find import Found
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.judge import Verdict
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.model import Disk, Node
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.reasons import names_of, origin
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.reasons import (
+    names_of,
+    not_yet,
+    origin,
+    unread_reason,
+)
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.request import Wanted
 
 
@@ -69,6 +74,8 @@ def _check_members(wanted: Wanted, found: Found, disks: t.Iterable[Disk]) -> Non
     """What is there is not used on a disk that never may be. How it is in use is no matter: by itself, as a rule."""
     copies = found.level in ("raid1", "raid10")
     for disk in disks:
+        if disk.unread:
+            raise not_yet(f"{wanted.name} has the disk {disk.stable}, which {unread_reason(disk)}.")
         reason = origin(disk) or ("is read-only" if disk.read_only and not copies else "")
         if reason:
             raise ClusterError(

@@ -19,7 +19,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.judge
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.model import Node
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.mount import plan_mount
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.reasons import names_of
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.reasons import names_of, not_yet
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.request import Wanted, bad_input
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.selector import unknown_names
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.steps import Plan, Step
@@ -32,10 +32,13 @@ def plan_new(wanted: Wanted, node: Node, verdicts: tuple[Verdict, ...]) -> Plan:
     selected = [verdict for verdict in verdicts if verdict.use != "unselected"]
     data = [verdict for verdict in selected if verdict.use == "data" and not consented(verdict.disk, wanted)]
     usable = [verdict for verdict in selected if verdict.use in ("free", "data") and verdict not in data]
+    unread = [verdict for verdict in selected if verdict.use == "unread"]
+    if unread and not wanted.expected_disks:
+        raise not_yet(f"{why_not(unread)}.")
     if not usable and not data and not wanted.expected_disks:
         return Plan(verdicts, None, (), ("no disk can be used, and none is expected",))
     unknown = "".join(f" {text}" for text in unknown_names(wanted, node.disks))
-    excluded = [verdict for verdict in selected if verdict.use == "excluded"]
+    excluded = [verdict for verdict in selected if verdict.use in ("excluded", "unread")]
     why = (f" Not usable: {why_not(excluded)}." if excluded else "") + unknown
     if wanted.state == "assembled":
         raise ClusterError(

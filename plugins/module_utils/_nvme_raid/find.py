@@ -10,7 +10,13 @@ import dataclasses
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.model import Array, Disk, Node, Signature
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.reasons import hard_reason, names_of, origin
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.reasons import (
+    hard_reason,
+    names_of,
+    not_yet,
+    origin,
+    unread_reason,
+)
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.request import Wanted
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.selector import matches
 
@@ -86,13 +92,17 @@ def _not_ours(disk: Disk, wanted: Wanted, node: Node) -> str:
     Not because it is mounted where we mount it, and its folders elsewhere, nor because its disk became read-only.
     """
     if wanted.mount_point.rstrip("/") in disk.mounts:
-        return origin(disk)
-    return hard_reason(dataclasses.replace(disk, read_only=False), {disk.name}, node)
+        return origin(disk) or unread_reason(disk)
+    return hard_reason(dataclasses.replace(disk, read_only=False), {disk.name}, node) or unread_reason(disk)
 
 
 def _find_single(wanted: Wanted, node: Node) -> Found | None:
     """A file system of the wanted type and label that lies on a whole disk."""
-    candidates = [disk for disk, reason in labeled(wanted, node) if not reason]
+    holders = labeled(wanted, node)
+    for disk, reason in holders:
+        if reason and reason == unread_reason(disk):
+            raise not_yet(f"{disk.stable} holds {wanted.filesystem} labeled {wanted.label}, but it {reason}.")
+    candidates = [disk for disk, reason in holders if not reason]
     if len(candidates) > 1:
         raise ClusterError(
             "ambiguous",

@@ -11,7 +11,11 @@ import typing as t
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.find import Found
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.model import Disk, Node
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.reasons import data_reason, hard_reason
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.reasons import (
+    data_reason,
+    hard_reason,
+    unread_reason,
+)
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.request import Wanted
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.selector import matches
 
@@ -21,7 +25,8 @@ class Verdict:
     """What may be done with one disk.
 
     ``ours``: carries what is wanted. ``free``: empty, may be used. ``data``: holds something, which consent may give up.
-    ``excluded``: never touched, whatever was consented to. ``unselected``: not asked for.
+    ``excluded``: never touched, whatever was consented to. ``unselected``: not asked for. ``unread``: does not tell yet what it
+    is, and counts as not there.
     """
 
     disk: Disk
@@ -38,16 +43,27 @@ def judge(wanted: Wanted, node: Node, found: Found | None) -> tuple[Verdict, ...
         mine = disk.name in members
         unselected = matches(disk, wanted)
         hard = hard_reason(disk, devices, node)
-        if mine and not hard:
+        unread = unread_reason(disk)
+        if mine and not hard and not unread:
             verdicts.append(Verdict(disk, "ours", unselected and f"does not match: {unselected}"))
         elif unselected:
             verdicts.append(Verdict(disk, "unselected", unselected))
         elif hard:
             verdicts.append(Verdict(disk, "excluded", hard))
+        elif unread:
+            verdicts.append(Verdict(disk, "unread", unread))
         else:
             data = data_reason(disk, wanted)
             verdicts.append(Verdict(disk, "data" if data else "free", data))
     return tuple(verdicts)
+
+
+def may_tell_more(verdicts: t.Iterable[Verdict]) -> bool:
+    """Whether one of the disks that were asked for could not be read, as just after the kernel has found it."""
+    return any(
+        verdict.use == "unread" or (verdict.use == "excluded" and verdict.disk.signatures is None)
+        for verdict in verdicts
+    )
 
 
 def consented(disk: Disk, wanted: Wanted) -> bool:
@@ -59,4 +75,4 @@ def why_not(verdicts: t.Iterable[Verdict]) -> str:
     return "; ".join(f"{verdict.disk.stable} {verdict.reason}" for verdict in verdicts)
 
 
-__all__ = ["Verdict", "consented", "judge", "why_not"]
+__all__ = ["Verdict", "consented", "judge", "may_tell_more", "why_not"]

@@ -55,6 +55,7 @@ class Disk:
     busy: bool = False  # the kernel refuses exclusive use
     blank: bool = True  # its first and last MiB hold zeros only
     member: Member | None = None
+    unread: tuple[str, ...] = ()  # of size, transport and model, what could not be read: it may have appeared just now
 
     @property
     def path(self) -> str:

@@ -18,7 +18,7 @@ from pathlib import Path
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.command import Runner
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.files import read_int, read_text
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.mounts import MountEntry, read_mounts
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node.sysfs import read_nvme
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node.sysfs import is_network_disk, nvme_controller
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.content import (
     Runner,
     read_signatures,
@@ -109,6 +109,19 @@ def _transport(name: str) -> str:
     return "loop" if name.startswith("loop") else "virtio"
 
 
+def _nvme_identity(base: Path) -> tuple[str, bool, tuple[str, ...]]:
+    """A disk's model, whether it is local, and what must be read to know that and could not be."""
+    device = base / "device"
+    controller = nvme_controller(device)
+    transport = read_text(controller / "transport")
+    model = read_text(device / "model") or read_text(controller / "model")
+    if is_network_disk(transport or "pcie", model):
+        return model, False, ()
+    # A model may be blank, a transport never is.
+    named = model or (device / "model").exists() or (controller / "model").exists()
+    return model, True, (() if transport else ("transport",)) + (() if named else ("model",))
+
+
 class Reader:
     """Reads one node. ``wanted`` says which disks need a closer look: the others are not opened."""
 
@@ -148,28 +161,29 @@ class Reader:
 
     def _disks(self, mounts: t.Sequence[Mount], swaps: set[str]) -> list[Disk]:
         links = stable_links(self.root)
-        local = {entry["path"]: entry for entry in read_nvme(self.root) or []}
         contained = any((self.root / mark).exists() for mark in _CONTAINER_MARKS)
         disks = []
         for name in sorted(filter(_DISK.match, _entries(self.block)), key=_order):
             base = self.block / name
-            size = (read_int(base / "size") or 0) * 512  # always 512-byte units, whatever the disk's own block size
+            size = read_int(base / "size")
             # A namespace path of NVMe multipath is not a disk of its own; an unused loop device has no size.
-            if read_text(base / "hidden") == "1" or not size:
+            if read_text(base / "hidden") == "1" or size == 0:
                 continue
             transport = _transport(name)
+            model, local, unread = (
+                _nvme_identity(base) if transport == "nvme" else (read_text(base / "device/model"), True, ())
+            )
             parts = self._partitions(name)
-            known = local.get(f"/dev/{name}", {})
             holders = self._holders(name)
             stacked = {top for holder in holders for top in self._above(holder)}
             disks.append(
                 Disk(
                     name,
                     links.get(name, ()),
-                    known.get("model") or read_text(base / "device/model"),
-                    size,
+                    model,
+                    (size or 0) * 512,  # always 512-byte units, whatever the disk's own block size
                     transport,
-                    transport != "nvme" or bool(known),
+                    local,
                     contained,
                     read_text(base / "ro") == "1",
                     read_text(base / "removable") == "1",
@@ -178,6 +192,7 @@ class Reader:
                     tuple(dict.fromkeys(mount.point for mount in mounts if mount.device in {name, *parts})),
                     tuple(dict.fromkeys(mount.point for mount in mounts if mount.device in stacked)),
                     bool(swaps & {name, *parts, *stacked}),
+                    unread=(("size",) if size is None else ()) + unread,
                 )
             )
         return disks

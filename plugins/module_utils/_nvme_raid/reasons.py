@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import typing as t
 
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.model import Disk, Node, Signature
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.request import Wanted
 
@@ -46,6 +47,21 @@ def origin(disk: Disk) -> str:
     if not disk.local:
         return "is network storage, not a disk of this machine"
     return "is removable" if disk.removable else ""
+
+
+def not_yet(message: str) -> ClusterError:
+    """A disk that does not tell what it is counts as missing: whoever can wait for that, waits."""
+    return ClusterError(
+        "disk_missing",
+        f"{message} Nothing was changed.",
+        "Run again when the kernel has found all of it: see `journalctl -k` and `/sys/block`.",
+        disks_missing=1,
+    )
+
+
+def unread_reason(disk: Disk) -> str:
+    """Why it is not known whether the disk may be used; that may change in a moment."""
+    return f"cannot be judged: its {' and '.join(disk.unread)} cannot be read" if disk.unread else ""
 
 
 def hard_reason(disk: Disk, ours: t.Collection[str], node: Node) -> str:
@@ -86,4 +102,4 @@ def data_reason(disk: Disk, wanted: Wanted) -> str:
     return ""
 
 
-__all__ = ["data_reason", "describe", "hard_reason", "names_of", "origin"]
+__all__ = ["data_reason", "describe", "hard_reason", "names_of", "not_yet", "origin", "unread_reason"]

@@ -28,13 +28,19 @@ def means(pattern: str, disk: Disk) -> bool:
 
 
 def matches(disk: Disk, wanted: Wanted) -> str:
-    """Why the selector does not take the disk; empty when it does."""
+    """Why the selector does not take the disk; empty when it does. What could not be read speaks for the disk."""
     if disk.transport not in wanted.transports:
         return f"its transport is {disk.transport}"
-    if wanted.models and not any(fnmatch.fnmatchcase(disk.model, pattern) for pattern in wanted.models):
+    if (
+        wanted.models
+        and "model" not in disk.unread
+        and not any(fnmatch.fnmatchcase(disk.model, pattern) for pattern in wanted.models)
+    ):
         return f"its model is {disk.model or 'unknown'}"
     if wanted.by_id and not any(means(pattern, disk) for pattern in wanted.by_id):
         return "no name of it below /dev/disk matches"
+    if "size" in disk.unread:
+        return ""
     if disk.bytes < wanted.min_mib << 20:
         return f"it has only {disk.bytes >> 20} MiB"
     if wanted.max_mib and disk.bytes > wanted.max_mib << 20:

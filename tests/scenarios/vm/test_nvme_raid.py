@@ -114,7 +114,7 @@ def test_create_a_missing_disk_reboot_and_replaced_disks(empty: VmLab) -> None:
     assert (lab.shell(NODE, STATE), lab.checksums(NODE)) == (before, disks)
 
     own = {"expected_disks": 8, "group": "users", "mode": "02775"}
-    wanted = {"nvme_raid_wait_s": 90, **{f"nvme_raid_{name}": value for name, value in own.items()}}
+    wanted = {f"nvme_raid_{name}": value for name, value in own.items()}
     converge(lab, **wanted)
     second = converge(lab, **wanted)
     assert second.recap(NODE)["changed"] == 0, second.output

@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid import apply, boot
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.judge import Verdict
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.model import Disk
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.request import wanted_from
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.steps import Plan, Step
 
@@ -197,6 +199,13 @@ def test_settings_that_cannot_be_read_end_the_unit_with_a_reason(
         assert name in capsys.readouterr().err
 
 
+#: Disks that may tell more in a moment, beside others that suffice.
+HALF_PROBED = {
+    "without_transport": Verdict(Disk("nvme7n1", unread=("transport",)), "unread"),
+    "without_content": Verdict(Disk("nvme7n1", signatures=None), "excluded"),
+}
+
+
 class Tries:
     """Stands in for the keeper: what it finds at each try, the last for ever. Real keepers are tried in other tests."""
 
@@ -213,14 +222,16 @@ class Tries:
         self.found = self.found[1:] or self.found
 
     def run(self, *, check: bool) -> apply.Outcome:
-        if self.found[0] in ("disk_missing", "foreign_data"):
-            raise ClusterError(self.found[0], "Told.", "Look.")
+        now = self.found[0]
+        if now in ("disk_missing", "unreadable", "foreign_data"):
+            raise ClusterError(now, "Told.", "Look.")
         if not check:
-            self.done = self.found[0]
-        return apply.Outcome(Plan((), None, degraded="3 of 4" if self.found[0] == "degraded" else ""))
+            self.done = now
+        verdicts = (HALF_PROBED[now],) if now in HALF_PROBED else ()
+        return apply.Outcome(Plan(verdicts, None, degraded="3 of 4" if now == "degraded" else ""))
 
 
-@pytest.mark.parametrize("first", ["disk_missing", "degraded"])
+@pytest.mark.parametrize("first", ["disk_missing", "unreadable", "degraded", *HALF_PROBED])
 def test_a_disk_that_appears_late_is_waited_for(monkeypatch: pytest.MonkeyPatch, first: str) -> None:
     tries = Tries(monkeypatch, first, first, "whole")
     boot.bring_up({"mount_point": "/mnt/scratch"}, 60)
@@ -249,6 +260,12 @@ def test_controllers_without_disks_are_waited_for_even_where_no_number_is_expect
     monkeypatch.setattr(boot, "unprobed", lambda: ["0000:43:00.0"])
     boot.bring_up({"mount_point": "/mnt/scratch"}, 60)
     assert tries.seconds == 65
+
+
+def test_other_disks_are_used_after_one_has_not_told_what_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    tries = Tries(monkeypatch, "without_transport")
+    boot.bring_up({"mount_point": "/mnt/scratch"}, 10)
+    assert (tries.done, tries.seconds) == ("without_transport", 10)
 
 
 def test_what_waiting_does_not_mend_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -551,6 +551,63 @@ def test_what_became_read_only_is_ours_and_told() -> None:
         assert not plan(ask(level=level), node).steps
 
 
+# -- disks that do not tell yet what they are --------------------------------------------------------------------------
+
+UNREAD = {"unread": ("transport", "model")}
+TOLD = "cannot be judged: its transport and model cannot be read"
+
+
+def test_a_disk_that_does_not_tell_what_it_is_counts_as_missing() -> None:
+    late = disk(2, **UNREAD)
+    error = refused(ask(expected_disks=3), Node((disk(0), disk(1), late)))
+    assert (error.kind, error.details["disks_missing"]) == ("disk_missing", 1)
+    assert "3 disks are expected for scratch, and 2 can be used" in error.message
+    assert f"Not usable: {late.stable} {TOLD}." in error.message
+    # Without a number nobody knows whether it is one of those that were meant.
+    for others in ((), (disk(0), disk(1))):
+        for state in ("present", "assembled"):
+            error = refused(ask(state=state), Node((*others, late)))
+            assert (error.kind, f"{late.stable} {TOLD}" in error.message) == ("disk_missing", True)
+
+
+def test_enough_other_disks_are_enough() -> None:
+    found = plan(ask(expected_disks=2), Node((disk(0), disk(1), disk(2, **UNREAD))))
+    assert found.steps[0].disks == ("nvme0n1", "nvme1n1")
+
+
+def test_consent_for_a_disk_that_does_not_tell_what_it_is_formats_nothing() -> None:
+    late = disk(0, signatures=(EXT4,), blank=False, **UNREAD)
+    error = refused(ask(allow_format=True, format_devices=[*late.links]), Node((late, disk(1))))
+    assert error.kind == "disk_missing"
+
+
+@pytest.mark.parametrize("state", ["present", "assembled", "absent"])
+@pytest.mark.parametrize("mounts", [(), ("/mnt/scratch",)])
+def test_a_label_on_a_disk_that_does_not_tell_what_it_is_may_be_ours(state: str, mounts: tuple[str, ...]) -> None:
+    """No other disk is made into a second one, and this one is not taken for somebody else's."""
+    late = disk(0, signatures=(XFS,), blank=False, mounts=mounts, **UNREAD)
+    for others in ((), (disk(1),)):
+        error = refused(ask(level="single", state=state), Node((late, *others)))
+        told = f"{late.stable} holds xfs labeled scratch, but it {TOLD}. Nothing was changed."
+        assert (error.kind, error.message) == ("disk_missing", told)
+
+
+@pytest.mark.parametrize("level", ["raid0", "raid1"])
+def test_an_array_waits_for_a_member_that_does_not_tell_what_it_is(level: str) -> None:
+    for node in (built(level), dataclasses.replace(built(level), mounts=()), waiting(level, 4, 4)):
+        late = dataclasses.replace(node.disks[3], **UNREAD)
+        entry = dataclasses.replace(node, disks=(*node.disks[:3], late))
+        error = refused(ask(level=level), entry)
+        assert (error.kind, f"{late.stable}, which {TOLD}" in error.message) == ("disk_missing", True)
+        assert refused(ask(level=level, state="absent", allow_data_loss=True), entry).kind == "in_use"
+
+
+def test_what_is_certain_of_a_disk_is_told_first() -> None:
+    for reason in list(EXCLUDED)[:4]:
+        entry = disk(0, **EXCLUDED[reason], **UNREAD)
+        assert [(told.use, told.reason) for told in judge(ask(), Node((entry,)), None)] == [("excluded", reason)]
+
+
 # -- names that name nothing -------------------------------------------------------------------------------------------------
 
 
@@ -682,6 +739,7 @@ def nodes(draw: st.DrawFn) -> Node:
                 partitions=draw(st.sampled_from([(), (), (f"nvme{number}n1p1",)])),
                 holders=draw(st.sampled_from([(), (), (), ("md127",), ("dm-0",)])),
                 mounts=draw(st.sampled_from([(), (), (), ("/",), ("/data",)])),
+                unread=draw(st.sampled_from([(), (), (), ("transport",)])),
                 signatures=seen,
                 member=draw(members) if seen == (MEMBER,) else None,
             )
@@ -733,7 +791,9 @@ def test_a_disk_that_holds_something_is_formatted_only_with_consent_and_listing(
     if found.found and found.steps:
         # What is there is used only where it lies on disks of this machine.
         used = [entry for entry in node.disks if entry.name in found.found.members]
-        assert found.steps[0].kind == "stop" or all(entry.local and not entry.contained for entry in used)
+        assert found.steps[0].kind == "stop" or all(
+            entry.local and not entry.contained and not entry.unread for entry in used
+        )
     for step in found.steps:
         if step.kind not in ("create", "erase", "add", "mkfs"):
             continue
@@ -742,6 +802,7 @@ def test_a_disk_that_holds_something_is_formatted_only_with_consent_and_listing(
             entry = by_name[name]
             assert entry.transport == "nvme"
             assert entry.local
+            assert not entry.unread
             assert not entry.contained
             assert not any((entry.read_only, entry.swap, entry.mounts))
             assert entry.signatures is not None
@@ -767,6 +828,7 @@ def test_removing_erases_only_what_is_ours_and_never_files_without_consent(wante
     for name in erased:
         entry = by_name[name]
         assert not entry.swap
+        assert not entry.unread
         assert not entry.contained
         assert "/" not in entry.mounts
     array = found.found.array

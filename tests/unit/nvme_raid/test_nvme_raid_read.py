@@ -215,6 +215,60 @@ def test_network_disks_and_paths_of_multipath_are_no_local_disks(fake: FakeDisks
     }
 
 
+@pytest.mark.parametrize("listing", range(1, 7))
+def test_a_disk_may_appear_while_others_are_read(
+    fake: FakeDisks, monkeypatch: pytest.MonkeyPatch, listing: int
+) -> None:
+    """Whichever list of disks it is missing from: it is not there yet, or it is what it is."""
+    fake.disk("nvme0n1", "259:0", "A")
+    listdir, left = os.listdir, [listing]
+
+    def late(path: Path) -> list[str]:
+        if Path(path) == fake.root / "sys/block":
+            left[0] -= 1
+            if left[0] == 0:
+                fake.disk("nvme1n1", "259:1", "B")
+        return listdir(path)
+
+    monkeypatch.setattr(os, "listdir", late)
+    assert verdicts(fake).get("nvme1n1", ("free", "")) == ("free", "")
+
+
+@pytest.mark.parametrize("missing", ["device/transport", "device/model", "size"])
+def test_a_disk_that_does_not_tell_what_it_is_is_not_judged(fake: FakeDisks, missing: str) -> None:
+    fake.disk("nvme0n1", "259:0", "A")
+    (fake.root / "sys/block/nvme0n1" / missing).unlink()
+    told = f"cannot be judged: its {os.path.basename(missing)} cannot be read"
+    # What cannot be read does not make the selector pass it over either.
+    for wanted in ({}, {"models": ["QEMU*"], "min_mib": 1}):
+        assert verdicts(fake, **wanted) == {"nvme0n1": ("unread", told)}
+    assert verdicts(fake, transports=["scsi"])["nvme0n1"][0] == "unselected"
+
+
+def test_what_is_known_of_a_disk_is_enough_to_rule_it_out(fake: FakeDisks) -> None:
+    fake.disk("nvme0n1", "259:0", "A", model="Amazon Elastic Block Store")
+    fake.disk("nvme1n1", "259:1", "B")
+    (fake.root / "sys/block/nvme0n1/device/transport").unlink()
+    (fake.root / "sys/block/nvme1n1/device/model").unlink()
+    fake.write("sys/block/nvme1n1/device/transport", "tcp")
+    network = ("excluded", "is network storage, not a disk of this machine")
+    assert verdicts(fake) == {"nvme0n1": network, "nvme1n1": network}
+
+
+def test_a_disk_without_a_model_is_a_disk(fake: FakeDisks) -> None:
+    fake.disk("nvme0n1", "259:0", "A", model="")
+    assert verdicts(fake) == {"nvme0n1": ("free", "")}
+
+
+def test_a_disk_with_several_paths_is_known_by_its_controller(fake: FakeDisks) -> None:
+    fake.disk("nvme0n1", "259:0", "A")
+    (fake.root / "sys/block/nvme0n1/device/transport").unlink()
+    fake.write("sys/block/nvme0n1/device/nvme3/transport", "pcie")
+    assert verdicts(fake) == {"nvme0n1": ("free", "")}
+    fake.write("sys/block/nvme0n1/device/nvme3/transport", "rdma")
+    assert verdicts(fake)["nvme0n1"][0] == "excluded"
+
+
 def test_data_without_a_signature_is_seen_at_both_ends(fake: FakeDisks) -> None:
     for number, offset in enumerate((0, MIB - 1, 4 * MIB - 1, 2 * MIB)):
         fake.disk(f"nvme{number}n1", f"259:{number}", f"S{number}")
