@@ -127,6 +127,7 @@ PROGRAMS: t.Mapping[str, Program] = types.MappingProxyType(
         for program in (
             Program("gpu-bind-check", "_gpu_bind.program:main"),
             Program("gpu-clocks", "_gpu_clocks.program:main"),
+            Program("nvme-raid", "_nvme_raid.boot:main"),
         )
     }
 )

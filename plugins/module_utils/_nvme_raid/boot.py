@@ -2,15 +2,18 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 # Private to the collection: it may change without notice.
-"""The command that the unit of the role ``nvme_raid`` runs at boot: the module's own rules, without Ansible.
+"""Assemble, make and mount the file system of this node's local disks, as the role nvme_raid has configured it.
 
-    python3 -m ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.boot /etc/nvme_raid/scratch.json
+    nvme-raid scratch                     what the unit does at boot, with the settings in /etc/nvme_raid/scratch.json
 
-Never gives consent: a settings file that does is refused.
+Without Ansible: it carries the same files as the Ansible module, and decides by the same rules. It never gives consent: settings
+that do are refused. Exit status: 0 the file system is there, 1 it is not, and standard error says why.
 """
 
 from __future__ import annotations
 
+import argparse
+import dataclasses
 import json
 import os
 import subprocess
@@ -27,8 +30,10 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.apply
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.judge import may_tell_more
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.read import unprobed
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.request import bad_input
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.request import Wanted, bad_input
 
+#: Where the role writes NAME.json.
+FOLDER = "/etc/nvme_raid"
 # What a disk may still mend that appears a moment later, or that the kernel has found only in part.
 _MAY_APPEAR = ("disk_missing", "unreadable")
 _CONSENT = ("allow_format", "allow_data_loss")
@@ -44,51 +49,77 @@ class Processes:
         return ran.returncode, ran.stdout, ran.stderr
 
 
-def load(path: str) -> dict[str, t.Any]:
-    """The settings that the role wrote."""
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """What the role wrote: the request, and how long to wait for disks that appear late, in seconds."""
+
+    wanted: Wanted
+    wait_s: float
+
+
+def load(path: str) -> Settings:
+    """The settings in a file. Raises ClusterError, OSError, or ValueError where they are none, or give consent."""
     with open(path, encoding="utf-8") as handle:
         settings = json.load(handle)
     if not isinstance(settings, dict) or any(settings.get(key) for key in _CONSENT):
         raise bad_input(f"{path} is not a settings file of nvme_raid, or it gives consent.", "Write it with the role.")
-    return settings
+    return Settings(wanted_here(settings), float(settings.get("wait_s", 0)))
 
 
-def bring_up(settings: dict[str, t.Any], wait_s: float) -> Outcome:
-    """Make the array usable. Disks may still be appearing, so a missing one is waited for.
+def bring_up(settings: Settings) -> Outcome:
+    """Make the file system usable. Disks may still be appearing, so a missing one is waited for.
 
     That holds for arrays with copies, too: started without a disk that comes a moment later, they would have to copy it.
     """
     runner = Processes()
-    until = time.monotonic() + wait_s
+    until = time.monotonic() + settings.wait_s
     while True:
-        settle(runner, int(wait_s) or 1)
-        in_time = time.monotonic() < until
-        if in_time and unprobed():
-            time.sleep(1)
-            continue
-        try:
-            keeper = Keeper(runner, wanted_here(settings))
-            if not in_time:
+        settle(runner, int(settings.wait_s) or 1)
+        keeper = Keeper(runner, settings.wanted)
+        if time.monotonic() >= until:
+            return keeper.run(check=False)
+        if _complete(keeper):
+            try:
                 return keeper.run(check=False)
-            looked = keeper.run(check=True).plan
-            if not looked.degraded and not may_tell_more(looked.verdicts):
-                return keeper.run(check=False)
-        except ClusterError as exc:
-            if exc.kind not in _MAY_APPEAR or not in_time:
-                raise
+            except ClusterError as exc:
+                if exc.kind not in _MAY_APPEAR:
+                    raise
         time.sleep(1)
 
 
-def main(argv: t.Sequence[str]) -> int:
-    """Report to the journal; 1 where the array is not there."""
+def _complete(keeper: Keeper) -> bool:
+    """Whether no disk is missing that may still appear. Raises ClusterError for what waiting does not mend."""
+    if unprobed():
+        return False
     try:
-        settings = load(argv[1])
-        outcome = bring_up(settings, float(settings.get("wait_s", 0)))
+        looked = keeper.run(check=True).plan
+    except ClusterError as exc:
+        if exc.kind not in _MAY_APPEAR:
+            raise
+        return False
+    return not looked.degraded and not may_tell_more(looked.verdicts)
+
+
+def _parse(arguments: t.Sequence[str] | None) -> str:
+    parser = argparse.ArgumentParser(
+        prog="nvme-raid", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    )
+    parser.add_argument("name", help="of the array")
+    parser.add_argument("--folder", default=FOLDER, help="of the settings (default: %(default)s)")
+    options = parser.parse_args(arguments)
+    return os.path.join(options.folder, f"{options.name}.json")
+
+
+def main(arguments: t.Sequence[str] | None = None) -> int:
+    """Run the command line, and report to the journal; returns the exit status."""
+    path = _parse(arguments)
+    try:
+        outcome = bring_up(load(path))
     except ClusterError as exc:
         sys.stderr.write(f"nvme_raid: {exc}\n")
         return 1
-    except (OSError, ValueError) as exc:
-        sys.stderr.write(f"nvme_raid: {argv[1]}: {exc}\n")
+    except (OSError, TypeError, ValueError) as exc:
+        sys.stderr.write(f"nvme_raid: {path}: {exc}\n")
         return 1
     for line in [step.what for step in outcome.steps] or ["nothing to do"]:
         sys.stdout.write(f"nvme_raid: {line}\n")
@@ -98,4 +129,6 @@ def main(argv: t.Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main(sys.argv))
+    sys.exit(main())
+
+__all__ = ["FOLDER", "Settings", "bring_up", "load", "main"]

@@ -186,7 +186,7 @@ def test_settings_that_consent_are_refused_at_boot(
 ) -> None:
     path = tmp_path / "scratch.json"
     path.write_text(json.dumps(settings))
-    assert boot.main(["boot", str(path)]) == 1
+    assert boot.main(["scratch", "--folder", str(tmp_path)]) == 1
     assert "gives consent" in capsys.readouterr().err
 
 
@@ -194,9 +194,14 @@ def test_settings_that_cannot_be_read_end_the_unit_with_a_reason(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "broken.json").write_text("{")
-    for name in ("missing.json", "broken.json"):
-        assert boot.main(["boot", str(tmp_path / name)]) == 1
-        assert name in capsys.readouterr().err
+    (tmp_path / "wrong.json").write_text('{"mount_point": "/mnt/scratch", "wait_s": []}')
+    for name in ("missing", "broken", "wrong"):
+        assert boot.main([name, "--folder", str(tmp_path)]) == 1
+        assert f"{name}.json" in capsys.readouterr().err
+
+
+def bring_up(wait_s: float) -> None:
+    boot.bring_up(boot.Settings(wanted_from({"mount_point": "/mnt/scratch"}), wait_s))
 
 
 #: Disks that may tell more in a moment, beside others that suffice.
@@ -234,18 +239,18 @@ class Tries:
 @pytest.mark.parametrize("first", ["disk_missing", "unreadable", "degraded", *HALF_PROBED])
 def test_a_disk_that_appears_late_is_waited_for(monkeypatch: pytest.MonkeyPatch, first: str) -> None:
     tries = Tries(monkeypatch, first, first, "whole")
-    boot.bring_up({"mount_point": "/mnt/scratch"}, 60)
+    bring_up(60)
     assert (tries.done, tries.seconds) == ("whole", 2)
 
 
 def test_a_disk_that_never_appears_is_waited_for_no_longer_than_told(monkeypatch: pytest.MonkeyPatch) -> None:
     tries = Tries(monkeypatch, "disk_missing")
     with pytest.raises(ClusterError, match="Told"):
-        boot.bring_up({"mount_point": "/mnt/scratch"}, 10)
+        bring_up(10)
     assert tries.seconds == 10
     # An array with copies is used without it.
     tries = Tries(monkeypatch, "degraded")
-    boot.bring_up({"mount_point": "/mnt/scratch"}, 10)
+    bring_up(10)
     assert (tries.done, tries.seconds) == ("degraded", 10)
 
 
@@ -254,22 +259,22 @@ def test_controllers_without_disks_are_waited_for_even_where_no_number_is_expect
 ) -> None:
     tries = Tries(monkeypatch, "whole")
     monkeypatch.setattr(boot, "unprobed", lambda: ["0000:43:00.0"] if tries.seconds < 5 else [])
-    boot.bring_up({"mount_point": "/mnt/scratch"}, 60)
+    bring_up(60)
     assert (tries.done, tries.seconds) == ("whole", 5)
     # A controller that died holds nobody up for ever.
     monkeypatch.setattr(boot, "unprobed", lambda: ["0000:43:00.0"])
-    boot.bring_up({"mount_point": "/mnt/scratch"}, 60)
+    bring_up(60)
     assert tries.seconds == 65
 
 
 def test_other_disks_are_used_after_one_has_not_told_what_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     tries = Tries(monkeypatch, "without_transport")
-    boot.bring_up({"mount_point": "/mnt/scratch"}, 10)
+    bring_up(10)
     assert (tries.done, tries.seconds) == ("without_transport", 10)
 
 
 def test_what_waiting_does_not_mend_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     tries = Tries(monkeypatch, "foreign_data")
     with pytest.raises(ClusterError, match="Told"):
-        boot.bring_up({"mount_point": "/mnt/scratch"}, 60)
+        bring_up(60)
     assert tries.seconds == 0

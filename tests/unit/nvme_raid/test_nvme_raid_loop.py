@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The hpcai.gpu_cluster developers
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The module, and the command of the boot unit, on a real disk: a loop device of this machine."""
+"""The module, and the program of the boot unit, on a real disk: a loop device of this machine."""
 
 from __future__ import annotations
 
@@ -14,11 +14,10 @@ import typing as t
 from pathlib import Path
 
 import pytest
-import yaml
 from ansible_collections.hpcai.gpu_cluster.plugins.modules import nvme_raid
+from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._programs import build
 from module_run import run_main
 
-ROOT = Path(__file__).resolve().parents[3]
 # Another one in every process: the size tells a test's disk from those of tests that run at the same time.
 SIZE = (24 + os.getpid() % 64) << 20
 
@@ -138,19 +137,14 @@ def test_a_selector_that_names_no_disk_is_a_warning(loop: Loop, monkeypatch: pyt
     assert told in warned
 
 
-def test_the_command_of_the_boot_unit_does_what_the_module_does(loop: Loop, tmp_path: Path) -> None:
-    """From nothing but the files that the role installs, without Ansible."""
-    package = "ansible_collections/hpcai/gpu_cluster/plugins/module_utils"
-    library = tmp_path / "library" / package
-    variables = yaml.safe_load((ROOT / "roles/nvme_raid/vars/main.yml").read_text())
-    for name in variables["__nvme_raid_modules"]:
-        file = library / f"{name}.py"
-        file.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(ROOT / "plugins/module_utils" / f"{name}.py", file)
-    settings = tmp_path / "lab.json"
-    settings.write_text(json.dumps({**loop.settings, "wait_s": 0}))
-    argv = [sys.executable, "-s", "-S", "-m", f"{package.replace('/', '.')}._nvme_raid.boot", str(settings)]
-    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(tmp_path / "library")}
+def test_the_program_of_the_boot_unit_does_what_the_module_does(loop: Loop, tmp_path: Path) -> None:
+    """From nothing but the program that the role installs, without Ansible."""
+    program = tmp_path / "nvme-raid"
+    program.write_bytes(build("nvme-raid", sys.executable))
+    program.chmod(0o755)
+    (tmp_path / "lab.json").write_text(json.dumps({**loop.settings, "wait_s": 0}))
+    argv = [str(program), "lab", "--folder", str(tmp_path)]
+    environment = {"PATH": os.environ["PATH"]}
 
     def boot() -> subprocess.CompletedProcess[str]:
         return subprocess.run(argv, capture_output=True, text=True, env=environment, cwd="/", check=False)
