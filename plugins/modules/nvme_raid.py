@@ -21,7 +21,7 @@ description:
     change from boot to boot, mean nothing to it. A file system with the label on a disk that is excluded, such as network
     storage, is left alone, with a warning; an array that has such a disk is refused.
   - An array that is there is never changed into another one. What does not fit is refused, with the reason.
-  - The same code runs at boot, where the role of the same name installs it.
+  - The same code runs at boot where the role of the same name installed its program.
 notes:
   - Signatures are those that libblkid knows. The geometry of the stripes is left to C(mkfs), which reads it from the array,
     and is compared with the array's afterwards.
@@ -315,13 +315,13 @@ def check_verified(outcome: Outcome, name: str) -> None:
         raise ClusterError(
             "not_as_wanted",
             f"To be done for {name}: {'; '.join(step.what for step in outcome.steps)}.",
-            "Run the role nvme_raid, or state present.",
+            "Run again without `verify`.",
         )
     if outcome.plan.degraded:
         raise ClusterError(
             "degraded",
             f"{outcome.plan.degraded}.",
-            "Replace the missing disk by an empty one and run the role again: it is added. See `cat /proc/mdstat`.",
+            "Replace the missing disk by an empty one and run again without `verify`: it is added. See `cat /proc/mdstat`.",
         )
 
 

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 # Private to the collection: it may change without notice.
-"""Carries out what ``nvme_raid`` planned, and looks whether it came true. The only file of it that changes anything."""
+"""Carries out what ``nvme_raid`` planned, and looks whether it came true. No other file of the package changes anything."""
 
 from __future__ import annotations
 
@@ -21,16 +21,13 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import C
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.command import Runner
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.geometry import (
     Geometry,
-    expected_geometry,
-    geometry_fits,
-    parse_dumpe2fs,
-    parse_xfs_info,
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.outputs import parse_mdstat
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.plan import plan
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.read import Reader
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.request import Wanted, bad_input, wanted_from
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.steps import Plan, Step
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.verify import prove_geometry
 
 _LOCK = "/run/lock/nvme_raid.lock"
 _MIB = 1 << 20
@@ -106,7 +103,7 @@ class Keeper:
                     f"After all was done, this is still to be done: {'; '.join(s.what for s in outcome.plan.steps)}.",
                     "Something else changes the disks at the same time. See `journalctl -b`.",
                 )
-            outcome.geometry = self._geometry(outcome.plan)
+            outcome.geometry = prove_geometry(self._command, self.wanted, outcome.plan)
         return outcome
 
     def _look(self) -> Plan:
@@ -130,7 +127,7 @@ class Keeper:
             raise ClusterError(
                 "program_missing",
                 f"{program} is not installed.",
-                f"Install {_PACKAGES[program]}, or run the entry point install of the role nvme_raid.",
+                f"Install {_PACKAGES[program]}.",
             )
 
     def _need_all(self, steps: t.Sequence[Step]) -> None:
@@ -253,30 +250,6 @@ class Keeper:
             if partitions:
                 self._command("blockdev", "--rereadpt", path, what=f"Reading the partitions of {path} again")
         settle(self.runner)
-
-    # -- proof -------------------------------------------------------------------------------------------------------
-
-    def _geometry(self, found_plan: Plan) -> Geometry | None:
-        """How the file system lies on the stripes; fails where mkfs and md disagree."""
-        found = found_plan.found
-        if not found or not found.active or found_plan.steps or self.wanted.state == "absent":
-            return None
-        if self.wanted.filesystem == "xfs":
-            out = self._command("xfs_info", self.wanted.mount_point, what="Reading the geometry")
-            have = parse_xfs_info(out)
-        else:
-            out = self._command("dumpe2fs", "-h", f"/dev/{found.device}", what="Reading the geometry")
-            have = parse_dumpe2fs(out)
-        chunk = found.array.chunk_kib if found.array else 0
-        want = expected_geometry(found.level, found.disks, chunk)
-        if want and not geometry_fits(have, want):
-            raise ClusterError(
-                "wrong_geometry",
-                f"The file system of {self.wanted.name} has stripes of {have.width_bytes if have else '?'} bytes in units "
-                f"of {have.unit_bytes if have else '?'}, but the array has {want.width_bytes} and {want.unit_bytes}.",
-                "It works but is slow. Remove the array and make it again.",
-            )
-        return have
 
 
 @contextlib.contextmanager

@@ -62,7 +62,10 @@ def load(path: str) -> Settings:
     with open(path, encoding="utf-8") as handle:
         settings = json.load(handle)
     if not isinstance(settings, dict) or any(settings.get(key) for key in _CONSENT):
-        raise bad_input(f"{path} is not a settings file of nvme_raid, or it gives consent.", "Write it with the role.")
+        raise bad_input(
+            f"{path} is not a settings file of nvme_raid, or it gives consent.",
+            "Consent is given in plays only. Write the file again with the role.",
+        )
     return Settings(wanted_here(settings), float(settings.get("wait_s", 0)))
 
 

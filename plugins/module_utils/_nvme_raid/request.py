@@ -59,14 +59,14 @@ def bad_input(message: str, remedy: str) -> ClusterError:
 
 def _number(value: t.Any, what: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise bad_input(f"{what} is {value!r}, not a number from 0 on.", f"Correct nvme_raid_{what}.")
+        raise bad_input(f"`{what}` is {value!r}.", "Use a whole number, 0 or more.")
     return value
 
 
 def wanted_from(settings: t.Mapping[str, t.Any]) -> Wanted:
-    """The request, checked, from a module's parameters or from the settings file of the boot unit.
+    """The request of a module's parameters, or of the settings that the boot unit reads. Raises ClusterError where it cannot be met.
 
-    Owner and group must be numbers already: who they are is known on the node only.
+    Keys that are no field of it are left out. Owner and group must be numbers already: only the node knows who they are.
     """
     known = {field.name for field in dataclasses.fields(Wanted)}
     values = {key: value for key, value in settings.items() if key in known and value is not None}
@@ -85,7 +85,8 @@ def _check(wanted: Wanted) -> None:
         _number(getattr(wanted, key), key)
     if not _NAME.match(wanted.name):
         raise bad_input(
-            f"{wanted.name!r} is not a name for an array.", "Use up to 31 letters, digits, hyphens and underscores."
+            f"`name`: {wanted.name!r} is not a name for an array.",
+            "Use up to 31 letters, digits, hyphens and underscores.",
         )
     for value, allowed, key in (
         (wanted.level, LEVELS, "level"),
@@ -94,27 +95,29 @@ def _check(wanted: Wanted) -> None:
         (wanted.blank_check, ("zeros", "signatures"), "blank_check"),
     ):
         if value not in allowed:
-            raise bad_input(f"{key} is {value!r}.", f"Use one of {', '.join(allowed)}.")
+            raise bad_input(f"`{key}` is {value!r}.", f"Use one of {', '.join(allowed)}.")
     limit = _LABEL_BYTES[wanted.filesystem]
     if len(wanted.label.encode()) > limit or not re.match(r"^[!-~]+$", wanted.label):
         raise bad_input(
-            f"{wanted.label!r} cannot be the label of an {wanted.filesystem} file system.",
+            f"`label`: {wanted.label!r} cannot be the label of an {wanted.filesystem} file system.",
             f"Use at most {limit} printable characters without spaces.",
         )
     if wanted.level in ("raid0", "raid10") and (wanted.chunk_kib < 4 or wanted.chunk_kib & (wanted.chunk_kib - 1)):
-        raise bad_input(f"A chunk of {wanted.chunk_kib} KiB is not possible.", "Use a power of two, at least 4.")
+        raise bad_input(f"`chunk_kib`: chunks cannot have {wanted.chunk_kib} KiB.", "Use a power of two, at least 4.")
     if not re.match(r"^/[^/\s]", wanted.mount_point) or ".." in wanted.mount_point.split("/"):
-        raise bad_input(f"{wanted.mount_point!r} cannot be a mount point.", "Use an absolute path below the root.")
+        raise bad_input(
+            f"`mount_point`: {wanted.mount_point!r} cannot be a mount point.", "Use an absolute path below the root."
+        )
     if not re.match(r"^[0-7]{3,5}$", wanted.mode):
-        raise bad_input(f"{wanted.mode!r} is not a mode.", 'Write it in octal and quoted, as in "01777".')
+        raise bad_input(f"`mode`: {wanted.mode!r} is not a mode.", 'Write it in octal and quoted, as in "01777".')
     _check_devices(wanted)
     if "nobarrier" in wanted.mount_options:
         raise bad_input(
-            "The mount option nobarrier does not exist any more; the mount would fail.", "Take it out of the options."
+            "`mount_options` has nobarrier, which kernels do not know any more: the mount would fail.", "Take it out."
         )
     if any(_GEOMETRY.search(option) for option in wanted.mkfs_options):
         raise bad_input(
-            "The mkfs options give a stripe geometry.",
+            "`mkfs_options` gives a stripe geometry.",
             "Leave it out: mkfs reads it from the array, and what it read is verified.",
         )
 
@@ -123,12 +126,12 @@ def _check_devices(wanted: Wanted) -> None:
     fixed = [pattern for pattern in wanted.by_id if _KERNEL_NAME.match(pattern) or not pattern.startswith("/dev/disk/")]
     if fixed:
         raise bad_input(
-            f"{fixed[0]} does not name the same disk after every boot.",
-            "Select by model, size or transport, or by names below /dev/disk, such as /dev/disk/by-id/nvme-….",
+            f"`by_id`: {fixed[0]} does not name the same disk after every boot.",
+            "Select by `models`, `min_mib`, `max_mib` or `transports`, or by names below /dev/disk, such as /dev/disk/by-id/nvme-….",
         )
     patterns = [entry for entry in wanted.format_devices if re.search(r"[*?\[]", entry)]
     if patterns:
-        raise bad_input(f"{patterns[0]} is a pattern.", "Name every disk that may be formatted.")
+        raise bad_input(f"`format_devices`: {patterns[0]} is a pattern.", "Name every disk that may be formatted.")
 
 
 __all__ = ["FILESYSTEMS", "LEVELS", "Wanted", "bad_input", "wanted_from"]

@@ -1,0 +1,64 @@
+# Copyright (c) 2026 The hpcai.gpu_cluster developers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The file system must lie on the stripes of its array, by what xfs_info and dumpe2fs have printed."""
+
+from __future__ import annotations
+
+import dataclasses
+import typing as t
+from pathlib import Path
+
+import pytest
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.find import Found
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.geometry import Geometry
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.model import Array
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.request import wanted_from
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.steps import Plan, Step
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.verify import prove_geometry
+
+FIXTURES = Path(__file__).parent / "fixtures"
+EIGHT = Array("md127", "scratch", "1" * 32, "raid0", 8, (), chunk_kib=512)
+FOUND = Found("array", "md127", "1" * 32, "raid0", 8, (), True, EIGHT)
+
+
+def prove(found: Found | None, steps: tuple[Step, ...] = (), **wanted: t.Any) -> tuple[Geometry | None, list[str]]:
+    """What is read, and the commands that it takes. They print what they have printed on a node of the VM lab."""
+    ran: list[str] = []
+
+    def run(*argv: str, what: str) -> str:
+        assert what
+        ran.append(" ".join(argv))
+        return (FIXTURES / f"{argv[0]}.txt").read_text(encoding="utf-8")
+
+    request = wanted_from({"mount_point": "/mnt/scratch", **wanted})
+    return prove_geometry(run, request, Plan((), found, steps)), ran
+
+
+def test_the_geometry_is_read_where_it_is_mounted() -> None:
+    assert prove(FOUND) == (Geometry(512 << 10, 4 << 20), ["xfs_info /mnt/scratch"])
+    ten = dataclasses.replace(FOUND, level="raid10", disks=4)
+    assert prove(ten, filesystem="ext4") == (Geometry(512 << 10, 1 << 20), ["dumpe2fs -h /dev/md127"])
+    # A single disk has no stripes that could be wrong.
+    single = Found("single", "nvme0n1", "", "single", 1, ("nvme0n1",), True)
+    assert prove(single)[1] == ["xfs_info /mnt/scratch"]
+
+
+@pytest.mark.parametrize("change", [{"disks": 4}, {"array": dataclasses.replace(EIGHT, chunk_kib=64)}])
+def test_a_file_system_that_does_not_lie_on_the_stripes_is_told(change: dict[str, t.Any]) -> None:
+    with pytest.raises(
+        ClusterError, match="has stripes of 4194304 bytes in units of 524288, but the array has"
+    ) as caught:
+        prove(dataclasses.replace(FOUND, **change))
+    assert caught.value.kind == "wrong_geometry"
+
+
+def test_what_is_not_mounted_yet_or_any_more_is_not_looked_at() -> None:
+    for found, steps in (
+        (None, ()),
+        (dataclasses.replace(FOUND, active=False), ()),
+        (FOUND, (Step("mount", "mount"),)),
+    ):
+        assert prove(found, steps) == (None, [])
+    assert prove(FOUND, state="absent") == (None, [])
