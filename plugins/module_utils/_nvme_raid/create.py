@@ -24,8 +24,6 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.reque
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.selector import unknown_names
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.steps import Plan, Step
 
-_DISKS_MIN = {"raid0": 1, "raid1": 2, "raid10": 2, "single": 1}
-
 
 def plan_new(wanted: Wanted, node: Node, verdicts: tuple[Verdict, ...]) -> Plan:
     """Choose the disks for a new array, or say why there are none."""
@@ -84,10 +82,10 @@ def _check_count(wanted: Wanted, usable: t.Sequence[Verdict], why: str) -> None:
             f"{names_of(verdict.disk for verdict in usable)}. Nothing was changed.",
             "Narrow the selector: `models`, `by_id`, `min_mib`, `max_mib`.",
         )
-    if len(usable) < _DISKS_MIN[wanted.level]:
+    if wanted.level in ("raid1", "raid10") and len(usable) < 2:
         raise ClusterError(
             "disk_missing",
-            f"A {wanted.level} needs {_DISKS_MIN[wanted.level]} disks, and {len(usable)} can be used.",
+            f"A {wanted.level} needs 2 disks, and {len(usable)} can be used.",
             "Choose another `level`, or widen the selector.",
         )
 

@@ -10,7 +10,7 @@ import typing as t
 
 import pytest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.judge import judge
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.judge import judge, may_tell_more
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.model import (
     Array,
     Directory,
@@ -368,6 +368,22 @@ def test_an_array_is_never_changed_into_another(changes: dict[str, t.Any]) -> No
     assert refused(ask(**changes, allow_format=True), built()).kind != "bad_input"
 
 
+def test_the_disk_that_does_not_fit_is_named() -> None:
+    node = built()
+    disks = tuple(
+        dataclasses.replace(entry, model="Other") if entry.name == "nvme2n1" else entry for entry in node.disks
+    )
+    error = refused(ask(models=["Model"]), dataclasses.replace(node, disks=disks))
+    assert (
+        error.message == "scratch has the disk /dev/disk/by-id/nvme-Model_2, but it does not match: its model is Other."
+    )
+
+
+def test_no_disk_is_missing_of_an_array_that_has_more_than_it_was_made_of() -> None:
+    """A spare, of an array that stopped working."""
+    assert refused(ask(), built(failed=True, disks=3)).details["disks_missing"] == 0
+
+
 def test_an_array_that_was_asked_for_with_fewer_disks_is_a_conflict() -> None:
     assert refused(ask(expected_disks=2), built()).kind == "array_conflict"
 
@@ -400,6 +416,12 @@ def test_only_the_mount_on_top_counts() -> None:
     assert not plan(ask(), dataclasses.replace(node, mounts=(other, *node.mounts))).steps
     error = refused(ask(), dataclasses.replace(node, mounts=(*node.mounts, other)))
     assert (error.kind, "sdb1 is mounted at /mnt/scratch" in error.message) == ("in_the_way", True)
+
+
+def test_what_has_no_device_is_named_by_its_kind() -> None:
+    mounts = (Mount("/mnt/scratch", "xfs", "md127"), Mount("/mnt/scratch", "tmpfs", ""))
+    error = refused(ask(), dataclasses.replace(built(), mounts=mounts))
+    assert (error.kind, error.message) == ("in_the_way", "tmpfs is mounted at /mnt/scratch.")
 
 
 def test_an_array_mounted_elsewhere_is_not_mounted_twice() -> None:
@@ -600,6 +622,18 @@ def test_an_array_waits_for_a_member_that_does_not_tell_what_it_is(level: str) -
         error = refused(ask(level=level), entry)
         assert (error.kind, f"{late.stable}, which {TOLD}" in error.message) == ("disk_missing", True)
         assert refused(ask(level=level, state="absent", allow_data_loss=True), entry).kind == "in_use"
+
+
+def test_only_disks_that_were_asked_for_may_tell_more() -> None:
+    for entry, expected in (
+        (disk(0, **UNREAD), True),
+        (disk(0, signatures=None), True),
+        (disk(0, transport="scsi", **UNREAD), False),
+        (disk(0, transport="scsi", signatures=None), False),
+        (disk(0, busy=True), False),
+        (disk(0), False),
+    ):
+        assert may_tell_more(judge(ask(), Node((disk(1), entry)), None)) is expected
 
 
 def test_what_is_certain_of_a_disk_is_told_first() -> None:
