@@ -686,7 +686,7 @@ def test_files_are_removed_only_with_consent() -> None:
     node = built()
     full = dataclasses.replace(node, directory=dataclasses.replace(node.directory, empty=False, holds_files=True))
     error = refused(ask(state="absent"), full)
-    assert error.kind == "consent_missing"
+    assert (error.kind, error.message) == ("consent_missing", "scratch holds files. Nothing was changed.")
     assert "`allow_data_loss: true`" in error.remedy
     assert kinds(plan(ask(state="absent", allow_data_loss=True), full)) == ["unmount", "stop", "erase"]
     # Nobody is asked for what does not exist.
@@ -696,7 +696,8 @@ def test_files_are_removed_only_with_consent() -> None:
 def test_what_cannot_be_looked_at_counts_as_full() -> None:
     unmounted = dataclasses.replace(built(), mounts=())
     for node in (unmounted, waiting("raid0", 4, 4), waiting("raid0", 4, 3)):
-        assert refused(ask(state="absent"), node).kind == "consent_missing"
+        error = refused(ask(state="absent"), node)
+        assert (error.kind, "is not mounted" in error.message) == ("consent_missing", True)
         assert kinds(plan(ask(state="absent", allow_data_loss=True), node))[-1] == "erase"
 
 
