@@ -28,6 +28,8 @@ _by_hand = parts.matcher(parts.BY_HAND)
 _not_followed = parts.matcher(parts.NOT_FOLLOWED)
 #: Directories that are looked into as one: what their files mention completes each other.
 _UNIT = re.compile(r"(roles/[^/]+|molecule/[^/]+|tests/unit/[^/]+|tests/[^/]+/(?:cluster|vm))/")
+#: Where the collection's programs are listed.
+_PROGRAMS = "plugins/plugin_utils/_programs.py"
 #: Where a task file looks for files besides its own directory.
 _BESIDE = ("tasks", "handlers", "vars", "defaults", "templates")
 
@@ -118,6 +120,7 @@ class References:
         if path.startswith("roles/"):
             # A package of the collection under its own name, in a list of what a role brings to the nodes.
             found |= self._inside({"plugins/module_utils"}, {word for word in said.words if word.startswith("_")})
+            found |= self._entries(said.words)
         for directory in shared:
             found |= self._inside({directory}, self._words_around(path, directory)) or self.below(directory)
         return found
@@ -163,6 +166,13 @@ class References:
                     # As a list spells them, and as an import does.
                     found |= {f"{where}.py", f"{directory}/{bare.replace('.', '/')}.py"} & self.paths
         return found
+
+    def _entries(self, words: t.Container[str]) -> set[str]:
+        """The entries of the programs that words name: the controller builds a program of what its entry imports."""
+        text = self._tree.read(_PROGRAMS).decode() if _PROGRAMS in self.paths else ""
+        entries = re.findall(r'Program\("([\w-]+)", "([\w.]+):', text)
+        found = {f"plugins/module_utils/{module.replace('.', '/')}.py" for name, module in entries if name in words}
+        return found & self.paths
 
     # --- imports ------------------------------------------------------------------------------------------------------
 

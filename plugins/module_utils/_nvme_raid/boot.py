@@ -131,7 +131,4 @@ def main(arguments: t.Sequence[str] | None = None) -> int:
     return 0
 
 
-if __name__ == "__main__":
-    sys.exit(main())
-
 __all__ = ["FOLDER", "Settings", "bring_up", "load", "main"]

@@ -27,7 +27,7 @@ NAMES_VARIABLES = {
     "module_utils/_nvidia_driver/verify.py",
 }
 #: Below roles; they put files of plugins on nodes, where these run without Ansible.
-READS_PLUGINS = {"nvme_raid/vars/main.yml"}
+READS_PLUGINS: set[str] = set()
 
 
 def variables() -> set[str]:

@@ -5,18 +5,21 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import typing as t
 from pathlib import Path
 
 import pytest
+import yaml
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid import apply, boot
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.judge import Verdict
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.model import Disk
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.request import wanted_from
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.request import Wanted, wanted_from
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.steps import Plan, Step
 
+ROLE = Path(__file__).resolve().parents[3] / "roles/nvme_raid"
 UUID = "bf2e5d29df0ae3c096d4c705ef68e771"
 ANSWER = tuple[int, str, str]
 
@@ -178,6 +181,12 @@ def test_users_and_links_are_looked_up_on_the_node(tmp_path: Path) -> None:
 
 
 # -- at boot -------------------------------------------------------------------------------------------------------------
+
+
+def test_the_settings_of_the_role_are_all_of_the_request_but_consent() -> None:
+    role = yaml.safe_load((ROLE / "vars/main.yml").read_text(encoding="utf-8"))["__nvme_raid_settings"]
+    consent = {"allow_format", "format_devices", "allow_data_loss"}
+    assert set(role) == {field.name for field in dataclasses.fields(Wanted)} - consent | {"wait_s"}
 
 
 @pytest.mark.parametrize("settings", [{"allow_format": True}, {"allow_data_loss": True}, ["present"]])

@@ -10,6 +10,7 @@ import pathlib
 import re
 
 import pytest
+from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._programs import PROGRAMS
 from proof import ledger, parts
 from proof.closure import Cache, References, chain, closures, digest
 from proof.scenarios import scenarios
@@ -174,9 +175,17 @@ def shipped(role: pathlib.Path) -> set[str]:
     return found
 
 
-@pytest.mark.parametrize("role", ["gpu_clocks", "nvme_raid"])
+@pytest.mark.parametrize("role", ["gpu_clocks"])
 def test_every_file_that_a_role_ships_is_in_its_labs(repository: Repository, role: str) -> None:
     files = shipped(ROOT / "roles" / role)
+    users = {name for name, paths in repository.closures.items() if f"roles/{role}/tasks/main.yml" in paths}
+    assert len(users) > 3
+    assert all(files <= repository.closures[name] for name in users)
+
+
+@pytest.mark.parametrize(("role", "program"), [("nvme_raid", "nvme-raid")])
+def test_every_file_of_a_program_is_in_the_labs_of_its_role(repository: Repository, role: str, program: str) -> None:
+    files = {f"plugins/module_utils/{path}" for path in PROGRAMS[program].files()}
     users = {name for name, paths in repository.closures.items() if f"roles/{role}/tasks/main.yml" in paths}
     assert len(users) > 3
     assert all(files <= repository.closures[name] for name in users)
