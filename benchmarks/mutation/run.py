@@ -8,9 +8,9 @@
 
 cosmic-ray makes the mutants, one for each of --mutants places per file (0: of every place), in a copy of the clone. For each of them
 the package's tests run until the first that fails; _packages.py says which. Survivors are printed as differences, to be answered by a
-test, by deleted code, or by a reason why they are equal to the original. All packages need about an hour; the share of a sample
-of 30 is sure to about 13 points, so a package below the goal wants a run with more. The first run makes .cache/mutation, a
-virtual environment with requirements/mutation.txt.
+test, by deleted code, or by a reason why they are equal to the original in EQUIVALENT.md. All packages need about an hour; the
+share of a sample of 30 is sure to about 13 points, so a package below the goal wants a run with more. The first run makes
+.cache/mutation, a virtual environment with requirements/mutation.txt.
 """
 
 from __future__ import annotations

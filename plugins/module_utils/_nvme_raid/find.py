@@ -26,12 +26,12 @@ class Found:
     """What is there already of what is wanted."""
 
     kind: str  # array: the kernel has it. members: only the disks tell of it. single: a file system on one disk
-    device: str = ""
-    uuid: str = ""
-    level: str = ""
-    disks: int = 0
-    members: tuple[str, ...] = ()
-    active: bool = False
+    device: str
+    uuid: str
+    level: str
+    disks: int
+    members: tuple[str, ...]
+    active: bool
     array: Array | None = None
     signatures: tuple[Signature, ...] | None = ()
     blank: bool = True

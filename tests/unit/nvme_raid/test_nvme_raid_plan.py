@@ -21,6 +21,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.model
     Signature,
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.plan import plan
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.reasons import describe
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.request import Wanted, wanted_from
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.steps import Plan
 from hypothesis import given
@@ -110,7 +111,11 @@ def test_a_missing_disk_is_named_and_nothing_is_planned() -> None:
 
 def test_one_disk_too_many_is_not_chosen_among() -> None:
     assert refused(ask(expected_disks=2), Node(tuple(disk(n) for n in range(3)))).kind == "too_many_disks"
-    assert refused(ask(level="single"), Node((disk(0), disk(1)))).kind == "too_many_disks"
+    error = refused(ask(level="single"), Node((disk(0), disk(1))))
+    assert error.kind == "too_many_disks"
+    assert error.message.startswith(
+        "1 disks are wanted for scratch, but 2 could be used: /dev/disk/by-id/nvme-Model_0, "
+    )
 
 
 def test_levels_with_copies_need_two_disks() -> None:
@@ -213,6 +218,20 @@ def test_the_selector_decides_which_disks_count() -> None:
     assert plan(ask(models=["B*"], max_mib=200), node).steps[0].device == "/dev/nvme2n1"
     assert plan(ask(by_id=["/dev/disk/by-id/*_0"]), node).steps[0].device == "/dev/nvme0n1"
     assert plan(ask(transports=["scsi"]), node).steps[0].device == "/dev/nvme3n1"
+
+
+@pytest.mark.parametrize(
+    ("mib", "limits", "reason"),
+    [
+        (200, {"min_mib": 200, "max_mib": 200}, ""),
+        (199, {"min_mib": 200}, "it has only 199 MiB"),
+        (201, {"max_mib": 200}, "it has 201 MiB"),
+        (100 << 20, {}, ""),
+    ],
+)
+def test_sizes_are_limits_that_a_disk_may_just_have(mib: int, limits: dict[str, int], reason: str) -> None:
+    (verdict,) = judge(ask(**limits), Node((disk(0, bytes=mib << 20),)), None)
+    assert (verdict.use, verdict.reason) == ("unselected" if reason else "free", reason)
 
 
 def test_a_mount_point_in_use_stops_it_before_a_disk_is_touched() -> None:
@@ -414,6 +433,10 @@ def test_an_array_below_something_else_is_not_mounted() -> None:
 def test_only_the_mount_on_top_counts() -> None:
     node, other = built(), Mount("/mnt/scratch", "ext4", "sdb1")
     assert not plan(ask(), dataclasses.replace(node, mounts=(other, *node.mounts))).steps
+    # The flags are those of the mount on top, too.
+    plain = Mount("/mnt/scratch", "xfs", "md127", ("rw",))
+    for mounts, steps in (((plain, *node.mounts), []), ((*node.mounts, plain), ["remount"])):
+        assert kinds(plan(ask(mount_options=["noatime"]), dataclasses.replace(node, mounts=mounts))) == steps
     error = refused(ask(), dataclasses.replace(node, mounts=(*node.mounts, other)))
     assert (error.kind, "sdb1 is mounted at /mnt/scratch" in error.message) == ("in_the_way", True)
 
@@ -442,7 +465,8 @@ def test_an_array_made_but_not_formatted_is_finished() -> None:
 def test_an_array_with_other_content_is_left_alone(content: Signature) -> None:
     node = dataclasses.replace(built(signatures=(content,)), mounts=())
     for state in ("present", "assembled", "absent"):
-        assert refused(ask(state=state), node).kind == "foreign_data"
+        error = refused(ask(state=state), node)
+        assert (error.kind, f"something else: it {describe(content)}." in error.message) == ("foreign_data", True)
 
 
 def test_state_assembled_makes_nothing() -> None:
