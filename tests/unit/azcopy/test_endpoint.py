@@ -47,7 +47,7 @@ def test_the_server_goes_away_while_azcopy_copies(tmp_path: pathlib.Path, back_a
 
         helper = threading.Thread(target=interfere)
         helper.start()
-        outcome = run_copy(request, stall_timeout_s=30 if back_after_s else 6)
+        outcome = run_copy(request, stall_timeout_s=240 if back_after_s else 6)
         helper.join()
         took = time.monotonic() - went[0]
     found = whole_files(tmp_path)
@@ -56,19 +56,20 @@ def test_the_server_goes_away_while_azcopy_copies(tmp_path: pathlib.Path, back_a
         assert outcome.error is not None
         assert outcome.error.kind == "unreachable"
         assert len(found) < len(FILES)
-        assert took < 30
+        assert took < 300, "AzCopy alone tries for half an hour"
     else:
         assert outcome.error is None, outcome.error
         assert found == FILES
 
 
 def test_a_long_silent_listing_is_no_stall_but_a_hanging_one_is(tmp_path: pathlib.Path) -> None:
-    blobs = {f"t/f{number:05d}": Body(b"x") for number in range(16_000)}
-    for delay_s, kind in ((2.0, None), (60.0, "stalled")):
+    blobs = dict.fromkeys([f"t/f{number:05d}" for number in range(40_000)], Body(b"x"))
+    # Eight silent pages of two seconds each, or one that never comes.
+    for delay_s, stall_timeout_s, kind in ((2.0, 12, None), (60.0, 4, "stalled")):
         with FastServer(blobs, list_delay_s=delay_s) as server:
             request = CopyRequest(azcopy_path(), f"{server.url}/t", str(tmp_path), include_pattern="f0000*")
-            outcome = run_copy(request, stall_timeout_s=4)
+            outcome = run_copy(request, stall_timeout_s=stall_timeout_s)
         assert (outcome.error.kind if outcome.error else None) == kind
         if kind is None:
             assert outcome.completed == 10
-            assert outcome.seconds > 8
+            assert outcome.seconds > stall_timeout_s

@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.blob]
 CLIENT = "11111111-1111-1111-1111-111111111111"
 FILES = {f"train/f_{number:02d}.bin": f"content of {number}".encode() * 1000 for number in range(12)}
 # Starting a module included, on a busy machine; what takes this long hangs.
-SOON_S = 25
+SOON_S = 200
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +57,7 @@ class Machine:
 
     def run(self, argv: list[str], **options: t.Any) -> subprocess.CompletedProcess[str]:
         began = time.monotonic()
-        done = self.node.run(argv, timeout=50, **options)
+        done = self.node.run(argv, timeout=290, **options)
         self.seconds = time.monotonic() - began
         self.outputs.append(done.stdout + done.stderr)
         return done
@@ -93,8 +93,8 @@ class Machine:
                 "host": "gpu-1",
                 "azcopy": azcopy_path(),
                 "log_path": str(self.directory / "log"),
-                "stall_timeout_s": 15,
-                "timeout_s": 40,
+                "stall_timeout_s": 240,
+                "timeout_s": 270,
                 **options,
             },
         )
@@ -259,10 +259,10 @@ def test_azcopy_copy_takes_a_refusal_for_what_it_is(machine: Machine) -> None:
 def test_no_way_to_the_metadata_service(machine: Machine) -> None:
     run = machine.plan()["run"]
     with machine.node.without_imds():
-        began = time.monotonic()
+        pauses: list[float] = []
         with pytest.raises(ClusterError, match="No instance metadata service answered") as caught:
-            machine.node.call(ManagedIdentity().token)
-        assert time.monotonic() - began < 10
+            machine.node.call(ManagedIdentity(pause=pauses.append).token)
+        assert len(pauses) == 1, "nobody there is said at the second try"
         assert caught.value.kind == "auth_failed"
         assert_refused(machine, machine.stage(run), "auth_failed", "No instance metadata", "port 80", "give a SAS")
 

@@ -69,9 +69,9 @@ class Staging:
             "decompress_engine": "collection",
             "landing_path": None,
             "log_path": str(self.destination / "log"),
-            "claim_expiry_s": 5,
-            "stall_timeout_s": 20,
-            "timeout_s": 60,
+            "claim_expiry_s": 60,
+            "stall_timeout_s": 120,
+            "timeout_s": 300,
             "identity": "msi",
             **self.options,
             **options,
@@ -97,9 +97,9 @@ class Staging:
     def copy(self, run: str, ranks: int = 3, **options: t.Any) -> dict[int, dict[str, t.Any]]:
         results = _FORK.Queue()
         processes = [self.start_rank(run, rank, results, options) for rank in range(ranks)]
-        found = dict(results.get(timeout=60) for _process in processes)
+        found = dict(results.get(timeout=300) for _process in processes)
         for process in processes:
-            process.join(timeout=30)
+            process.join(timeout=300)
         return found
 
     def verify(self, *, content: bool = True, report: bool = True) -> dict[str, t.Any]:

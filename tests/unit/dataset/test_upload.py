@@ -37,8 +37,8 @@ def wanted(staging, tmp_path: pathlib.Path) -> t.Callable[..., Upload]:
                 "log_path": str(tmp_path / "log"),
                 "identity": "msi",
                 "identity_client_id": "",
-                "timeout_s": 60,
-                "stall_timeout_s": 20,
+                "timeout_s": 300,
+                "stall_timeout_s": 120,
                 **options,
             }
         )

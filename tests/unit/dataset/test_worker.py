@@ -7,6 +7,7 @@ import pathlib
 import shutil
 import threading
 import time
+import types
 import typing as t
 
 import pytest
@@ -23,11 +24,22 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.shares 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.worker import BatchOutcome, Worker
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 
+#: Longer than any machine is busy: what must not end in the passing case ends then.
+PATIENCE_S = 240
+
 
 class Fleet:
     """Ranks of one run whose copying is a function of (rank, batch)."""
 
-    def __init__(self, tmp_path, ranks: int, copy: t.Callable[[int, BatchInfo], BatchOutcome], files: int = 64) -> None:
+    def __init__(
+        self,
+        tmp_path,
+        ranks: int,
+        copy: t.Callable[[int, BatchInfo], BatchOutcome],
+        files: int = 64,
+        expiry_s: float = PATIENCE_S,
+    ) -> None:
+        self.expiry_s = expiry_s
         blobs = [Blob(f"f{number:04d}", 1000 + number, "", f"e{number}", "", 0) for number in range(files)]
         manifest = Manifest([{"url": "http://x/c", "prefix": ""}], blobs)
         self.run, blobs_of = plan_run(
@@ -56,7 +68,7 @@ class Fleet:
                     on_file(blob.size, blob.size)
             return outcome
 
-        claims = Claims(self.run.claims, f"rank{rank}", expiry_s=0.4)
+        claims = Claims(self.run.claims, f"rank{rank}", expiry_s=self.expiry_s)
         return Worker(self.run, rank, f"gpu-{rank}", claims, copy_batch, heartbeat_s=0.05, poll_s=0.02)
 
     def go(self, ranks: t.Iterable[int] | None = None) -> None:
@@ -65,8 +77,15 @@ class Fleet:
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(timeout=20)
+            thread.join(timeout=PATIENCE_S)
             assert not thread.is_alive(), "a rank did not end"
+
+    def until_failed(self, _rank: int, _batch: BatchInfo) -> BatchOutcome:
+        """Copy no faster than the first rank finds that it cannot go on."""
+        deadline = time.monotonic() + PATIENCE_S
+        while self.workers[0].progress.state != "failed" and time.monotonic() < deadline:
+            time.sleep(0.01)
+        return BatchOutcome()
 
     def copied_batches(self) -> list[str]:
         return sorted(batch for _rank, batch in self.copied)
@@ -85,11 +104,19 @@ def test_every_batch_is_copied_once(tmp_path) -> None:
 
 
 def test_others_take_the_batches_of_a_slow_rank(tmp_path) -> None:
-    fleet = Fleet(tmp_path, 4, lambda rank, _batch: time.sleep(0.4 if rank == 0 else 0.02) or BatchOutcome())
+    """The slow one is at its first batch until all the others are copied."""
+
+    def copy(rank: int, batch: BatchInfo) -> BatchOutcome:
+        deadline = time.monotonic() + PATIENCE_S
+        while rank == 0 and {*fleet.copied_batches(), batch.id} != {*all_batches(fleet.run)}:
+            assert time.monotonic() < deadline, "the others leave batches to the slow rank"
+            time.sleep(0.01)
+        return BatchOutcome()
+
+    fleet = Fleet(tmp_path, 4, copy)
     fleet.go()
-    assert fleet.copied_batches() == all_batches(fleet.run)
-    by_slow = sum(rank == 0 for rank, _batch in fleet.copied)
-    assert by_slow <= 3, f"the slow rank still copied {by_slow} of its 8 batches"
+    assert {*fleet.copied_batches()} == {*all_batches(fleet.run)}
+    assert sum(rank == 0 for rank, _batch in fleet.copied) <= 1
 
 
 def test_the_share_of_a_rank_that_never_comes_is_copied(tmp_path) -> None:
@@ -99,13 +126,14 @@ def test_the_share_of_a_rank_that_never_comes_is_copied(tmp_path) -> None:
 
 
 def test_the_batch_of_a_rank_that_died_is_copied(tmp_path) -> None:
-    fleet = Fleet(tmp_path, 3, lambda _rank, _batch: BatchOutcome())
+    fleet = Fleet(tmp_path, 3, lambda _rank, _batch: BatchOutcome(), expiry_s=3)
     dead = Claims(fleet.run.claims, "dead")
     assert dead.claim("r0000b00", 0)
     assert dead.claim("r0000b01", 0)
     fleet.go(ranks=[1, 2])
-    assert fleet.copied_batches() == all_batches(fleet.run)
-    assert sum(worker.progress.retried_batches for worker in fleet.workers) == 2
+    # On a busy machine a rank that lives may be taken for dead, too.
+    assert {*fleet.copied_batches()} == {*all_batches(fleet.run)}
+    assert sum(worker.progress.retried_batches for worker in fleet.workers) >= 2
 
 
 def test_a_batch_that_fails_once_is_tried_again(tmp_path) -> None:
@@ -178,7 +206,7 @@ def test_a_batch_whose_copy_breaks_off_with_an_os_error_is_tried_again(tmp_path)
 
 def test_a_file_system_that_can_be_read_but_not_written_ends_the_rank(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(dataset_worker, "_TROUBLE_S", 0.3)
-    fleet = Fleet(tmp_path, 1, lambda _rank, _batch: time.sleep(0.2) or BatchOutcome())
+    fleet = Fleet(tmp_path, 1, lambda *batch: fleet.until_failed(*batch))
     shutil.rmtree(fleet.run.progress)
     pathlib.Path(fleet.run.progress).write_text("no directory any more")
     fleet.go()
@@ -188,30 +216,46 @@ def test_a_file_system_that_can_be_read_but_not_written_ends_the_rank(tmp_path, 
 
 
 @contextlib.contextmanager
-def coming_and_going(path: pathlib.Path, *, times: int, away_s: float, there_s: float) -> t.Iterator[None]:
-    """A file or directory that is not found for a while, and found again, several times."""
-
-    def work() -> None:
-        for _time in range(times):
-            path.rename(path.with_name("away"))
-            time.sleep(away_s)
-            path.with_name("away").rename(path)
-            time.sleep(there_s)
-
-    thread = threading.Thread(target=work)
-    thread.start()
+def away(path: pathlib.Path) -> t.Iterator[None]:
+    """A file or directory that is not found for a while, and found again."""
+    path.rename(path.with_name("away"))
     yield
-    thread.join()
+    path.with_name("away").rename(path)
 
 
-def test_a_short_trouble_is_forgiven(tmp_path, monkeypatch) -> None:
-    """Each of these lasts shorter than what is forgiven, and both together longer."""
-    monkeypatch.setattr(dataset_worker, "_TROUBLE_S", 0.6)
-    fleet = Fleet(tmp_path, 1, lambda _rank, _batch: time.sleep(0.25) or BatchOutcome())
-    with coming_and_going(pathlib.Path(fleet.run.progress), times=2, away_s=0.4, there_s=0.3):
-        fleet.go()
-    assert fleet.workers[0].progress.state == "finished"
-    assert fleet.copied_batches() == all_batches(fleet.run)
+def test_a_short_trouble_is_forgiven_and_a_long_one_is_not(tmp_path, monkeypatch) -> None:
+    """Each of the short ones lasts a minute, which is forgiven, and both together longer."""
+    now = 1000.0
+    monkeypatch.setattr(dataset_worker, "time", types.SimpleNamespace(monotonic=lambda: now))
+    fleet = Fleet(tmp_path, 1, lambda _rank, _batch: BatchOutcome())
+    worker = fleet.workers[0]
+    for _trouble in range(2):
+        with away(pathlib.Path(fleet.run.progress)):
+            for _second in range(61):
+                worker._tolerate(worker._report)
+                now += 1
+        worker._tolerate(worker._report)
+    assert worker.progress.state == "working"
+    with away(pathlib.Path(fleet.run.progress)):
+        for _second in range(62):
+            worker._tolerate(worker._report)
+            now += 1
+    assert worker.progress.state == "failed"
+    assert worker.progress.error is not None
+    assert worker.progress.error["kind"] == "io"
+
+
+def test_two_troubles_long_apart_are_two(tmp_path, monkeypatch) -> None:
+    """What is done seldom may have gone well in between."""
+    now = 1000.0
+    monkeypatch.setattr(dataset_worker, "time", types.SimpleNamespace(monotonic=lambda: now))
+    fleet = Fleet(tmp_path, 1, lambda _rank, _batch: BatchOutcome())
+    worker = fleet.workers[0]
+    with away(pathlib.Path(fleet.run.progress)):
+        for _hour in range(3):
+            worker._tolerate(worker._report)
+            now += 3600
+    assert worker.progress.state == "working"
 
 
 def test_failed_files_are_kept_with_the_batch(tmp_path) -> None:
@@ -224,7 +268,7 @@ def test_failed_files_are_kept_with_the_batch(tmp_path) -> None:
 
 
 def test_a_newer_run_stops_the_workers(tmp_path) -> None:
-    fleet = Fleet(tmp_path, 1, lambda _rank, _batch: time.sleep(0.1) or BatchOutcome())
+    fleet = Fleet(tmp_path, 1, lambda *batch: fleet.until_failed(*batch))
     (tmp_path / ".staging" / "current").write_text('{"run": "another"}')
     fleet.go()
     assert fleet.workers[0].progress.error is not None
@@ -232,26 +276,39 @@ def test_a_newer_run_stops_the_workers(tmp_path) -> None:
 
 
 def test_a_removed_dataset_stops_the_workers(tmp_path) -> None:
-    fleet = Fleet(tmp_path, 1, lambda _rank, _batch: time.sleep(0.5) or BatchOutcome())
-    threading.Timer(0.2, shutil.rmtree, [tmp_path / ".staging"]).start()
-    began = time.monotonic()
+    began = threading.Event()
+
+    def copy(rank: int, batch: BatchInfo) -> BatchOutcome:
+        began.set()
+        return fleet.until_failed(rank, batch)
+
+    def remove() -> None:
+        assert began.wait(PATIENCE_S)
+        while (tmp_path / ".staging").exists():  # a heartbeat may write into it meanwhile
+            shutil.rmtree(tmp_path / ".staging", ignore_errors=True)
+
+    fleet = Fleet(tmp_path, 1, copy)
+    remover = threading.Thread(target=remove)
+    remover.start()
     fleet.go()
-    assert time.monotonic() - began < 5
+    remover.join()
+    assert len(fleet.copied) < len(fleet.run.batches)
     assert fleet.workers[0].progress.error is not None
     assert fleet.workers[0].progress.error["kind"] == "superseded"
 
 
 def test_state_that_is_hidden_for_a_moment_stops_nobody(tmp_path) -> None:
-    fleet = Fleet(tmp_path, 1, lambda _rank, _batch: time.sleep(0.2) or BatchOutcome())
-    # Away for four heartbeats.
-    with coming_and_going(tmp_path / ".staging/current", times=3, away_s=0.2, there_s=0.15):
-        fleet.go()
-    assert fleet.workers[0].progress.state == "finished"
-    assert fleet.copied_batches() == all_batches(fleet.run)
+    worker = Fleet(tmp_path, 1, lambda _rank, _batch: BatchOutcome()).workers[0]
+    for _time in range(3):
+        with away(tmp_path / ".staging/current"):
+            assert not any(worker._superseded() for _beat in range(9))
+        assert not worker._superseded()
+    with away(tmp_path / ".staging/current"):
+        assert [worker._superseded() for _beat in range(10)] == [False] * 9 + [True]
 
 
 def test_the_deadline_ends_the_rank(tmp_path) -> None:
-    fleet = Fleet(tmp_path, 1, lambda _rank, _batch: time.sleep(0.2) or BatchOutcome())
+    fleet = Fleet(tmp_path, 1, lambda *batch: fleet.until_failed(*batch))
     fleet.workers[0]._deadline = time.monotonic() + 0.3
     fleet.go()
     assert fleet.workers[0].progress.error is not None
@@ -263,15 +320,17 @@ def test_the_network_is_used_while_the_last_files_are_inflated(tmp_path) -> None
     running = 0
     most = 0
     lock = threading.Lock()
+    overlapped = threading.Event()
 
     def copy_batch(batch: BatchInfo, attempt: int, *, on_file, landed, should_stop) -> BatchOutcome:
         nonlocal running, most
         with lock:
             running += 1
             most = max(most, running)
-        time.sleep(0.02)
+            if running == 2:
+                overlapped.set()
         landed()
-        time.sleep(0.1)
+        assert overlapped.wait(PATIENCE_S)
         with lock:
             running -= 1
         return BatchOutcome()
@@ -286,7 +345,7 @@ def test_the_last_batch_of_a_slow_rank_is_taken_over(tmp_path, monkeypatch) -> N
     """An idle rank that would be quicker copies the batch too, and the slow one stops when it is done."""
     monkeypatch.setattr(dataset_worker, "_START_S", 0.0)
     fleet = Fleet(tmp_path, 2, lambda _rank, _batch: BatchOutcome())
-    began = time.monotonic()
+    stopped = threading.Event()
 
     def copier(slow: bool):
         return lambda *args, **hooks: copy_batch(slow, *args, **hooks)
@@ -294,9 +353,10 @@ def test_the_last_batch_of_a_slow_rank_is_taken_over(tmp_path, monkeypatch) -> N
     def copy_batch(slow: bool, batch: BatchInfo, attempt: int, *, on_file, landed, should_stop) -> BatchOutcome:
         blobs = fleet.run.batch_blobs(batch.id)
         for number, blob in enumerate(blobs):
-            for _wait in range(400 if slow and number else 1):
+            for _wait in range(100 * PATIENCE_S if slow and number else 1):
                 time.sleep(0.01)
                 if should_stop():
+                    stopped.set()
                     return BatchOutcome(error=ClusterError("cancelled", "Stopped.", "Again."))
             on_file(blob.size, blob.size)
         return BatchOutcome()
@@ -309,8 +369,8 @@ def test_the_last_batch_of_a_slow_rank_is_taken_over(tmp_path, monkeypatch) -> N
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(timeout=20)
-    assert time.monotonic() - began < 12, "a batch of the slow rank takes sixteen seconds"
+        thread.join(timeout=PATIENCE_S)
+    assert stopped.is_set(), "the slow rank copied its batch to the end"
     assert workers[1].progress.retried_batches >= 1
     reader = Claims(fleet.run.claims, "reader")
     assert all(state.done for state in reader.survey(all_batches(fleet.run)).values())
@@ -321,17 +381,21 @@ def test_a_rank_with_nothing_left_does_not_wait_for_its_next_regular_look(tmp_pa
 
     def copy_batch(batch: BatchInfo, attempt: int, *, on_file, landed, should_stop) -> BatchOutcome:
         landed()
-        time.sleep(0.2)
+        time.sleep(0.2)  # so that a rank has begun to wait for the end of its batch
         return BatchOutcome()
 
     fleet = Fleet(tmp_path, 2, lambda _rank, _batch: BatchOutcome(), files=2)
     fleet.workers = [
         Worker(
-            fleet.run, rank, f"gpu-{rank}", Claims(fleet.run.claims, str(rank)), copy_batch, heartbeat_s=0.05, poll_s=15
+            fleet.run,
+            rank,
+            f"gpu-{rank}",
+            Claims(fleet.run.claims, str(rank)),
+            copy_batch,
+            heartbeat_s=0.05,
+            poll_s=10 * PATIENCE_S,
         )
         for rank in range(2)
     ]
-    began = time.monotonic()
     fleet.go()
-    assert time.monotonic() - began < 10
     assert sum(worker.progress.batches for worker in fleet.workers) == len(fleet.run.batches)
