@@ -145,8 +145,8 @@ retried_batches:
   description: Those of them that somebody had tried before.
   type: int
   returned: always
-failed:
-  description: Files that are themselves at fault, each with C(name), C(kind), C(message) and C(remedy).
+failed_files:
+  description: Files that are themselves at fault, each with C(name), C(kind), C(message) and C(remedy). The first hundred.
   type: list
   elements: dict
   returned: always

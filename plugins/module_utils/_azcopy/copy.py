@@ -33,7 +33,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gzip.inflate im
     drain,
     free_bytes,
 )
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gzip.part_file import sweep_parts
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gzip.part_file import disk_errors, sweep_parts
 
 RECORD_PREFIX = ".azcopy_copy-"
 _BLOCK_BYTES = 1 << 20
@@ -362,14 +362,10 @@ def _write_record(request: CopyRequest, settings: Settings, files: list[SourceFi
             record[file.name] = _entry(file, status, settings)
     path = _record_path(request)
     part = f"{path}.part"
-    try:
+    with disk_errors(path):
         with open(part, "w", encoding="utf-8") as stream:
             json.dump(record, stream)
         os.replace(part, path)
-    except OSError as exc:
-        raise ClusterError(
-            "disk_full", f"`{path}` cannot be written: {exc.strerror}.", "Free space at the destination."
-        ) from exc
 
 
 # The copy

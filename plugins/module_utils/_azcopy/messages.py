@@ -16,7 +16,7 @@ import json
 import re
 import typing as t
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.url import redact, sas_expiry
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.url import is_url, redact, sas_expiry
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 
 LOG_TAIL_LINES = 40
@@ -151,7 +151,7 @@ class JobState:
         for target, key in ((self.failed_files, "FailedTransfers"), (self.skipped_files, "SkippedTransfers")):
             for entry in content.get(key) or ():
                 if isinstance(entry, dict) and len(target) < MAX_NAMED_FILES:
-                    name = redact(str(entry.get("Src", "")), *self.secrets).split("?")[0]
+                    name = _without_query(redact(str(entry.get("Src", "")), *self.secrets))
                     target[name] = str(entry.get("ErrorCode") or entry.get("TransferStatus") or "")
         self.signature = (
             self.total,
@@ -162,6 +162,11 @@ class JobState:
             number(content.get("BytesOverWire")),
             number(content.get("TotalBytesEnumerated")),
         )
+
+
+def _without_query(source: str) -> str:
+    """A local name may hold a ``?``; in a URL that is written ``%3F``."""
+    return source.split("?")[0] if is_url(source) else source
 
 
 class _Cause(t.NamedTuple):
@@ -226,6 +231,14 @@ _CAUSES = (
         "Free space or choose another destination, then run again: only what is missing will be copied.",
     ),
     _cause(
+        "io",
+        r"transport endpoint is not connected|stale (?:NFS )?file handle|input/output error|no such device"
+        r"|cannot send after transport endpoint shutdown",
+        "The local file system fails, or is not there any more.",
+        "Check that it is still mounted and its servers and disks are well, then run again: only what is missing will be "
+        "copied.",
+    ),
+    _cause(
         "bad_input",
         r"request size greater than pacer target",
         "The bandwidth cap is lower than one block per second, and AzCopy cannot send blocks larger than that.",
@@ -286,6 +299,7 @@ FATAL_KINDS = frozenset(
         "bad_input",
         "container_missing",
         "disk_full",
+        "io",
         "sas_expired",
         "tls_untrusted",
         "unreachable",

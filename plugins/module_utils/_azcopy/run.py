@@ -48,6 +48,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy.probe im
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.identity import check_identity
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.url import redact, with_address
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gzip.part_file import disk_errors
 
 TEMPORARY_PREFIX = ".azDownload-"
 TERM_GRACE_S = 10.0
@@ -188,12 +189,8 @@ def _prepare(request: CopyRequest, scratch: str) -> CopyRequest:
     if request.is_download and not request.dry_run:
         wanted.append(request.destination)
     for directory in wanted:
-        try:
+        with disk_errors(directory):
             os.makedirs(directory, exist_ok=True)
-        except OSError as exc:
-            raise ClusterError(
-                "bad_input", f"The directory `{directory}` cannot be made: {exc.strerror}.", "Choose another path."
-            ) from exc
     return prepared
 
 

@@ -90,7 +90,7 @@ def _totals(progress: RankProgress) -> dict[str, t.Any]:
         "batches": progress.batches,
         "stolen_batches": progress.stolen_batches,
         "retried_batches": progress.retried_batches,
-        "failed": progress.failed[:100],
+        "failed_files": progress.failed[:100],  # `failed` is what Ansible itself says
     }
 
 

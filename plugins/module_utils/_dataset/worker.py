@@ -59,6 +59,9 @@ _FIRST_LOOK_S = 0.1
 _TROUBLE_S = 60.0
 #: It may also hide a file for a moment: only what is missing at so many heartbeats in a row has been removed.
 _MISSING_BEATS = 10
+#: A landing disk that is gone would use up the attempts of every batch: so many failures in a row, and the rank ends. More than
+#: batches in flight, which all fail when the shared file system does for a moment.
+_IO_ERRORS_IN_A_ROW = _BATCHES_IN_FLIGHT + 1
 
 
 @dataclass
@@ -114,6 +117,7 @@ class Worker:
         self._stop = threading.Event()
         self._ended = threading.Event()
         self._missing_beats = 0
+        self._io_errors = 0  # of batches, since the last one that was copied
         self._lock = threading.Lock()
         self._network = threading.Semaphore(1)
         self._in_flight: dict[Future[BatchOutcome], str] = {}
@@ -303,9 +307,11 @@ class Worker:
             if outcome.error is None:
                 self._claims.finish(batch, {"failed": outcome.failed})
                 self.progress.batches += 1
+                self._io_errors = 0
                 self.progress.failed.extend(outcome.failed)
                 continue
-            if outcome.error.kind in FATAL_KINDS | RANK_KINDS:
+            self._io_errors += outcome.error.kind == "io"
+            if outcome.error.kind in FATAL_KINDS | RANK_KINDS or self._io_errors >= _IO_ERRORS_IN_A_ROW:
                 self._give_up(outcome.error)
             elif not self._stop.is_set():
                 self.progress.error = _describe(outcome.error)

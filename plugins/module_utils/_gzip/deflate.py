@@ -64,7 +64,7 @@ def deflate_file(src: str, dst: str, *, engine: str = "auto") -> tuple[int, int]
             size += len(block)
             packed += len(output)
             write(output)
-            checked += len(check.decompress(output))
+            checked += _unpacked_bytes(check, output, src)
             if not block:
                 break
         after = os.fstat(handle)
@@ -74,10 +74,21 @@ def deflate_file(src: str, dst: str, *, engine: str = "auto") -> tuple[int, int]
             )
         # zlib has compared the CRC32 in the trailer with what it unpacked: together with the length that is the input.
         if not check.eof or checked != size or int.from_bytes(_trailer_crc(target, packed), "little") != crc:
-            raise ClusterError("corrupt", f"The compressed copy of `{src}` does not unpack to it.", "Check the memory.")
+            raise _not_itself(src)
         with disk_errors(dst):
             os.utime(target, ns=(before.st_atime_ns, before.st_mtime_ns))
     return size, packed
+
+
+def _unpacked_bytes(check: t.Any, output: bytes, src: str) -> int:
+    try:
+        return len(check.decompress(output))
+    except zlib.error as exc:
+        raise _not_itself(src) from exc
+
+
+def _not_itself(src: str) -> ClusterError:
+    return ClusterError("corrupt", f"The compressed copy of `{src}` does not unpack to it.", "Check the memory.")
 
 
 def _trailer_crc(handle: int, size: int) -> bytes:

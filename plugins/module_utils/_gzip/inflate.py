@@ -30,6 +30,7 @@ import zlib
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gzip.part_file import (
+    GONE_ERRNOS,
     disk_errors,
     made_parent,
     part_file,
@@ -295,8 +296,11 @@ def _open_raw(src: str, raw_size: int | None) -> t.Iterator[t.BinaryIO]:
     try:
         handle = os.open(src, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError as exc:
+        kind = "io" if exc.errno in GONE_ERRNOS else "not_found"
         raise ClusterError(
-            "not_found", f"The downloaded file `{src}` cannot be read: {exc.strerror}.", "Run again."
+            kind,
+            f"The downloaded file `{src}` cannot be read: {exc.strerror}.",
+            "Check the landing disk, then run again.",
         ) from exc
     with os.fdopen(handle, "rb", buffering=0) as source:
         size = os.fstat(handle).st_size
@@ -458,7 +462,7 @@ def _finish(item: LandingItem, engine: str, durable: bool) -> Finished:
     except ClusterError as exc:
         return Finished(item.name, None, exc)
     except OSError as exc:  # an I/O error while reading the raw file: this file failed, the others go on
-        error = ClusterError("corrupt", f"`{item.raw_path}` cannot be read: {exc.strerror}.", "Check the landing disk.")
+        error = ClusterError("io", f"`{item.raw_path}` cannot be read: {exc.strerror}.", "Check the landing disk.")
         return Finished(item.name, None, error)
     finally:
         with contextlib.suppress(OSError):

@@ -25,6 +25,8 @@ import typing as t
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 
 _COUNTER = itertools.count()
+# A file system that fails or went away: what a disk, a FUSE mount (GlusterFS) and NFS say then. No option mends these.
+GONE_ERRNOS = frozenset((errno.EIO, errno.ENODEV, errno.ENOTCONN, errno.ENXIO, errno.ESHUTDOWN, errno.ESTALE))
 # What ``_part_name`` makes: other people's hidden .part files are not ours to sweep.
 _OUR_PART = re.compile(r"\.[0-9a-f]{12}\..*-\d+-\d+\.part")
 
@@ -68,7 +70,7 @@ def made_parent(dst: str) -> str:
 
 @contextlib.contextmanager
 def disk_errors(dst: str) -> t.Iterator[None]:
-    """Turn the operating system's errors about a destination into ours."""
+    """Turn the operating system's errors about a destination into ours: ``disk_full``, ``io``, or ``bad_input``."""
     try:
         yield
     except OSError as exc:
@@ -77,6 +79,12 @@ def disk_errors(dst: str) -> t.Iterator[None]:
                 "disk_full",
                 f"No space is left for `{dst}`.",
                 "Free space or choose another destination, then run again: only what is missing will be copied.",
+            ) from exc
+        if exc.errno in GONE_ERRNOS:
+            raise ClusterError(
+                "io",
+                f"The file system of `{dst}` fails: {exc.strerror}.",
+                "Check that it is still mounted and its servers and disks are well, then run again.",
             ) from exc
         raise ClusterError(
             "bad_input", f"`{dst}` cannot be written: {exc.strerror}.", "Check owner, mode and type of the destination."
@@ -133,4 +141,4 @@ def sweep_parts(directory: str, *, older_than_s: float = 0.0) -> int:
     return removed
 
 
-__all__ = ["disk_errors", "made_parent", "make_directories", "part_file", "part_files", "sweep_parts"]
+__all__ = ["GONE_ERRNOS", "disk_errors", "made_parent", "make_directories", "part_file", "part_files", "sweep_parts"]

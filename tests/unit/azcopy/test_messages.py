@@ -169,6 +169,7 @@ FATAL = {
     "bad_input": "request size greater than pacer target",
     "container_missing": "ERROR CODE: ContainerNotFound",
     "disk_full": "no space left on device",
+    "io": "write /mnt/scratch/x: transport endpoint is not connected",
     "sas_expired": "Signature not valid in the specified time frame",
     "tls_untrusted": "x509: certificate has expired",
     "unreachable": "dial tcp 10.0.0.1:443: connection refused",
@@ -347,6 +348,22 @@ def test_the_first_complaints_and_the_last_words_are_kept() -> None:
     assert [text.split()[0] for text in state.tail] == [str(number) for number in range(1000 - LOG_TAIL_LINES, 1000)]
     assert max(map(len, state.complaints)) == 4000
     assert max(map(len, state.tail)) == 2000
+
+
+def test_a_question_mark_in_a_local_name_is_no_query() -> None:
+    state = JobState()
+    failed = [{"Src": source, "ErrorCode": "1"} for source in ("/data/what?/why?.bin", "https://a/c/x%3Fy?sv=1&sp=r")]
+    say(state, "Progress", {"FailedTransfers": failed})
+    assert state.failed_files == {"/data/what?/why?.bin": "1", "https://a/c/x%3Fy": "1"}
+
+
+@pytest.mark.parametrize(
+    "words", ["transport endpoint is not connected", "stale file handle", "input/output error", "no such device"]
+)
+def test_a_file_system_that_vanished_is_no_fault_of_the_options(words: str) -> None:
+    error = find_cause(f"open /mnt/scratch/x: {words}")
+    assert error is not None
+    assert error.kind == "io"
 
 
 def test_a_thousand_failed_files_are_named_and_all_are_counted() -> None:

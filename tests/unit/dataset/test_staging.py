@@ -112,7 +112,11 @@ def test_a_damaged_blob_is_named_and_the_rest_arrives(staging, kind: str, damage
     staging.fill(6)
     raw = damage(gzip.compress(b"some content that is long enough to be damaged " * 20, mtime=0))
     staging.service.put(staging.container, "train/bad.tfrecord.gz", raw, encoding="gzip")
-    result = staging.stage()["verified"]
+    staged = staging.stage()
+    result = staged["verified"]
+    assert [file["name"] for rank in staged["ranks"].values() for file in rank["failed_files"]] == [
+        "train/bad.tfrecord.gz"
+    ]
     assert (result["verdict"], result["verified_files"], result["total_files"]) == ("fail", 6, 7)
     assert [(cause["kind"], cause["name"]) for cause in result["causes"]] == [(kind, "train/bad.tfrecord.gz")]
     assert staging.files() == staging.content

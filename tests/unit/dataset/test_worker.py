@@ -204,6 +204,34 @@ def test_a_batch_whose_copy_breaks_off_with_an_os_error_is_tried_again(tmp_path)
     assert fleet.workers[0].progress.retried_batches == 1
 
 
+def test_a_rank_whose_landing_disk_is_gone_leaves_the_batches_to_others(tmp_path) -> None:
+    def copy(rank: int, _batch: BatchInfo) -> BatchOutcome:
+        return BatchOutcome(error=ClusterError("io", "The disk is gone.", "Check it.") if rank == 0 else None)
+
+    fleet = Fleet(tmp_path, 2, copy)
+    fleet.go(ranks=[0])
+    assert fleet.workers[0].progress.state == "failed"
+    assert fleet.workers[0].progress.error == {"kind": "io", "message": "The disk is gone.", "remedy": "Check it."}
+    fleet.go(ranks=[1])
+    assert fleet.copied_batches() == all_batches(fleet.run)
+
+
+def test_as_many_io_errors_as_batches_in_flight_end_no_rank(tmp_path) -> None:
+    """A shared file system that fails for a moment fails all that use it."""
+    broken: set[str] = set()
+
+    def copy(_rank: int, batch: BatchInfo) -> BatchOutcome:
+        if len(broken) < 3:
+            broken.add(batch.id)
+            return BatchOutcome(error=ClusterError("io", "For a moment.", "Wait."))
+        return BatchOutcome()
+
+    fleet = Fleet(tmp_path, 1, copy)
+    fleet.go()
+    assert fleet.workers[0].progress.state == "finished"
+    assert fleet.copied_batches() == all_batches(fleet.run)
+
+
 def test_a_file_system_that_can_be_read_but_not_written_ends_the_rank(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(dataset_worker, "_TROUBLE_S", 0.3)
     fleet = Fleet(tmp_path, 1, lambda *batch: fleet.until_failed(*batch))

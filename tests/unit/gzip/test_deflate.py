@@ -168,3 +168,29 @@ def test_errors_are_named(tmp_path: pathlib.Path) -> None:
         list(deflate.deflate_tree(str(tmp_path / "in"), str(tmp_path / "out")))
     with pytest.raises(ClusterError, match="engine `lzma` is unknown"):
         list(deflate.deflate_tree(str(tmp_path / "in"), str(tmp_path / "out"), names=[], engine="lzma"))
+
+
+def test_a_damaged_result_is_an_error_of_that_file(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the compressor gives is unpacked again, and that finds the damage in the middle or at the end."""
+
+    class Damaging:
+        def __init__(self, at: int) -> None:
+            self._real = zlib.compressobj(0, zlib.DEFLATED, 31)
+            self._at = at
+
+        def compress(self, data: bytes) -> bytes:
+            return self._real.compress(data)
+
+        def flush(self) -> bytes:
+            output = bytearray(self._real.flush())
+            output[self._at] ^= 0xFF
+            return bytes(output)
+
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in/x").write_bytes(b"content" * 100)
+    for at in (12, 40, -8, -4):
+        monkeypatch.setattr(deflate, "_compressor", lambda _engine, at=at: Damaging(at))
+        (result,) = deflate.deflate_tree(str(tmp_path / "in"), str(tmp_path / "out"))
+        assert result.error is not None
+        assert result.error.kind == "corrupt"
+        assert list((tmp_path / "out").iterdir()) == []

@@ -148,7 +148,17 @@ def test_a_blob_that_was_replaced(tmp_path: pathlib.Path, kind_of: str) -> None:
 
 @pytest.mark.parametrize(
     ("code", "kind"),
-    [(errno.ENOSPC, "disk_full"), (errno.EDQUOT, "disk_full"), (errno.EROFS, "bad_input"), (errno.EIO, "bad_input")],
+    [
+        (errno.ENOSPC, "disk_full"),
+        (errno.EDQUOT, "disk_full"),
+        (errno.EROFS, "bad_input"),
+        (errno.EACCES, "bad_input"),
+        (errno.EIO, "io"),
+        (errno.ENODEV, "io"),
+        (errno.ENOTCONN, "io"),
+        (errno.ESHUTDOWN, "io"),
+        (errno.ESTALE, "io"),
+    ],
     ids=errno.errorcode.get,
 )
 @pytest.mark.parametrize("call", ["write", "close", "replace"])
