@@ -15,14 +15,10 @@ import typing as t
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 
-# What AzCopy takes for its blocks unless told otherwise. It refuses a block that is more than a second of the cap.
-DEFAULT_BLOCK_MIB = 8.0
-MIN_BLOCK_MIB = 1 / 64
 # Eight processes of 2,300 Mb/s each below an ingress limit of 20 Gb/s: 18,400 / 20,000.
 UPLOAD_SHARE = 0.92
 # AZCOPY_CONCURRENCY_VALUE of one of several uploads side by side: it leaves cores to the job whose checkpoint this is.
 UPLOAD_CONCURRENCY = 10
-_BITS_PER_MIB = 8 * 1024 * 1024
 
 
 class DownloadPlan(t.NamedTuple):
@@ -31,8 +27,6 @@ class DownloadPlan(t.NamedTuple):
     cap_mbps: float  # per node; 0: none needed
     bound: str
     expected_gbps: float  # 0: unknown
-    accounts_needed: int  # storage accounts with which the nodes' own links would be the limit; 0: unknown
-    block_size_mib: float  # for --block-size-mb; 0: AzCopy's own is fine
     explanation: list[str]
 
 
@@ -42,7 +36,6 @@ class UploadPlan(t.NamedTuple):
     cap_mbps: float  # per process
     total_mbps: float
     concurrency: int  # AZCOPY_CONCURRENCY_VALUE
-    block_size_mib: float
     explanation: list[str]
 
 
@@ -53,22 +46,22 @@ def plan_download(*, nodes: int, nic_mbps: float = 0, egress_mbps: float = 0, ac
     demand, supply = nodes * nic_mbps, accounts * egress_mbps
     if not supply:
         text = "The egress limit of the storage account is not known: nodes are not capped."
-        return DownloadPlan(0.0, "nic" if nic_mbps else "unknown", demand / 1000, 0, 0.0, [text])
+        return DownloadPlan(0.0, "nic" if nic_mbps else "unknown", demand / 1000, [text])
     cap = math.floor(supply / nodes * 1000) / 1000
     offer = f"{_count(accounts, 'storage account')} {'gives' if accounts == 1 else 'give'} {_gbps(supply)}"
     if not nic_mbps:
         text = f"{offer}: each of {_count(nodes, 'node')} may take {_gbps(cap)}. The nodes' own limit is not known."
-        return DownloadPlan(cap, "unknown", 0.0, 0, block_size_mib(cap), [text])
-    needed = max(math.ceil(demand / egress_mbps), 1)
+        return DownloadPlan(cap, "unknown", 0.0, [text])
     wish = f"{_count(nodes, 'node')} of {_gbps(nic_mbps)} can take {_gbps(demand)}"
     if demand <= supply:
         text = f"{wish}, {offer}: the network interfaces are the limit, no cap is needed."
-        return DownloadPlan(0.0, "nic", demand / 1000, needed, 0.0, [text])
+        return DownloadPlan(0.0, "nic", demand / 1000, [text])
+    needed = math.ceil(demand / egress_mbps)
     explanation = [
         f"{wish}, {offer}: the account limit binds, so each node is capped at {_gbps(cap)}.",
         f"Spread over {needed} storage accounts the data would arrive at the full {_gbps(demand)}.",
     ]
-    return DownloadPlan(cap, "egress", supply / 1000, needed, block_size_mib(cap), explanation)
+    return DownloadPlan(cap, "egress", supply / 1000, explanation)
 
 
 def plan_upload(*, processes: int, ingress_mbps: float, share: float = UPLOAD_SHARE) -> UploadPlan:
@@ -88,28 +81,7 @@ def plan_upload(*, processes: int, ingress_mbps: float, share: float = UPLOAD_SH
         f"{_count(processes, 'process', 'processes')} of {cap:g} Mb/s take {processes * cap:g} of the"
         f" {ingress_mbps:g} Mb/s that the storage account accepts ({share:.0%} at most)."
     )
-    return UploadPlan(cap, processes * cap, UPLOAD_CONCURRENCY, block_size_mib(cap), [text])
-
-
-def minimal_cap_mbps(block_mib: float = DEFAULT_BLOCK_MIB) -> float:
-    """The lowest ``--cap-mbps`` with which AzCopy moves anything in blocks of this size: 67.1 Mb/s for 8 MiB."""
-    return block_mib * _BITS_PER_MIB / 1e6
-
-
-def block_size_mib(cap_mbps: float) -> float:
-    """``--block-size-mb`` for a cap: 0 where AzCopy's own size will do, else the largest power of two that fits."""
-    if not cap_mbps or cap_mbps >= minimal_cap_mbps():
-        return 0.0
-    block = DEFAULT_BLOCK_MIB
-    while block > MIN_BLOCK_MIB and minimal_cap_mbps(block) > cap_mbps:
-        block /= 2
-    if minimal_cap_mbps(block) > cap_mbps:
-        raise ClusterError(
-            "bad_input",
-            f"A cap of {cap_mbps:g} Mb/s is too low for AzCopy.",
-            f"Give {math.ceil(minimal_cap_mbps(MIN_BLOCK_MIB) * 100) / 100} Mb/s or more, or let fewer nodes copy.",
-        )
-    return block
+    return UploadPlan(cap, processes * cap, UPLOAD_CONCURRENCY, [text])
 
 
 def _check(**counts: int) -> None:
@@ -133,13 +105,10 @@ def _gbps(mbps: float) -> str:
 
 
 __all__ = [
-    "DEFAULT_BLOCK_MIB",
     "UPLOAD_CONCURRENCY",
     "UPLOAD_SHARE",
     "DownloadPlan",
     "UploadPlan",
-    "block_size_mib",
-    "minimal_cap_mbps",
     "plan_download",
     "plan_upload",
 ]

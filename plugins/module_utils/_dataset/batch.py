@@ -27,7 +27,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.state i
     inspect_destination,
     read_receipts,
 )
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.worker import BatchOutcome
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.worker import BatchOutcome, Hooks
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gzip.inflate import (
     Finished,
@@ -68,15 +68,7 @@ class BatchCopier:
         self._settings = settings
         self._receipts = ReceiptLog(StatePaths(run.destination).receipts, writer)
 
-    def __call__(
-        self,
-        batch: BatchInfo,
-        attempt: int,
-        *,
-        on_file: t.Callable[[int, int], None],
-        landed: t.Callable[[], None],
-        should_stop: t.Callable[[], bool],
-    ) -> BatchOutcome:
+    def __call__(self, batch: BatchInfo, attempt: int, hooks: Hooks) -> BatchOutcome:
         blobs = {self._raw_name(blob): blob for blob in self._left(batch, attempt)}
         if not blobs:
             return BatchOutcome()
@@ -84,21 +76,21 @@ class BatchCopier:
         shutil.rmtree(landing, ignore_errors=True)  # of an attempt that was killed here
         try:
             os.makedirs(landing, mode=0o700)
-            copier = _Copier(self._requests(blobs.values(), landing), self._settings.stall_timeout_s, should_stop)
+            copier = _Copier(self._requests(blobs.values(), landing), self._settings.stall_timeout_s, hooks.should_stop)
 
             def on_landed() -> None:
-                if not should_stop():
+                if not hooks.should_stop():
                     copier.finish()
-                landed()
+                hooks.landed()
 
             finished = drain(
                 [self._item(name, blob, landing) for name, blob in blobs.items()],
                 copier_done=copier.done,
                 threads=self._settings.threads,
-                should_stop=should_stop,
+                should_stop=hooks.should_stop,
                 on_landed=on_landed,
             )
-            failed = self._keep(finished, blobs, on_file)
+            failed = self._keep(finished, blobs, hooks.on_file)
             outcome = copier.result()
         except OSError as error:
             return BatchOutcome(
@@ -106,7 +98,7 @@ class BatchCopier:
             )
         finally:
             shutil.rmtree(landing, ignore_errors=True)
-        if should_stop():
+        if hooks.should_stop():
             return BatchOutcome(error=outcome.error or _stopped())
         return _judge(failed, outcome, lambda name: self._explain(name, blobs))
 

@@ -72,7 +72,6 @@ def upload(wanted: Upload, *, write: bool) -> dict[str, t.Any]:
         content_encoding="gzip" if wanted.compress else "",
         put_md5=True,
         cap_mbps=caps.total_mbps if caps else 0,
-        block_size_mib=caps.block_size_mib if caps else 0,
         concurrency=caps.concurrency * wanted.processes if caps else 0,
         processes=wanted.processes,
         identity="none" if wanted.sas else wanted.identity,

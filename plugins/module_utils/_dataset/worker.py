@@ -72,23 +72,22 @@ class BatchOutcome:
     error: ClusterError | None = None
 
 
-class CopyBatch(t.Protocol):
-    """Copies the files of one batch to their final names.
+@dataclass(frozen=True)
+class Hooks:
+    """How a batch that is being copied and its worker talk to each other.
 
-    ``attempt`` counts from 0; files that an earlier attempt finished need not be copied again.
-    Calls ``on_file(raw_bytes, bytes)`` for each file that reached its final name, ``landed()`` once when the network is no
-    longer needed, and gives up soon after ``should_stop()`` says so.
+    The copy calls ``on_file(raw_bytes, bytes)`` for each file that reached its final name, ``landed()`` once it needs the
+    network no longer, and gives up soon after ``should_stop()`` says so.
     """
 
-    def __call__(
-        self,
-        batch: BatchInfo,
-        attempt: int,
-        *,
-        on_file: t.Callable[[int, int], None],
-        landed: t.Callable[[], None],
-        should_stop: t.Callable[[], bool],
-    ) -> BatchOutcome: ...
+    on_file: t.Callable[[int, int], None]
+    landed: t.Callable[[], None]
+    should_stop: t.Callable[[], bool]
+
+
+#: Copies the files of one batch to their final names. The attempt counts from 0; files that an earlier one finished need not be
+#: copied again.
+CopyBatch = t.Callable[[BatchInfo, int, Hooks], BatchOutcome]
 
 
 class Worker:
@@ -277,7 +276,7 @@ class Worker:
             return self._stop.is_set() or batch.id in self._lost
 
         try:
-            return self._copy(batch, attempt, on_file=on_file, landed=landed, should_stop=should_stop)
+            return self._copy(batch, attempt, Hooks(on_file, landed, should_stop))
         except OSError as error:
             return BatchOutcome(
                 error=ClusterError("io", f"{error}.", "Check the shared file system and the landing disk.")
@@ -382,4 +381,4 @@ def _describe(error: ClusterError) -> dict[str, str]:
     return {"kind": error.kind, "message": error.message, "remedy": error.remedy}
 
 
-__all__ = ["FATAL_KINDS", "RANK_KINDS", "BatchOutcome", "CopyBatch", "Worker"]
+__all__ = ["FATAL_KINDS", "RANK_KINDS", "BatchOutcome", "CopyBatch", "Hooks", "Worker"]

@@ -125,14 +125,14 @@ def test_a_worker_that_still_copies_is_stopped_and_leaves_nothing(tmp_path) -> N
     receipts = ReceiptLog(StatePaths(str(data)).receipts, "gpu-1")
     began = threading.Event()
 
-    def copy(batch, attempt, *, on_file, landed, should_stop) -> BatchOutcome:
+    def copy(batch, attempt, hooks) -> BatchOutcome:
         def finish(name: str) -> None:
             (data / "train").mkdir(exist_ok=True)
             (data / name).write_text("content")
             receipts.append([Receipt(name, "e", "", 1, 7, 0, 0)])
 
         number = 0
-        while not should_stop():
+        while not hooks.should_stop():
             finish(f"train/{batch.id}-{(number := number + 1)}")
             began.set()
             time.sleep(0.02)

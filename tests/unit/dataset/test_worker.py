@@ -21,7 +21,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.run imp
     write_run,
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.shares import plan_run
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.worker import BatchOutcome, Worker
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.worker import BatchOutcome, Hooks, Worker
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 
 #: Longer than any machine is busy: what must not end in the passing case ends then.
@@ -58,14 +58,14 @@ class Fleet:
         self.workers = [self._worker(rank, copy) for rank in range(ranks)]
 
     def _worker(self, rank: int, copy: t.Callable[[int, BatchInfo], BatchOutcome]) -> Worker:
-        def copy_batch(batch: BatchInfo, attempt: int, *, on_file, landed, should_stop) -> BatchOutcome:
+        def copy_batch(batch: BatchInfo, attempt: int, hooks: Hooks) -> BatchOutcome:
             outcome = copy(rank, batch)
-            landed()
+            hooks.landed()
             if outcome.error is None:
                 with self._lock:
                     self.copied.append((rank, batch.id))
                 for blob in self.run.batch_blobs(batch.id):
-                    on_file(blob.size, blob.size)
+                    hooks.on_file(blob.size, blob.size)
             return outcome
 
         claims = Claims(self.run.claims, f"rank{rank}", expiry_s=self.expiry_s)
@@ -350,14 +350,14 @@ def test_the_network_is_used_while_the_last_files_are_inflated(tmp_path) -> None
     lock = threading.Lock()
     overlapped = threading.Event()
 
-    def copy_batch(batch: BatchInfo, attempt: int, *, on_file, landed, should_stop) -> BatchOutcome:
+    def copy_batch(batch: BatchInfo, attempt: int, hooks: Hooks) -> BatchOutcome:
         nonlocal running, most
         with lock:
             running += 1
             most = max(most, running)
             if running == 2:
                 overlapped.set()
-        landed()
+        hooks.landed()
         assert overlapped.wait(PATIENCE_S)
         with lock:
             running -= 1
@@ -376,17 +376,17 @@ def test_the_last_batch_of_a_slow_rank_is_taken_over(tmp_path, monkeypatch) -> N
     stopped = threading.Event()
 
     def copier(slow: bool):
-        return lambda *args, **hooks: copy_batch(slow, *args, **hooks)
+        return lambda *args: copy_batch(slow, *args)
 
-    def copy_batch(slow: bool, batch: BatchInfo, attempt: int, *, on_file, landed, should_stop) -> BatchOutcome:
+    def copy_batch(slow: bool, batch: BatchInfo, attempt: int, hooks: Hooks) -> BatchOutcome:
         blobs = fleet.run.batch_blobs(batch.id)
         for number, blob in enumerate(blobs):
             for _wait in range(100 * PATIENCE_S if slow and number else 1):
                 time.sleep(0.01)
-                if should_stop():
+                if hooks.should_stop():
                     stopped.set()
                     return BatchOutcome(error=ClusterError("cancelled", "Stopped.", "Again."))
-            on_file(blob.size, blob.size)
+            hooks.on_file(blob.size, blob.size)
         return BatchOutcome()
 
     workers = []
@@ -407,8 +407,8 @@ def test_the_last_batch_of_a_slow_rank_is_taken_over(tmp_path, monkeypatch) -> N
 def test_a_rank_with_nothing_left_does_not_wait_for_its_next_regular_look(tmp_path) -> None:
     """The own last batch is noticed when it ends, those of the others soon after; long looks are for long waits."""
 
-    def copy_batch(batch: BatchInfo, attempt: int, *, on_file, landed, should_stop) -> BatchOutcome:
-        landed()
+    def copy_batch(batch: BatchInfo, attempt: int, hooks: Hooks) -> BatchOutcome:
+        hooks.landed()
         time.sleep(0.2)  # so that a rank has begun to wait for the end of its batch
         return BatchOutcome()
 
