@@ -60,13 +60,11 @@ class CopyRequest:
     concurrency: int = 0
     log_dir: str = ""
     plan_dir: str = ""
-    log_level: str = "ERROR"
     processes: int = 1
     expected_files: int | None = None
     expected_bytes: int | None = None
     identity: str = "none"
     identity_client_id: str = ""
-    preserve_symlinks: bool = False
     dry_run: bool = False
 
     @property
@@ -204,7 +202,7 @@ def build_argv(request: CopyRequest, *, list_file: str = "") -> list[str]:
         argv += [url, request.destination, "--from-to", "BlobLocal", "--check-md5", request.check_md5]
     else:
         argv += [request.source, url, "--from-to", "LocalBlob"]
-    argv += ["--output-type", "json", "--log-level", request.log_level, "--overwrite", request.overwrite]
+    argv += ["--output-type", "json", "--log-level", "ERROR", "--overwrite", request.overwrite]
     if request.recursive:
         # Without this AzCopy adds the last part of the source to the destination; with a trailing /* instead,
         # a prefix that does not exist would look like success.

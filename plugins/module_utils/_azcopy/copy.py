@@ -54,7 +54,6 @@ class Settings:
 
     decompress: bool = False
     decompress_engine: str = "collection"
-    inflate_engine: str = "auto"
     landing_dir: str = ""
     overwrite: bool = True
     timeout_s: float = 0
@@ -495,7 +494,7 @@ def _copy_and_inflate(
     copier.start()
     errors: dict[str, ClusterError] = {}
     try:
-        for finished in drain(items, copier_done=lambda: not copier.is_alive(), engine=settings.inflate_engine):
+        for finished in drain(items, copier_done=lambda: not copier.is_alive()):
             if finished.error is None:
                 done.add(finished.name)
             else:

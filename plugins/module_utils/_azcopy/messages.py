@@ -78,7 +78,6 @@ class JobState:
 
     secrets: tuple[str, ...] = dataclasses.field(default=(), repr=False)
     job_id: str = ""
-    log_file: str = ""
     status: str = ""
     ended: bool = False
     scanning: bool = True  # until AzCopy has ordered every transfer; it prints nothing of it
@@ -89,7 +88,6 @@ class JobState:
     bytes_done: int = 0
     bytes_expected: int = 0
     failed_files: dict[str, str] = dataclasses.field(default_factory=dict)  # source without query -> status code
-    skipped_files: dict[str, str] = dataclasses.field(default_factory=dict)
     planned: list[PlannedFile] = dataclasses.field(default_factory=list)  # of a dry run
     complaints: list[str] = dataclasses.field(default_factory=list)  # errors and authentication failures
     stuck: list[str] = dataclasses.field(default_factory=list)  # names it was working on when the watchdog came
@@ -109,7 +107,6 @@ class JobState:
             self.ended = self.ended or event.type == "EndOfJob"
         elif event.type == "Init":
             self.job_id = str(event.content.get("JobID", ""))
-            self.log_file = str(event.content.get("LogFileLocation", ""))
             self.signature = ("init",)
         elif event.type == "Dryrun":
             self._planned(event.content)
@@ -147,12 +144,11 @@ class JobState:
         self.skipped = number(content.get("TransfersSkipped"))
         self.bytes_done = number(content.get("TotalBytesTransferred"))
         self.bytes_expected = number(content.get("TotalBytesExpected"))
-        # The lists come once, in a Progress message: EndOfJob repeats the counts with empty lists.
-        for target, key in ((self.failed_files, "FailedTransfers"), (self.skipped_files, "SkippedTransfers")):
-            for entry in content.get(key) or ():
-                if isinstance(entry, dict) and len(target) < MAX_NAMED_FILES:
-                    name = _without_query(redact(str(entry.get("Src", "")), *self.secrets))
-                    target[name] = str(entry.get("ErrorCode") or entry.get("TransferStatus") or "")
+        # The list comes once, in a Progress message: EndOfJob repeats the counts with an empty list.
+        for entry in content.get("FailedTransfers") or ():
+            if isinstance(entry, dict) and len(self.failed_files) < MAX_NAMED_FILES:
+                name = _without_query(redact(str(entry.get("Src", "")), *self.secrets))
+                self.failed_files[name] = str(entry.get("ErrorCode") or entry.get("TransferStatus") or "")
         self.signature = (
             self.total,
             self.completed,

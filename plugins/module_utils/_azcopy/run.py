@@ -56,18 +56,6 @@ _POLL_S = 0.25
 _LOG_TAIL_BYTES = 256 * 1024
 
 
-@dataclasses.dataclass(frozen=True)
-class CopyProgress:
-    """How far a copy is; ``total`` and ``bytes_expected`` grow while AzCopy still scans."""
-
-    total: int
-    completed: int
-    failed: int
-    bytes_done: int
-    bytes_expected: int
-    seconds: float
-
-
 @dataclasses.dataclass
 class CopyOutcome:
     """What a copy did. ``error`` is None only when everything that was expected has been copied."""
@@ -94,7 +82,6 @@ def run_copy(
     *,
     timeout_s: float = 0,
     stall_timeout_s: float = 45,
-    on_progress: t.Callable[[CopyProgress], None] | None = None,
     should_stop: t.Callable[[], bool] | None = None,
     preflight: bool = True,
 ) -> CopyOutcome:
@@ -107,7 +94,6 @@ def run_copy(
         [request],
         timeout_s=timeout_s,
         stall_timeout_s=stall_timeout_s,
-        on_progress=on_progress,
         should_stop=should_stop,
         preflight=preflight,
     )
@@ -118,7 +104,6 @@ def run_copies(
     *,
     timeout_s: float = 0,
     stall_timeout_s: float = 45,
-    on_progress: t.Callable[[CopyProgress], None] | None = None,
     should_stop: t.Callable[[], bool] | None = None,
     is_complete: t.Callable[[], bool] | None = None,
     preflight: bool = True,
@@ -144,7 +129,7 @@ def run_copies(
         with tempfile.TemporaryDirectory(prefix="azcopy-") as scratch:
             supervisor = _Supervisor([_prepare(request, scratch) for request in requests], scratch)
             try:
-                supervisor.run(timeout_s, stall_timeout_s, on_progress, should_stop, is_complete)
+                supervisor.run(timeout_s, stall_timeout_s, should_stop, is_complete)
             finally:
                 supervisor.close()
             return supervisor.outcome(requests, warnings, time.monotonic() - started)
@@ -337,7 +322,6 @@ class _Supervisor:
         self,
         timeout_s: float,
         stall_timeout_s: float,
-        on_progress: t.Callable[[CopyProgress], None] | None,
         should_stop: t.Callable[[], bool] | None,
         is_complete: t.Callable[[], bool] | None,
     ) -> None:
@@ -348,17 +332,11 @@ class _Supervisor:
                 if request.file_list is not None:
                     self._marks[request.destination] = _file_system_time(request.destination)
         self._start_all()
-        reported: CopyProgress | None = None
         while self._selector.get_map():
             for key, _mask in self._selector.select(_POLL_S):
                 if not key.data.read():
                     self._selector.unregister(key.fileobj)
             now = time.monotonic()
-            if on_progress is not None:
-                progress = self._progress(now - started)
-                if reported is None or dataclasses.replace(progress, seconds=reported.seconds) != reported:
-                    reported = progress
-                    on_progress(progress)
             if is_complete is not None and is_complete():
                 self._complete = True
                 break  # close() ends the processes
@@ -419,17 +397,6 @@ class _Supervisor:
                 sweep_leftovers(request.destination, dirty)
         for job in self._jobs:
             _remove_plans(job.request.plan_dir, job.state.job_id)
-
-    def _progress(self, seconds: float) -> CopyProgress:
-        states = [job.state for job in self._jobs]
-        return CopyProgress(
-            total=sum(state.total for state in states),
-            completed=sum(state.completed for state in states),
-            failed=sum(state.failed for state in states),
-            bytes_done=sum(state.bytes_done for state in states),
-            bytes_expected=sum(state.bytes_expected for state in states),
-            seconds=seconds,
-        )
 
     def outcome(self, originals: t.Sequence[CopyRequest], warnings: list[str], seconds: float) -> CopyOutcome:
         states = [job.state for job in self._jobs]
@@ -591,7 +558,6 @@ def _find(directory: str, prefixes: tuple[str, ...]) -> t.Iterator[tuple[str, st
 
 __all__ = [
     "CopyOutcome",
-    "CopyProgress",
     "CopyRequest",
     "PlannedFile",
     "probe",

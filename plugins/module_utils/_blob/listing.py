@@ -49,33 +49,13 @@ _READ_BYTES = 256 << 10
 Login = t.Callable[[str], str]
 
 
-class _Limits(t.NamedTuple):
+class Limits(t.NamedTuple):
+    """How many blobs to ask for at a time, and how long to wait for them."""
+
     page_size: int
     timeout_s: float  # without a byte from the endpoint
     retries: int  # per page
     deadline_s: float  # per page, retries and pauses included
-
-
-def list_blobs(
-    url: str,
-    prefix: str = "",
-    sas: str = "",
-    login: Login | None = None,
-    *,
-    page_size: int = PAGE_SIZE,
-    timeout_s: float = 30,
-    retries: int = 4,
-    deadline_s: float = 60,
-) -> t.Iterator[Blob]:
-    """All blobs of a container whose names begin with ``prefix``, names as in the container, in the service's order.
-
-    ``url`` is that of the container. Directories and snapshots are left out. An endpoint that does not serve a page
-    within ``deadline_s`` ends the listing with ``unreachable``.
-    """
-    listing = _Listing(url, sas, login, _Limits(page_size, timeout_s, retries, deadline_s))
-    with contextlib.closing(listing):
-        for page in listing.pages(prefix):
-            yield from page.blobs
 
 
 def build_manifest(
@@ -97,7 +77,7 @@ def build_manifest(
     """
     if not sources:
         raise ClusterError("bad_input", "There is no source to list.", "Give at least one source with its url.")
-    limits = _Limits(page_size, timeout_s, retries, deadline_s)
+    limits = Limits(page_size, timeout_s, retries, deadline_s)
     plain = [
         {"url": str(source["url"]).rstrip("/"), "prefix": directory_prefix(str(source.get("prefix") or ""))}
         for source in sources
@@ -139,12 +119,12 @@ class _Job(t.NamedTuple):
 class _Crew:
     """Lists sources and their virtual directories with a pool of threads; the first error stops them all."""
 
-    def __init__(self, limits: _Limits, threads: int) -> None:
+    def __init__(self, limits: Limits, threads: int) -> None:
         self._limits = limits
         self._threads = max(threads, 1)
         self._stop = threading.Event()
         self._local = threading.local()
-        self._opened: list[_Listing] = []
+        self._opened: list[Listing] = []
 
     def list_all(self, jobs: t.Iterable[_Job]) -> list[Blob]:
         blobs: list[Blob] = []
@@ -178,7 +158,7 @@ class _Crew:
                 break
         return blobs, []
 
-    def _own_listing(self, job: _Job) -> _Listing:
+    def _own_listing(self, job: _Job) -> Listing:
         """The connection of this thread, which goes on to the next directory of the same source."""
         source, listing = getattr(self._local, "listing", (-1, None))
         if listing is None or source != job.source:
@@ -187,7 +167,7 @@ class _Crew:
             listing = self._listing(job)
             self._local.listing = job.source, listing
             self._opened.append(listing)
-        return t.cast(_Listing, listing)
+        return t.cast(Listing, listing)
 
     def _find_directories(self, job: _Job) -> Page:
         """The virtual directories of a source and the blobs beside them, or none where that would not help."""
@@ -205,8 +185,8 @@ class _Crew:
                 prefix = level.prefixes[0]
         return Page([], [], "")
 
-    def _listing(self, job: _Job) -> _Listing:
-        return _Listing(job.url, job.sas, job.login, self._limits, self._stop)
+    def _listing(self, job: _Job) -> Listing:
+        return Listing(job.url, job.sas, job.login, self._limits, self._stop)
 
 
 def _split(job: _Job, listed: list[Blob], level: Page) -> tuple[list[Blob], list[_Job]]:
@@ -224,11 +204,11 @@ def _split(job: _Job, listed: list[Blob], level: Page) -> tuple[list[Blob], list
     return kept + level.blobs, [job._replace(prefix=prefix, may_split=False) for prefix in left]
 
 
-class _Listing:
+class Listing:
     """One keep-alive connection to one container."""
 
     def __init__(
-        self, url: str, sas: str, login: Login | None, limits: _Limits, stop: threading.Event | None = None
+        self, url: str, sas: str, login: Login | None, limits: Limits, stop: threading.Event | None = None
     ) -> None:
         parts = urllib.parse.urlsplit(url)
         if parts.query or parts.fragment:
@@ -432,8 +412,9 @@ __all__ = [
     "API_VERSION",
     "MAX_DIRECTORIES",
     "PAGE_SIZE",
+    "Limits",
+    "Listing",
     "Login",
     "build_manifest",
     "directory_prefix",
-    "list_blobs",
 ]

@@ -139,38 +139,16 @@ def collector_paused() -> t.Iterator[None]:
             gc.enable()
 
 
-def missing(manifest: Manifest, verified_names: t.Iterable[str]) -> list[Blob]:
-    """The blobs whose names are not among those verified at the destination, in the order of the manifest."""
-    verified = verified_names if isinstance(verified_names, (set, frozenset, dict)) else set(verified_names)
-    return [blob for blob in manifest.blobs if blob.name not in verified]
-
-
-def differences(expected: Blob, seen: Blob) -> list[str]:
-    """What changed at the source between two listings of one blob: some of ``size``, ``md5``, ``etag``, ``encoding``.
-
-    A checksum or ETag that one of the two does not know proves nothing and is not compared.
-    """
-    changed = [field for field in ("size", "encoding") if getattr(expected, field) != getattr(seen, field)]
-    for field in ("md5", "etag"):
-        before, after = getattr(expected, field).strip('"'), getattr(seen, field).strip('"')
-        if before and after and before != after:
-            changed.append(field)
-    return changed
-
-
 def is_gzip(encoding: str) -> bool:
     """Whether a blob's Content-Encoding says that its bytes are gzip."""
     return encoding.lower() in _GZIP_ENCODINGS
 
 
-def final_name(blob_or_name: Blob | str, decompress: bool, encoding: str = "") -> str:
+def final_name(blob: Blob, decompress: bool) -> str:
     """The name at the destination: a gzip blob that is decompressed loses a trailing ``.gz``, others keep theirs."""
-    if isinstance(blob_or_name, str):
-        name = blob_or_name
-    else:
-        name, encoding = blob_or_name.name, blob_or_name.encoding
+    name = blob.name
     # A component that is nothing but ".gz" stays: without it the path would end in a slash.
-    if decompress and is_gzip(encoding) and name.endswith(".gz") and not name.endswith("/.gz") and name != ".gz":
+    if decompress and is_gzip(blob.encoding) and name.endswith(".gz") and not name.endswith("/.gz") and name != ".gz":
         return name[:-3]
     return name
 
@@ -296,8 +274,6 @@ __all__ = [
     "Manifest",
     "check_names",
     "collector_paused",
-    "differences",
     "final_name",
     "is_gzip",
-    "missing",
 ]

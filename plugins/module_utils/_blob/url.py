@@ -100,11 +100,6 @@ def sas_expiry(sas: str) -> float | None:
     return None
 
 
-def sas_permissions(sas: str) -> str:
-    """The letters of ``sp``, or '' where the token does not say."""
-    return dict(urllib.parse.parse_qsl(sas.lstrip("?"))).get("sp", "")
-
-
 def parse_blob_url(url: str) -> BlobUrl:
     """Take a URL without a SAS apart: production (``ACCOUNT.blob…/CONTAINER/…``) and emulator (``HOST:PORT/ACCOUNT/CONTAINER/…``).
 
@@ -209,7 +204,6 @@ __all__ = [
     "parse_blob_url",
     "redact",
     "sas_expiry",
-    "sas_permissions",
     "spellings",
     "split_sas",
     "with_address",

@@ -116,16 +116,14 @@ def inflate_file(
     raw_size: int | None = None,
     raw_md5: str = "",
     engine: str = "auto",
-    durable: bool = False,
 ) -> InflateResult:
     """Decompress the gzip file ``src`` to ``dst``; nothing appears at ``dst`` unless every check passes.
 
     ``raw_size`` and ``raw_md5`` (base64, as Azure stores it; '' unknown) are those of the raw file. ``src`` stays.
-    ``durable`` waits until the data is on disk before the rename.
     """
     started = time.monotonic()
     chosen = find_engine(engine)
-    with _open_raw(src, raw_size) as source, part_file(dst, durable) as (write, _handle):
+    with _open_raw(src, raw_size) as source, part_file(dst) as (write, _handle):
         reader = _Reader(source)
         try:
             members, crc, size = _inflate_members(reader, write, chosen, dst)
@@ -241,9 +239,7 @@ def _inflate_member(
             )
 
 
-def place_file(
-    src: str, dst: str, *, raw_size: int | None = None, raw_md5: str = "", durable: bool = False
-) -> InflateResult:
+def place_file(src: str, dst: str, *, raw_size: int | None = None, raw_md5: str = "") -> InflateResult:
     """Give a file that needs no decompression its final name after the same checks; ``src`` is gone afterwards.
 
     On one filesystem this is a rename after reading the file once (CRC32 and MD5), otherwise a copy through ``.part``.
@@ -257,11 +253,9 @@ def place_file(
                 raise _md5_error(dst, raw_md5, md5)
             with disk_errors(dst):
                 os.fchmod(source.fileno(), 0o644)
-                if durable:
-                    os.fsync(source.fileno())
                 os.replace(src, dst)
         else:
-            with part_file(dst, durable) as (write, _handle):
+            with part_file(dst) as (write, _handle):
                 crc, size, md5 = _checksums(source, write)
                 if raw_md5 and md5 != raw_md5:
                     raise _md5_error(dst, raw_md5, md5)
@@ -373,7 +367,6 @@ def drain(
     threads: int = 0,
     engine: str = "auto",
     poll_s: float = 0.1,
-    durable: bool = False,
     should_stop: t.Callable[[], bool] | None = None,
     on_landed: t.Callable[[], None] | None = None,
 ) -> t.Iterator[Finished]:
@@ -399,7 +392,7 @@ def drain(
                 began = time.monotonic()
                 landed = _take_landed(pending)
                 for item in landed:
-                    pool.submit(_finish_into, ready, item, engine, durable)
+                    pool.submit(_finish_into, ready, item, engine)
                 running += len(landed)
                 if not pending and on_landed is not None:
                     on_landed()
@@ -448,13 +441,13 @@ def _never_landed(item: LandingItem) -> ClusterError:
     )
 
 
-def _finish_into(ready: queue.SimpleQueue[Finished], item: LandingItem, engine: str, durable: bool) -> None:
-    ready.put(_finish(item, engine, durable))
+def _finish_into(ready: queue.SimpleQueue[Finished], item: LandingItem, engine: str) -> None:
+    ready.put(_finish(item, engine))
 
 
-def _finish(item: LandingItem, engine: str, durable: bool) -> Finished:
+def _finish(item: LandingItem, engine: str) -> Finished:
     try:
-        expected: t.Any = {"raw_size": item.raw_size, "raw_md5": item.raw_md5, "durable": durable}
+        expected: t.Any = {"raw_size": item.raw_size, "raw_md5": item.raw_md5}
         if _starts_like_gzip(item.raw_path) if item.decompress is None else item.decompress:
             result = inflate_file(item.raw_path, item.final_path, engine=engine, **expected)
         else:

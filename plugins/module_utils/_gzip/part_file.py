@@ -92,7 +92,7 @@ def disk_errors(dst: str) -> t.Iterator[None]:
 
 
 @contextlib.contextmanager
-def part_file(dst: str, durable: bool = False) -> t.Iterator[tuple[t.Callable[[bytes], None], int]]:
+def part_file(dst: str) -> t.Iterator[tuple[t.Callable[[bytes], None], int]]:
     """Give a write function and the descriptor of a ``.part`` file, which gets the final name, or goes after an error."""
     made_parent(dst)
     part = _part_name(dst)
@@ -110,8 +110,6 @@ def part_file(dst: str, durable: bool = False) -> t.Iterator[tuple[t.Callable[[b
             yield write, handle
             with disk_errors(dst):
                 os.fchmod(handle, 0o644)
-                if durable:
-                    os.fsync(handle)
         finally:
             with disk_errors(dst):  # a network filesystem may only now find that it is full
                 os.close(handle)

@@ -11,7 +11,6 @@ and takes an empty pattern for "everything", so both are errors here.
 
 from __future__ import annotations
 
-import functools
 import re
 import typing as t
 
@@ -27,12 +26,8 @@ _WILDCARDS = "*?[]\\"
 _SPECIAL = re.compile(r"[*?\[\\]")
 
 
-def translate(pattern: str) -> str:
-    """The regular expression, for ``fullmatch``, that means what Go's ``path.Match`` makes of ``pattern``."""
-    return "".join(_tokens(pattern))
-
-
-def _tokens(pattern: str) -> list[str]:
+def tokens(pattern: str) -> list[str]:
+    """Regular expressions that, joined, mean what Go's ``path.Match`` makes of ``pattern``, one per thing that it matches."""
     parts: list[str] = []
     position, end = 0, len(pattern)
     while position < end:
@@ -85,29 +80,6 @@ def _class_character(pattern: str, position: int) -> tuple[str, int]:
     return character, position + 1
 
 
-@functools.lru_cache(maxsize=1024)
-def _compiled(pattern: str) -> re.Pattern[str]:
-    return re.compile(translate(pattern), re.DOTALL)
-
-
-def matches(pattern: str, name: str) -> bool:
-    """Whether AzCopy takes the blob ``name`` for the single glob ``pattern``: only the last component counts."""
-    return _compiled(pattern).fullmatch(name.rpartition("/")[2]) is not None
-
-
-def selected(include_pattern: str, names: t.Iterable[str]) -> list[str]:
-    """The names that AzCopy copies for ``--include-pattern``. An empty one is refused: AzCopy would copy everything."""
-    globs = [glob for glob in include_pattern.split(SEPARATOR) if glob]
-    if not globs:
-        raise ClusterError(
-            "bad_input",
-            "An empty include pattern makes AzCopy copy everything.",
-            "Skip the copy where a share is empty.",
-        )
-    whole = re.compile("|".join(f"(?:{translate(glob)})" for glob in globs), re.DOTALL)
-    return [name for name in names if whole.fullmatch(name.rpartition("/")[2])]
-
-
 def escape(name: str) -> str:
     """The glob that matches this one file name. A name with ``;`` has none: see ``fits_a_pattern``."""
     return _SPECIAL.sub(lambda match: f"\\{match.group()}", name)
@@ -155,7 +127,7 @@ class Template:
                 f"The template {text!r} holds a ';' or a '/', which no AzCopy pattern can match.",
                 "Give a template of the file name alone.",
             )
-        before, after = _tokens(self.before), _tokens(self.after)
+        before, after = tokens(self.before), tokens(self.after)
         # Without "*" a glob has a length, and the number a known place.
         self._before_length = -1 if _ANYTHING in before else len(before)
         self._after_length = -1 if _ANYTHING in after else len(after)
@@ -308,9 +280,7 @@ __all__ = [
     "fits_a_pattern",
     "fits_an_argument",
     "join",
-    "matches",
     "range_globs",
-    "selected",
     "set_globs",
-    "translate",
+    "tokens",
 ]

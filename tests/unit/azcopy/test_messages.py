@@ -62,9 +62,8 @@ def test_counts_are_read_from_strings(name: str, expected: tuple[str, int, int, 
     assert not state.scanning
 
 
-def test_failed_and_skipped_files_are_named_although_the_last_message_has_empty_lists() -> None:
+def test_failed_files_are_named_although_the_last_message_has_an_empty_list() -> None:
     assert replay("one404.jsonl").failed_files == {"http://127.0.0.1:10000/devstoreaccount1/data/d/f003.bin": "404"}
-    assert len(replay("skipped.jsonl").skipped_files) == 8
 
 
 def test_a_dry_run_gives_size_and_md5() -> None:
@@ -289,7 +288,6 @@ def test_secrets_are_gone_before_anything_is_kept() -> None:
     assert "RESPONSE 403" in kept
 
 
-@pytest.mark.parametrize("key", ["FailedTransfers", "SkippedTransfers"])
 @pytest.mark.parametrize(
     ("source", "name"),
     [
@@ -298,10 +296,10 @@ def test_secrets_are_gone_before_anything_is_kept() -> None:
         ("http://x/c/d/f1%3Fsv=1&sig=se%2Bcret%3D", "http://x/c/d/f1%3FREDACTED"),
     ],
 )
-def test_a_file_is_named_without_its_sas(key: str, source: str, name: str) -> None:
+def test_a_file_is_named_without_its_sas(source: str, name: str) -> None:
     state = JobState(secrets=("sv=1&sig=se%2Bcret%3D",))
-    say(state, "Progress", {key: [{"Src": source, "ErrorCode": "403"}]})
-    assert {**state.failed_files, **state.skipped_files} == {name: "403"}
+    say(state, "Progress", {"FailedTransfers": [{"Src": source, "ErrorCode": "403"}]})
+    assert state.failed_files == {name: "403"}
 
 
 def test_a_dry_run_names_files_without_their_sas_and_leaves_directories_out() -> None:

@@ -17,9 +17,9 @@ import typing as t
 
 import pytest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.identity import ManagedIdentity
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.listing import list_blobs
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from lab.blob.azure_node import AzureNode, NoNamespaceError
+from lab.blob.listed import list_blobs
 from lab.blob.service import ROOT, ToolMissingError, azcopy_path
 
 pytestmark = [pytest.mark.slow, pytest.mark.blob]

@@ -15,9 +15,9 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob import lis
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.listing import (
     build_manifest,
     directory_prefix,
-    list_blobs,
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from lab.blob.listed import list_blobs
 from lab.list_server import Entry, Fault, ListServer, dataset, in_process
 
 SECRET = "s3cr3t-signature"

@@ -10,8 +10,9 @@ import hashlib
 import typing as t
 
 import pytest
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.listing import build_manifest, list_blobs
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.listing import build_manifest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from lab.blob.listed import list_blobs
 from lab.blob.service import Azurite, ToolMissingError, azurite
 
 pytestmark = pytest.mark.blob

@@ -13,9 +13,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.manifest i
     Blob,
     Manifest,
     check_names,
-    differences,
     final_name,
-    missing,
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from hypothesis import given
@@ -217,18 +215,4 @@ def test_without_decompression_both_spellings_may_stand_side_by_side() -> None:
     ],
 )
 def test_final_name(name: str, decompress: bool, encoding: str, expected: str) -> None:
-    assert final_name(name, decompress, encoding) == expected
     assert final_name(Blob(name, 1, encoding=encoding), decompress) == expected
-
-
-def test_missing_keeps_the_order_and_takes_any_iterable() -> None:
-    manifest = Manifest(SOURCES, [Blob(name, 1) for name in "dcba"])
-    assert [blob.name for blob in missing(manifest, iter(["b", "x"]))] == ["a", "c", "d"]
-    assert missing(manifest, {"a", "b", "c", "d"}) == []
-
-
-def test_differences_compare_only_what_both_know() -> None:
-    blob = Blob("a", 1, "md5", "0x1", "gzip")
-    assert differences(blob, blob._replace(etag='"0x1"')) == []
-    assert differences(blob, blob._replace(md5="", etag="")) == []
-    assert differences(blob, Blob("a", 2, "other", "0x2", "")) == ["size", "encoding", "md5", "etag"]

@@ -18,7 +18,7 @@ import zlib
 
 import pytest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gzip import inflate, part_file
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gzip import inflate
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gzip.inflate import Finished, LandingItem
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -198,37 +198,6 @@ def test_a_full_disk_keeps_a_file_from_its_place(tmp_path: pathlib.Path, monkeyp
         inflate.place_file(str(tmp_path / "raw"), str(tmp_path / "out/x"))
     assert caught.value.kind == "disk_full"
     assert files_in(tmp_path / "out") == []
-
-
-@pytest.mark.parametrize("durable", [False, True])
-@pytest.mark.parametrize("way", ["inflated", "renamed", "copied"])
-def test_a_durable_file_is_whole_on_disk_before_it_gets_its_name(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, way: str, durable: bool
-) -> None:
-    events: list[tuple[str, int]] = []
-    real_fsync, real_replace = os.fsync, os.replace
-
-    def fsync(handle: int) -> None:
-        events.append(("synced", os.fstat(handle).st_size))
-        real_fsync(handle)
-
-    def replace(source: str, destination: str) -> None:
-        events.append(("named", os.stat(source).st_size))
-        real_replace(source, destination)
-
-    monkeypatch.setattr(os, "fsync", fsync)
-    monkeypatch.setattr(os, "replace", replace)
-    raw = gzip.compress(NOISE) if way == "inflated" else NOISE
-    (tmp_path / "raw").write_bytes(raw)
-    if way == "inflated":
-        inflate.inflate_file(str(tmp_path / "raw"), str(tmp_path / "out/x"), durable=durable)
-    elif way == "renamed":
-        inflate.place_file(str(tmp_path / "raw"), str(tmp_path / "out/x"), durable=durable)
-    else:
-        with part_file.part_file(str(tmp_path / "out/x"), durable) as (write, _handle):
-            write(NOISE)
-    assert (tmp_path / "out/x").read_bytes() == NOISE
-    assert events == [("synced", len(NOISE))] * durable + [("named", len(NOISE))]
 
 
 def test_short_writes_are_continued(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:

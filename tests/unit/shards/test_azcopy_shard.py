@@ -13,10 +13,10 @@ import pytest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.manifest import Blob, Manifest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._shards.answer import Index, Share, share_out
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._shards.patterns import selected
 from ansible_collections.hpcai.gpu_cluster.plugins.modules import azcopy_shard
 from hypothesis import given
 from hypothesis import strategies as st
+from lab.globs import selected
 from module_run import run_main
 
 GROUPS = {"template": "*_{index:03d}.tfrecord.gz", "count": 64}

@@ -9,7 +9,8 @@ import random
 
 import pytest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._shards.answer import Index, share_out
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._shards.patterns import Template, escape, join, selected
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._shards.patterns import Template, escape, join
+from lab.globs import selected
 from lab.list_server import in_process
 from lab.list_server.azcopy import available, dry_run
 
