@@ -27,7 +27,7 @@ import typing as t
 
 from _report import AZCOPY, Goal, goal_met, report
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy.run import CopyOutcome, CopyRequest, run_copy
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gzip.inflate import LandingItem, drain
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gzip.drain import LandingItem, drain
 from lab.blob.fast_server import Body, FastServer
 
 VOLUME_BYTES = 128**3 * 4 * 2  # a CosmoFlow sample: 128^3 voxels, 4 redshifts, int16

@@ -27,13 +27,9 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy.argv imp
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy.messages import FATAL_KINDS
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy.run import CopyOutcome, CopyRequest, run_copy
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gzip.inflate import (
-    LandingItem,
-    available_cpus,
-    drain,
-    free_bytes,
-)
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gzip.drain import LandingItem, drain
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gzip.part_file import disk_errors, sweep_parts
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gzip.room import available_cpus, free_bytes
 
 RECORD_PREFIX = ".azcopy_copy-"
 _BLOCK_BYTES = 1 << 20

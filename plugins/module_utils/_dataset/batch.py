@@ -29,12 +29,8 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.state i
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.worker import BatchOutcome, Hooks
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gzip.inflate import (
-    Finished,
-    LandingItem,
-    available_cpus,
-    drain,
-)
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gzip.drain import Finished, LandingItem, drain
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gzip.room import available_cpus
 
 #: What is wrong with a file itself: the next attempt would find the same bytes.
 _FILE_KINDS = frozenset({"changed_at_source", "corrupt", "not_gzip", "truncated"})

@@ -20,8 +20,8 @@ import typing as t
 import zlib
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gzip.inflate import available_cpus
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gzip.part_file import disk_errors, part_file
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gzip.room import available_cpus
 
 SUFFIX = ".gz"
 _READ_BYTES = 1 << 20

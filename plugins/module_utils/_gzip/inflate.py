@@ -5,16 +5,13 @@
 """From downloaded raw files to finished ones: decompress, check, and only then give them their final name.
 
 A file is read once. Its MD5 is taken on the way into the decompressor, which itself checks CRC32 and length of every gzip
-member (``find_engine`` proves that it does). Output gets its final name when all checks have passed (``part_file``). ``drain``
-does this for many files while AzCopy is still downloading the next ones.
+member (``find_engine`` proves that it does). Output gets its final name when all checks have passed (``part_file``).
 """
 
 from __future__ import annotations
 
 import base64
 import binascii
-import collections
-import concurrent.futures
 import contextlib
 import dataclasses
 import functools
@@ -22,8 +19,6 @@ import gzip
 import hashlib
 import importlib
 import os
-import queue
-import shutil
 import time
 import typing as t
 import zlib
@@ -42,7 +37,7 @@ _READ_BYTES = 1 << 20
 _FEED_BYTES = 64 << 10
 _OUTPUT_BYTES = 1 << 20
 
-_MAGIC = b"\x1f\x8b"
+MAGIC = b"\x1f\x8b"
 _TRAILER_BYTES = 8
 _UPLOAD_AGAIN = "Upload the blob again from a good copy."
 
@@ -165,9 +160,9 @@ def _inflate_members(
     members = crc = size = 0
     block = reader.read()
     while block and (members == 0 or block.strip(b"\0")):
-        if len(block) < len(_MAGIC):
+        if len(block) < len(MAGIC):
             block += reader.read()
-        if not block.startswith(_MAGIC):
+        if not block.startswith(MAGIC):
             raise _not_a_member(label, members, block)
         member_size, trailer, block = _inflate_member(reader, block, write, engine, label)
         member_crc = int.from_bytes(trailer[:4], "little")
@@ -195,7 +190,7 @@ def _not_a_member(label: str, members: int, block: bytes) -> ClusterError:
             f"`{label}` is marked gzip but does not begin like gzip (found {binascii.hexlify(block[:4]).decode()}).",
             "Upload it again compressed, or remove its content encoding.",
         )
-    if block == _MAGIC[:1]:
+    if block == MAGIC[:1]:
         return ClusterError("truncated", f"`{label}` ends within the header of a gzip member.", _UPLOAD_AGAIN)
     return ClusterError("corrupt", f"`{label}` holds foreign data after its {members}. gzip member.", _UPLOAD_AGAIN)
 
@@ -336,157 +331,11 @@ def _gf2_power(exponent: int) -> int:
     return result
 
 
-@dataclasses.dataclass(frozen=True)
-class LandingItem:
-    """A file that AzCopy will put at ``raw_path`` and that has to end at ``final_path``.
-
-    ``decompress`` None decides by the first two bytes of the file.
-    """
-
-    name: str
-    raw_path: str
-    final_path: str
-    raw_size: int | None = None
-    raw_md5: str = ""
-    decompress: bool | None = True
-
-
-@dataclasses.dataclass(frozen=True)
-class Finished:
-    """What became of one item: a result, or an error."""
-
-    name: str
-    result: InflateResult | None
-    error: ClusterError | None = None
-
-
-def drain(
-    items: t.Iterable[LandingItem],
-    *,
-    copier_done: t.Callable[[], bool],
-    threads: int = 0,
-    engine: str = "auto",
-    poll_s: float = 0.1,
-    should_stop: t.Callable[[], bool] | None = None,
-    on_landed: t.Callable[[], None] | None = None,
-) -> t.Iterator[Finished]:
-    """Finish each item as soon as it has landed, with a pool of threads, and yield what became of it.
-
-    AzCopy downloads under another name and renames, so a file that is there is whole. Raw files are removed once they are
-    dealt with. Ends when every item is finished; once ``copier_done`` says that nothing more will land, items that are
-    still absent are yielded with an error. ``should_stop`` ends it early: what runs is finished, the rest not yielded.
-    """
-    pending: dict[str, dict[str, LandingItem]] = collections.defaultdict(dict)
-    for item in items:
-        folder, base = os.path.split(item.raw_path)
-        pending[folder][base] = item
-    find_engine(engine)  # an engine that is not there is found before the first file
-    ready: queue.SimpleQueue[Finished] = queue.SimpleQueue()
-    running = 0
-    with concurrent.futures.ThreadPoolExecutor(max_workers=threads or available_cpus()) as pool:
-        try:
-            while pending or running:
-                if should_stop is not None and should_stop():
-                    pending.clear()
-                over = copier_done()  # asked before the look, so that nothing can land between the two
-                began = time.monotonic()
-                landed = _take_landed(pending)
-                for item in landed:
-                    pool.submit(_finish_into, ready, item, engine)
-                running += len(landed)
-                if not pending and on_landed is not None:
-                    on_landed()
-                    on_landed = None
-                if over and pending:
-                    for item in [item for folder in pending.values() for item in folder.values()]:
-                        yield Finished(item.name, None, _never_landed(item))
-                    pending.clear()
-                # Looking costs time where there are many directories: wait at least four times as long.
-                deadline = time.monotonic() + max(poll_s, 4 * (time.monotonic() - began))
-                while running:
-                    try:
-                        left = None if not pending else max(0.0, deadline - time.monotonic())
-                        finished = ready.get(timeout=left)
-                    except queue.Empty:
-                        break
-                    running -= 1
-                    yield finished
-                    if pending and time.monotonic() >= deadline:
-                        break
-                else:
-                    if pending:
-                        time.sleep(max(0.0, deadline - time.monotonic()))
-        finally:
-            pool.shutdown(wait=True, cancel_futures=True)
-
-
-def _take_landed(pending: dict[str, dict[str, LandingItem]]) -> list[LandingItem]:
-    """Take the items whose raw file is there out of ``pending``: one directory listing each, no look at single files."""
-    landed = []
-    for folder in list(pending):
-        waiting = pending[folder]
-        try:
-            names = os.listdir(folder)
-        except FileNotFoundError:
-            continue
-        landed += [waiting.pop(name) for name in names if name in waiting]
-        if not waiting:
-            del pending[folder]
-    return landed
-
-
-def _never_landed(item: LandingItem) -> ClusterError:
-    return ClusterError(
-        "partial", f"`{item.name}` was not delivered.", "See the error of the copy; run again to fetch what is missing."
-    )
-
-
-def _finish_into(ready: queue.SimpleQueue[Finished], item: LandingItem, engine: str) -> None:
-    ready.put(_finish(item, engine))
-
-
-def _finish(item: LandingItem, engine: str) -> Finished:
-    try:
-        expected: t.Any = {"raw_size": item.raw_size, "raw_md5": item.raw_md5}
-        if _starts_like_gzip(item.raw_path) if item.decompress is None else item.decompress:
-            result = inflate_file(item.raw_path, item.final_path, engine=engine, **expected)
-        else:
-            result = place_file(item.raw_path, item.final_path, **expected)
-    except ClusterError as exc:
-        return Finished(item.name, None, exc)
-    except OSError as exc:  # an I/O error while reading the raw file: this file failed, the others go on
-        error = ClusterError("io", f"`{item.raw_path}` cannot be read: {exc.strerror}.", "Check the landing disk.")
-        return Finished(item.name, None, error)
-    finally:
-        with contextlib.suppress(OSError):
-            os.unlink(item.raw_path)
-    return Finished(item.name, result)
-
-
-def _starts_like_gzip(path: str) -> bool:
-    with open(path, "rb") as stream:
-        return stream.read(len(_MAGIC)) == _MAGIC
-
-
-def available_cpus() -> int:
-    """CPUs that this process may use (not those of the machine)."""
-    return len(os.sched_getaffinity(0)) or 1
-
-
-def free_bytes(directory: str) -> int:
-    """Free space for ordinary users on the filesystem of ``directory``."""
-    return shutil.disk_usage(directory).free
-
-
 __all__ = [
-    "Finished",
+    "MAGIC",
     "InflateResult",
-    "LandingItem",
-    "available_cpus",
     "crc32_combine",
-    "drain",
     "find_engine",
-    "free_bytes",
     "inflate_file",
     "place_file",
 ]
