@@ -272,18 +272,12 @@ import os
 import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy.argv import check_request
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy.copy import (
-    Plan,
-    Report,
-    Settings,
-    copy,
-    make_plan,
-    private_directory,
-    remember,
-    share_id,
-)
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy.run import CopyRequest
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy.argv import CopyRequest, check_request
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy.copy import copy
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy.model import Plan, Report, Settings
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy.plan import make_plan
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy.record import remember
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy.share import private_directory, share_id
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.secrets import hide_secrets, query_of
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.url import is_url, split_sas
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError

@@ -15,13 +15,14 @@ import textwrap
 import time
 
 import pytest
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy import job as azcopy_job
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy import probe
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy import run as azcopy_run
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy import supervisor as azcopy_supervisor
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy.leftovers import sweep_leftovers
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy.run import (
     CopyRequest,
     run_copies,
     run_copy,
-    sweep_leftovers,
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.url import parse_blob_url
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
@@ -68,7 +69,8 @@ def test_stdin_stays_open_and_is_no_terminal(tmp_path: pathlib.Path) -> None:
 def test_a_program_that_ignores_sigterm_is_killed_with_its_children(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
-    monkeypatch.setattr(azcopy_run, "TERM_GRACE_S", 0.5)
+    for module in (azcopy_job, azcopy_supervisor):
+        monkeypatch.setattr(module, "TERM_GRACE_S", 0.5)
     azcopy = stand_in(
         tmp_path,
         f"""
