@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pathlib
 import shutil
@@ -227,3 +228,56 @@ def test_a_heartbeat_counts_from_the_claim(two, clock, tmp_path: pathlib.Path) -
     assert idle.pace("b", 0) == (7, 0)
     (tmp_path / "b.0").write_text("cut")
     assert idle.pace("b", 0) == (0, 0)
+
+
+def test_a_claim_says_owner_beat_seconds_and_fraction(two, clock, tmp_path: pathlib.Path) -> None:
+    """Ranks of one run may be of different releases: this line is what they have in common."""
+    owner, _idle = two
+    assert owner.claim("b", 0)
+    assert (tmp_path / "b.0").read_text() == "a 0 0 0"
+    assert (tmp_path / "b.0").stat().st_mode & 0o777 == 0o644
+    for beat in (1, 2):
+        clock.now += 1.5
+        owner.heartbeat({"b": 0.25})
+        assert (tmp_path / "b.0").read_text() == f"a {beat} {clock.now:.3f} 0.2500"
+
+
+def test_unless_told_otherwise_an_owner_is_given_up_after_a_minute_and_a_batch_after_four_attempts(
+    tmp_path: pathlib.Path, clock: Clock
+) -> None:
+    silent, idle = (Claims(str(tmp_path), owner, clock=clock) for owner in ("silent", "idle"))
+    for attempt in range(4):
+        state = idle.survey(["b"])["b"]
+        assert idle.claimable(state)
+        assert not idle.finished(state)
+        assert silent.claim("b", attempt)
+        assert not idle.is_stale("b", attempt)
+        clock.now += 59.9
+        assert not idle.is_stale("b", attempt)
+        clock.now += 0.1
+        assert idle.is_stale("b", attempt)
+        silent.release("b", "partial")
+    state = idle.survey(["b"])["b"]
+    assert idle.finished(state)
+    assert not idle.claimable(state)
+
+
+def test_a_batch_that_is_done_is_not_claimed_by_a_take_over_that_comes_too_late(two) -> None:
+    slow, quick = two
+    assert slow.claim("b", 0)
+    slow.finish("b", {"failed": []})
+    assert quick.take_over("b", 0, "slow")  # both write the same checked content
+    assert quick.survey(["b"])["b"].done
+    quick.forget("b")
+    quick.forget("b")
+    assert quick.result("b") == {"owner": "a", "failed": []}
+
+
+def test_why_a_batch_was_given_back_is_kept(two, tmp_path: pathlib.Path) -> None:
+    owner, other = two
+    assert owner.claim("b", 0)
+    owner.release("b", "partial")
+    assert json.loads((tmp_path / "b.0.released").read_text()) == {"owner": "a", "reason": "partial"}
+    assert other.claim("c", 0)
+    assert owner.take_over("c", 0, "slow")
+    assert json.loads((tmp_path / "c.0.released").read_text()) == {"owner": "a", "reason": "slow"}
