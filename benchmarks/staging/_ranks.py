@@ -23,6 +23,7 @@ from _report import AZCOPY  # also makes the collection importable
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.dataset import Dataset
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.plan import prepare
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.rank import run_rank
+from ansible_collections.hpcai.gpu_cluster.plugins.modules import dataset_plan, dataset_stage
 
 _PREFIX = "hpcb"
 _NETWORK = "10.222"
@@ -95,7 +96,7 @@ def parameters(url: str, destination: Path, ranks: int, **options: t.Any) -> dic
 
 
 def plan(params: dict[str, t.Any]) -> dict[str, t.Any]:
-    return prepare({**params, "threads": params["threads"] or 16}, write=True)
+    return prepare(dataset_plan.read_options({**params, "threads": params["threads"] or 16}), write=True)
 
 
 def shared(params: dict[str, t.Any], run: str = "") -> list[dict[str, t.Any]]:
@@ -123,7 +124,7 @@ def copy(ranks: t.Sequence[dict[str, t.Any]]) -> tuple[float, list[dict[str, t.A
         if pid == 0:
             os.close(read_end)
             _enter(namespace)
-            result = run_rank(params)
+            result = run_rank(dataset_stage.read_options(params))
             os.write(write_end, json.dumps(result).encode())
             os._exit(0)
         os.close(write_end)

@@ -166,8 +166,29 @@ import typing as t
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.options import IDENTITY, SOURCES, failure
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.secrets import hide_secrets, refuse_queries
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.plan import list_dataset, prepare
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.plan import PlanRequest, list_dataset, prepare
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+
+
+def read_options(params: t.Mapping[str, t.Any]) -> PlanRequest:
+    """The module's options as the request that they make."""
+    return PlanRequest(
+        destination=params["destination"],
+        sources=params["sources"],
+        hosts=params["hosts"],
+        rank=params["rank"],
+        manifest=params["manifest"] or "",
+        decompress=params["decompress"],
+        content=params["content"],
+        mount_point=params["mount_point"] or "",
+        nic_mbps=params["nic_mbps"],
+        egress_mbps=params["egress_mbps"],
+        batch_s=params["batch_s"],
+        allow_overwrite=params["allow_overwrite"],
+        threads=params["threads"],
+        identity=params["identity"],
+        identity_client_id=params["identity_client_id"],
+    )
 
 
 def main() -> None:
@@ -197,8 +218,9 @@ def main() -> None:
     hide_secrets(module, *secrets)
     try:
         refuse_queries(module, [source["url"] for source in params["sources"]])
-        work = list_dataset if params["return_manifest"] else prepare
-        module.exit_json(**work(params, write=not module.check_mode))
+        wanted = read_options(params)
+        listed = list_dataset(wanted) if params["return_manifest"] else prepare(wanted, write=not module.check_mode)
+        module.exit_json(**listed)
     except ClusterError as error:
         module.fail_json(**failure(error, *secrets))
 

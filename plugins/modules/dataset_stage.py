@@ -157,7 +157,7 @@ import typing as t
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.options import IDENTITY, SOURCES, failure
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.secrets import hide_secrets, refuse_queries
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.rank import run_rank
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.rank import StageRequest, run_rank
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 
 
@@ -183,6 +183,30 @@ def argument_spec() -> dict[str, t.Any]:
     }
 
 
+def read_options(params: t.Mapping[str, t.Any]) -> StageRequest:
+    """The module's options as the request that they make."""
+    return StageRequest(
+        destination=params["destination"],
+        run=params["run"],
+        rank=params["rank"],
+        host=params["host"],
+        sas=[source["sas"] for source in params["sources"]],
+        azcopy=params["azcopy"],
+        cap_mbps=params["cap_mbps"],
+        processes=params["processes"],
+        concurrency=params["concurrency"],
+        threads=params["threads"],
+        decompress_engine=params["decompress_engine"],
+        landing_path=params["landing_path"] or "",
+        log_path=params["log_path"],
+        claim_expiry_s=params["claim_expiry_s"],
+        stall_timeout_s=params["stall_timeout_s"],
+        timeout_s=params["timeout_s"],
+        identity=params["identity"],
+        identity_client_id=params["identity_client_id"],
+    )
+
+
 def main() -> None:
     module = AnsibleModule(argument_spec=argument_spec(), supports_check_mode=False, no_log=True)
     params: dict[str, t.Any] = module.params
@@ -192,7 +216,7 @@ def main() -> None:
         refuse_queries(module, [source["url"] for source in params["sources"]])
         if not params["run"]:
             module.exit_json(changed=False, msg="Nothing to copy.")
-        module.exit_json(**run_rank(params))
+        module.exit_json(**run_rank(read_options(params)))
     except ClusterError as error:
         module.fail_json(**failure(error, *secrets))
 

@@ -12,6 +12,7 @@ import shutil
 import tempfile
 import typing as t
 import zlib
+from dataclasses import dataclass, field
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.identity import ManagedIdentity
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.listing import build_manifest
@@ -28,9 +29,34 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._shards.plan imp
 _NAMED = 5
 
 
-def list_dataset(params: t.Mapping[str, t.Any], *, write: bool) -> dict[str, t.Any]:
-    """Only list, for nodes that keep a share each. ``write`` is not used: nothing is stored."""
-    manifest = _list(params)
+@dataclass(frozen=True)
+class PlanRequest:
+    """What is to be staged where. Rates are in Mbit/s, 0 where they are not known.
+
+    A source has ``url``, ``prefix`` and ``sas``. ``rank`` is None where all hosts share the destination. ``manifest`` is what
+    ``list_dataset`` packed, "" for a listing of the sources. ``mount_point`` is "" where none is required.
+    """
+
+    destination: str
+    sources: list[dict[str, str]] = field(repr=False)
+    hosts: list[str]
+    rank: int | None
+    manifest: str = field(repr=False)
+    decompress: bool
+    content: bool
+    mount_point: str
+    nic_mbps: float
+    egress_mbps: float
+    batch_s: float
+    allow_overwrite: bool
+    threads: int
+    identity: str
+    identity_client_id: str
+
+
+def list_dataset(wanted: PlanRequest) -> dict[str, t.Any]:
+    """Only list, for nodes that keep a share each. Nothing is stored."""
+    manifest = _list(wanted)
     with tempfile.TemporaryDirectory() as directory:
         path = os.path.join(directory, "manifest.jsonl")
         manifest.write(path)
@@ -46,25 +72,25 @@ def list_dataset(params: t.Mapping[str, t.Any], *, write: bool) -> dict[str, t.A
     }
 
 
-def prepare(params: t.Mapping[str, t.Any], *, write: bool) -> dict[str, t.Any]:
+def prepare(wanted: PlanRequest, *, write: bool) -> dict[str, t.Any]:
     """Compare the destination with the source and plan the rest. Raises ClusterError before anything is changed."""
-    destination, hosts = params["destination"], params["hosts"]
-    _check(params, write)
-    manifest = _unpack(params["manifest"]) if params["manifest"] else _list(params)
-    dataset = Dataset(destination, manifest, params["decompress"], params["rank"], len(hosts))
+    destination, hosts = wanted.destination, wanted.hosts
+    _check(wanted, write)
+    manifest = _unpack(wanted.manifest) if wanted.manifest else _list(wanted)
+    dataset = Dataset(destination, manifest, wanted.decompress, wanted.rank, len(hosts))
     indexes = dataset.indexes
-    blobs, inventory = dataset.inspect(indexes, content=params["content"], threads=params["threads"])
+    blobs, inventory = dataset.inspect(indexes, content=wanted.content, threads=wanted.threads)
     to_copy = inventory.to_copy
     if inventory.foreign:
-        if not params["allow_overwrite"]:
+        if not wanted.allow_overwrite:
             raise _foreign([final_name(blobs[i], dataset.decompress) for i in inventory.foreign], destination)
         to_copy = sorted([*to_copy, *inventory.foreign])
     missing_bytes = sum(blobs[i].size for i in to_copy)
     _check_space(destination, missing_bytes)
     bandwidth = plan_download(
         nodes=len(hosts),
-        nic_mbps=params["nic_mbps"],
-        egress_mbps=params["egress_mbps"],
+        nic_mbps=wanted.nic_mbps,
+        egress_mbps=wanted.egress_mbps,
         accounts=len({_account(source["url"]) for source in manifest.sources}),
     )
     run, blobs_of = plan_run(
@@ -74,7 +100,7 @@ def prepare(params: t.Mapping[str, t.Any], *, write: bool) -> dict[str, t.Any]:
         hosts=hosts if dataset.rank is None else [hosts[dataset.rank]],
         decompress=dataset.decompress,
         bytes_per_second=bandwidth.expected_gbps * 125e6 / len(hosts) or DEFAULT_BYTES_PER_SECOND,
-        batch_s=params["batch_s"],
+        batch_s=wanted.batch_s,
     )
     if write and to_copy:
         dataset.save()
@@ -86,7 +112,7 @@ def prepare(params: t.Mapping[str, t.Any], *, write: bool) -> dict[str, t.Any]:
     unreported = not to_copy and dataset.unreported()
     if write and unreported:
         dataset.save()
-        dataset.write_report(dataset.verify(content=False, part=(0, 1), threads=params["threads"]))
+        dataset.write_report(dataset.verify(content=False, part=(0, 1), threads=wanted.threads))
     total = len(blobs)
     return {
         **_facts(manifest, indexes, inventory),
@@ -118,17 +144,17 @@ def _facts(manifest: Manifest, indexes: t.Sequence[int], inventory: Inventory) -
     }
 
 
-def _list(params: t.Mapping[str, t.Any]) -> Manifest:
-    needs_token = any(not source["sas"] for source in params["sources"])
-    if needs_token and params["identity"] != "msi":
+def _list(wanted: PlanRequest) -> Manifest:
+    needs_token = any(not source["sas"] for source in wanted.sources)
+    if needs_token and wanted.identity != "msi":
         raise ClusterError(
             "bad_input",
-            f"A source has no SAS, and with the identity {params['identity']} only AzCopy can log in, not the listing.",
+            f"A source has no SAS, and with the identity {wanted.identity} only AzCopy can log in, not the listing.",
             "Give the source a SAS, or use the managed identity (`identity: msi`).",
         )
-    login = ManagedIdentity(params["identity_client_id"]).token if needs_token else None
-    manifest = build_manifest(params["sources"], login=login)
-    check_names(manifest.blobs, params["decompress"])
+    login = ManagedIdentity(wanted.identity_client_id).token if needs_token else None
+    manifest = build_manifest(wanted.sources, login=login)
+    check_names(manifest.blobs, wanted.decompress)
     return manifest
 
 
@@ -146,13 +172,13 @@ def _unpack(packed: str) -> Manifest:
         return Manifest.read(path)
 
 
-def _check(params: t.Mapping[str, t.Any], write: bool) -> None:
-    hosts, rank = params["hosts"], params["rank"]
+def _check(wanted: PlanRequest, write: bool) -> None:
+    hosts, rank = wanted.hosts, wanted.rank
     if not hosts or len(set(hosts)) != len(hosts):
         raise ClusterError("bad_input", "hosts is empty or names a host twice.", "Name each copying node once.")
     if rank is not None and not 0 <= rank < len(hosts):
         raise ClusterError("bad_input", f"There is no rank {rank} among {len(hosts)} hosts.", "Ranks begin at 0.")
-    mount_point = os.path.normpath(params["mount_point"]) if params["mount_point"] else ""
+    mount_point = os.path.normpath(wanted.mount_point) if wanted.mount_point else ""
     # In check mode the role that mounts it has not done so either: then everything is missing.
     if write and mount_point and not os.path.ismount(mount_point):
         raise ClusterError(
@@ -160,7 +186,7 @@ def _check(params: t.Mapping[str, t.Any], write: bool) -> None:
             f"{mount_point} is not mounted here.",
             "Mount the file system first (for example with playbooks/scratch.yml), or correct the mount point.",
         )
-    destination = os.path.normpath(params["destination"])
+    destination = os.path.normpath(wanted.destination)
     if mount_point and os.path.commonpath([mount_point, destination]) != mount_point:
         raise ClusterError(
             "bad_input",
@@ -200,4 +226,4 @@ def _account(url: str) -> str:
     return f"{parsed.host}/{parsed.account}"
 
 
-__all__ = ["list_dataset", "prepare"]
+__all__ = ["PlanRequest", "list_dataset", "prepare"]

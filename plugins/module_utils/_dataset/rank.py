@@ -13,6 +13,7 @@ import os
 import signal
 import time
 import typing as t
+from dataclasses import dataclass, field
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy.probe import probe
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.batch import BatchCopier, CopySettings
@@ -30,25 +31,53 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import C
 _STOP_OLD_WORKER_S = 20.0
 
 
-def run_rank(params: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
+@dataclass(frozen=True)
+class StageRequest:
+    """One node's part in a run. ``sas`` has one entry per source of the run; ``landing_path`` is "" for the destination's own.
+
+    Times are in seconds, ``cap_mbps`` in Mbit/s; 0 of ``cap_mbps``, ``concurrency`` and ``threads`` is no limit, AzCopy's
+    choice, and one per CPU.
+    """
+
+    destination: str
+    run: str
+    rank: int
+    host: str
+    sas: list[str] = field(repr=False)
+    azcopy: str
+    cap_mbps: float
+    processes: int
+    concurrency: int
+    threads: int
+    decompress_engine: str
+    landing_path: str
+    log_path: str
+    claim_expiry_s: float
+    stall_timeout_s: float
+    timeout_s: float
+    identity: str
+    identity_client_id: str
+
+
+def run_rank(wanted: StageRequest) -> dict[str, t.Any]:
     """Work on a run until it is over. Raises ClusterError when this rank had to stop before."""
-    run = read_run(params["destination"], params["run"])
+    run = read_run(wanted.destination, wanted.run)
     if run is None:
         raise ClusterError(
             "not_shared",
-            f"{params['host']} does not see the run {params['run']} at {params['destination']}.",
+            f"{wanted.host} does not see the run {wanted.run} at {wanted.destination}.",
             "Check that the destination is mounted here and is the same file system as on the first node, "
             "or plan a run of its own for every node (`rank` of dataset_plan).",
         )
-    probe(params["azcopy"])
-    if params["landing_path"]:
-        landing = landing_directory(params["landing_path"], run.destination, params["host"])
+    probe(wanted.azcopy)
+    if wanted.landing_path:
+        landing = landing_directory(wanted.landing_path, run.destination, wanted.host)
     else:
-        landing = os.path.join(StatePaths(run.destination).root, "landing", params["host"])
-    with _only_worker(params["log_path"], run.destination, params["rank"]):
+        landing = os.path.join(StatePaths(run.destination).root, "landing", wanted.host)
+    with _only_worker(wanted.log_path, run.destination, wanted.rank):
         sweep_landing(landing, run.id)
         try:
-            progress = _work(run, params, landing)
+            progress = _work(run, wanted, landing)
         finally:
             leave_landing(landing)
     if progress.state == "failed" and progress.error is not None:
@@ -56,26 +85,25 @@ def run_rank(params: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
     return {"changed": progress.files > 0, **_totals(progress)}
 
 
-def _work(run: Run, params: t.Mapping[str, t.Any], landing: str) -> RankProgress:
-    rank, host = params["rank"], params["host"]
-    writer = f"{run.id}-{rank}-{os.getpid()}"
+def _work(run: Run, wanted: StageRequest, landing: str) -> RankProgress:
+    writer = f"{run.id}-{wanted.rank}-{os.getpid()}"
     settings = CopySettings(
-        azcopy=params["azcopy"],
+        azcopy=wanted.azcopy,
         landing=landing,
-        sas=[source["sas"] for source in params["sources"]],
-        cap_mbps=params["cap_mbps"],
-        concurrency=params["concurrency"],
-        processes=params["processes"],
-        threads=params["threads"],
-        decompress_engine=params["decompress_engine"],
-        stall_timeout_s=params["stall_timeout_s"],
-        log_dir=os.path.join(params["log_path"], run.id),
-        identity=params["identity"],
-        identity_client_id=params["identity_client_id"],
+        sas=wanted.sas,
+        cap_mbps=wanted.cap_mbps,
+        concurrency=wanted.concurrency,
+        processes=wanted.processes,
+        threads=wanted.threads,
+        decompress_engine=wanted.decompress_engine,
+        stall_timeout_s=wanted.stall_timeout_s,
+        log_dir=os.path.join(wanted.log_path, run.id),
+        identity=wanted.identity,
+        identity_client_id=wanted.identity_client_id,
     )
-    claims = Claims(run.claims, f"{host}:{os.getpid()}", expiry_s=params["claim_expiry_s"])
-    deadline = time.monotonic() + params["timeout_s"]
-    worker = Worker(run, rank, host, claims, BatchCopier(run, settings, writer), deadline=deadline)
+    claims = Claims(run.claims, f"{wanted.host}:{os.getpid()}", expiry_s=wanted.claim_expiry_s)
+    deadline = time.monotonic() + wanted.timeout_s
+    worker = Worker(run, wanted.rank, wanted.host, claims, BatchCopier(run, settings, writer), deadline=deadline)
     with _stop_on_signal(worker):
         return worker.run()
 
@@ -152,4 +180,4 @@ def _terminate(lock: t.TextIO) -> None:
             os.kill(pid, signal.SIGTERM)
 
 
-__all__ = ["run_rank"]
+__all__ = ["StageRequest", "run_rank"]

@@ -13,6 +13,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.dataset
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.plan import prepare
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.rank import run_rank
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.modules import dataset_plan, dataset_stage
 from lab.blob.service import Azurite, azcopy_path, azurite
 
 _FORK = multiprocessing.get_context("fork")
@@ -78,7 +79,7 @@ class Staging:
         }
 
     def plan(self, **options: t.Any) -> dict[str, t.Any]:
-        return prepare(self.params(**options), write=True)
+        return prepare(dataset_plan.read_options(self.params(**options)), write=True)
 
     def start_rank(self, run: str, number: int, results: t.Any, options: dict[str, t.Any]) -> t.Any:
         # The plan's rank is another matter: alone in its run, a rank is number 0.
@@ -86,7 +87,7 @@ class Staging:
 
         def work() -> None:
             try:
-                results.put((number, run_rank(params)))
+                results.put((number, run_rank(dataset_stage.read_options(params))))
             except ClusterError as error:
                 results.put((number, error.as_result()))
 

@@ -9,6 +9,7 @@ import os
 import pytest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.plan import prepare
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.modules.dataset_plan import read_options
 
 pytestmark = [pytest.mark.blob, pytest.mark.slow]
 
@@ -201,7 +202,7 @@ def test_the_destination_must_be_mounted(staging) -> None:
     staging.fill(1)
     with pytest.raises(ClusterError, match="is not mounted here"):
         staging.plan(mount_point=str(staging.destination))
-    would = prepare(staging.params(mount_point=str(staging.destination)), write=False)
+    would = prepare(read_options(staging.params(mount_point=str(staging.destination))), write=False)
     assert (would["missing_files"], list(staging.destination.iterdir())) == (1, [])
 
 
@@ -218,9 +219,11 @@ def test_the_destination_is_open_to_readers_whatever_the_umask(staging) -> None:
 def test_a_mount_point_may_end_in_a_slash(staging) -> None:
     staging.fill(1)
     data = f"{staging.destination}/data"
-    assert prepare(staging.params(mount_point=f"{staging.destination}/"), write=False)["missing_files"] == 1
+    assert (
+        prepare(read_options(staging.params(mount_point=f"{staging.destination}/")), write=False)["missing_files"] == 1
+    )
     with pytest.raises(ClusterError, match="is not below the mount point"):
-        prepare(staging.params(mount_point=f"{data}/", destination=f"{data}/../elsewhere"), write=False)
+        prepare(read_options(staging.params(mount_point=f"{data}/", destination=f"{data}/../elsewhere")), write=False)
 
 
 def test_an_identity_that_only_azcopy_knows_is_refused_before_anything_is_listed(staging) -> None:
