@@ -4,8 +4,8 @@
 """What modules say, in the words of the role that called them.
 
 Modules name their own options, in backticks. Where a role called the module, its user knows the role's variables instead,
-and the task says which of them became which option: ``allow_format: "{{ scratch_allow_format | bool }}"``. A module that
-runs in the background is collected by ``async_status``, which is Ansible's: there the options stay.
+and the task says which of them became which option: ``allow_format: "{{ scratch_allow_format | bool }}"``. What runs in
+the background and is collected by ``async_status``, which is Ansible's, keeps the options; dataset_collect names the variables.
 """
 
 from __future__ import annotations
