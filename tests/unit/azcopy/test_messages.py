@@ -18,6 +18,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy.messages
     check_counts,
     classify,
     find_cause,
+    number,
     parse_line,
 )
 from hypothesis import given
@@ -340,10 +341,10 @@ def test_words_that_are_not_azcopys_json_are_complaints() -> None:
 def test_the_first_complaints_and_the_last_words_are_kept() -> None:
     """The first failure is the cause of the later ones; memory stays bounded whatever AzCopy prints."""
     state = JobState()
-    for number in range(1000):
-        say(state, "Error", f"{number} " + "x" * 10_000)
-    assert [text.split()[0] for text in state.complaints] == [str(number) for number in range(LOG_TAIL_LINES)]
-    assert [text.split()[0] for text in state.tail] == [str(number) for number in range(1000 - LOG_TAIL_LINES, 1000)]
+    for line in range(1000):
+        say(state, "Error", f"{line} " + "x" * 10_000)
+    assert [text.split()[0] for text in state.complaints] == [str(line) for line in range(LOG_TAIL_LINES)]
+    assert [text.split()[0] for text in state.tail] == [str(line) for line in range(1000 - LOG_TAIL_LINES, 1000)]
     assert max(map(len, state.complaints)) == 4000
     assert max(map(len, state.tail)) == 2000
 
@@ -411,3 +412,154 @@ def test_a_stalled_copy_says_where_it_hangs(stuck: int, named: str) -> None:
 
 def test_an_empty_line_is_nothing() -> None:
     assert parse_line(b"  \n") is None
+
+
+def test_content_that_only_begins_like_an_object_is_text() -> None:
+    event = parse_line(json.dumps({"MessageType": "Info", "MessageContent": "{cut"}))
+    assert event is not None
+    assert (event.type, event.text, event.content) == ("Info", "{cut", {})
+
+
+@pytest.mark.parametrize(("value", "expected"), [("12", 12), ("1.9", 1), (7, 7), (None, 0), ("many", 0), ([], 0)])
+def test_what_is_no_number_counts_as_none(value: t.Any, expected: int) -> None:
+    assert number(value) == expected
+
+
+def test_before_its_first_message_a_job_has_done_nothing() -> None:
+    state = JobState()
+    assert counts(state) == ("", 0, 0, 0, 0, 0)
+    assert (state.bytes_expected, state.ended, state.scanning, state.asked, state.job_id) == (0, False, True, False, "")
+
+
+@pytest.mark.parametrize(("content", "scanning"), [({}, False), ({"CompleteJobOrdered": False}, True)])
+def test_a_job_scans_until_azcopy_has_ordered_all_of_it(content: dict[str, t.Any], scanning: bool) -> None:
+    state = JobState()
+    say(state, "Progress", {"TotalTransfers": "1", **content})
+    assert (state.scanning, state.ended) == (scanning, False)
+    say(state, "EndOfJob", {"JobStatus": "Completed"})
+    assert state.ended
+
+
+@pytest.mark.parametrize(
+    ("rc", "kind", "how"),
+    [
+        (-9, "partial", "was killed by signal 9 before"),
+        (-15, "partial", "was killed by signal 15 before"),
+        (1, "partial", "ended with exit code 1 before"),
+        (0, "partial", "ended with exit code 0 before"),
+        (2, "azcopy_unsuitable", "ended with exit code 2 before"),
+        (126, "azcopy_unsuitable", "ended with exit code 126 before"),
+        (127, "azcopy_unsuitable", "ended with exit code 127 before"),
+        (128, "partial", "ended with exit code 128 before"),
+    ],
+)
+def test_an_end_without_a_word_is_told_by_how_it_ended(rc: int, kind: str, how: str) -> None:
+    error = classify(JobState(), rc)
+    assert error is not None
+    assert error.kind == kind
+    assert how in error.message
+    assert error.message.endswith("it printed nothing")
+
+
+def test_the_last_words_are_the_last_line_and_no_novel() -> None:
+    state = JobState()
+    say(state, "Info", "first")
+    say(state, "Info", "x" * 1000)
+    error = classify(state, 1)
+    assert error is not None
+    assert error.message.endswith(f"its last words: {'x' * 300}")
+
+
+@pytest.mark.parametrize("rc", [1, -9])
+def test_an_exit_code_that_contradicts_the_end_of_the_job_is_an_error(rc: int) -> None:
+    state = replay("ok.jsonl")
+    assert classify(state, 0) is None
+    assert classify(state, rc) is not None
+
+
+@pytest.mark.parametrize("status", ["Failed", "Cancelled", "CompletedWithErrors", "CompletedWithErrorsAndSkipped"])
+def test_a_job_that_failed_without_failed_transfers_counts_what_is_left(status: str) -> None:
+    state = JobState()
+    say(state, "EndOfJob", {"JobStatus": status, "TotalTransfers": "9", "TransfersCompleted": "5"})
+    error = classify(state, 0)
+    assert error is not None
+    assert error.message == "4 of 9 transfers failed."
+    assert "failed_files" not in error.details
+
+
+@pytest.mark.parametrize(
+    ("completed", "skipped", "size", "files", "size_expected", "kind"),
+    [
+        (0, 0, 0, None, None, "no_match"),
+        (0, 0, 0, 0, None, None),
+        (0, 0, 0, 3, None, "no_match"),
+        (2, 0, 9, 3, None, "partial"),
+        (2, 1, 9, 3, None, None),
+        (0, 3, 9, 3, None, None),
+        (4, 0, 9, 3, None, "changed_at_source"),
+        (3, 1, 9, 3, None, "changed_at_source"),
+        (3, 0, 9, 3, 9, None),
+        (3, 0, 8, 3, 9, "changed_at_source"),
+        (3, 0, 10, 3, 9, "changed_at_source"),
+        (2, 1, 8, 3, 9, None),  # the bytes of what was skipped are not counted
+        (1, 0, 1, None, None, None),
+    ],
+)
+def test_counts_are_compared_with_what_was_expected(
+    completed: int, skipped: int, size: int, files: int | None, size_expected: int | None, kind: str | None
+) -> None:
+    error = check_counts(
+        completed=completed, skipped=skipped, size=size, expected_files=files, expected_bytes=size_expected
+    )
+    assert (error.kind if error else None) == kind
+
+
+@pytest.mark.parametrize(
+    ("stuck", "words"),
+    [
+        ([], "was stopped. 0 of an unknown number of files were copied."),
+        (["a"], "were copied. It hangs on a."),
+        (["a", "b", "c"], "It hangs on a, b, c."),
+        (["a", "b", "c", "d"], "It hangs on a, b, c, …."),
+    ],
+)
+def test_a_stalled_copy_names_what_it_hangs_on(stuck: list[str], words: str) -> None:
+    state = JobState()
+    state.stuck = stuck
+    error = classify(state, -9, stopped="stalled")
+    assert error is not None
+    assert error.kind == "stalled"
+    assert error.message.endswith(words)
+
+
+@pytest.mark.parametrize(
+    ("now", "kind"), [(0.0, "auth_failed"), (1893455999.0, "auth_failed"), (1893456000.0, "sas_expired")]
+)
+def test_a_refusal_is_the_end_of_the_sas_from_its_last_second_on(now: float, kind: str) -> None:
+    sas = "sv=1&se=2030-01-01T00:00:00Z&sig=abcdefgh"
+    error = find_cause("RESPONSE 403", sas=sas, now=now)
+    assert error is not None
+    assert error.kind == kind
+    without = find_cause("RESPONSE 403", now=now)
+    assert without is not None
+    assert without.kind == "auth_failed"
+
+
+def test_only_files_are_planned() -> None:
+    state = JobState()
+    plan = {"Source": "https://a/c/x", "Destination": "/data/x", "SourceSize": "7", "ContentMD5": "abc="}
+    for kind in ("Folder", "File", None):
+        say(state, "Dryrun", plan if kind is None else {**plan, "EntityType": kind})
+    assert state.planned == [("https://a/c/x", "/data/x", 7, "abc=")] * 2
+    assert state.signature == ("planned", 2)
+
+
+def test_every_kind_of_progress_changes_the_signature() -> None:
+    fields = ["TotalTransfers", "TransfersCompleted", "TransfersFailed", "TransfersSkipped"]
+    fields += ["TotalBytesTransferred", "BytesOverWire", "TotalBytesEnumerated"]
+    seen = set()
+    for name in fields:
+        state = JobState()
+        say(state, "Progress", {name: "1"})
+        seen.add(state.signature)
+    assert len(seen) == len(fields)

@@ -281,3 +281,22 @@ def test_why_a_batch_was_given_back_is_kept(two, tmp_path: pathlib.Path) -> None
     assert other.claim("c", 0)
     assert owner.take_over("c", 0, "slow")
     assert json.loads((tmp_path / "c.0.released").read_text()) == {"owner": "a", "reason": "slow"}
+
+
+def test_attempts_beyond_the_last_are_nobodys(two) -> None:
+    first, _second = two
+    assert [first.take_over("b", attempt, "slow") for attempt in (2, 3, 7)] == [False] * 3
+
+
+def test_every_name_of_the_directory_is_read(two, tmp_path: pathlib.Path) -> None:
+    owner, reader = two
+    batches = [f"r{number:04d}b00" for number in range(20)]
+    for batch in batches:
+        (tmp_path / f"{batch}.0.released.17.part").write_text("{")
+        (tmp_path / f"x{batch}.0").write_text("x 0 0 0")
+        assert owner.claim(batch, 0)
+    for batch in batches[::2]:
+        owner.finish(batch, {})
+    states = reader.survey(batches)
+    assert [states[batch].done for batch in batches] == [True, False] * 10
+    assert [states[batch].attempt for batch in batches] == [0] * 20

@@ -54,6 +54,7 @@ def test_a_surplus_rank_skips() -> None:
     result = run(world_size=100, index=GROUPS)
     idle = [shard for shard in result["shards"] if shard["skip"]]
     assert len(idle) == 36
+    assert result["imbalance"] == 1.0, "a file cannot be cut"
     for shard in idle:
         assert (shard["patterns"], shard["include_pattern"], shard["files"]) == ([], "", [])
         assert (shard["expected_files"], shard["expected_bytes"], shard["use"]) == (0, 0, "nothing")
