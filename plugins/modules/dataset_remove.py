@@ -10,7 +10,7 @@ module: dataset_remove
 short_description: Delete the files that were staged to a destination
 description:
   - Deletes exactly the files that have a receipt of M(hpcai.gpu_cluster.dataset_stage), the directories that this leaves empty,
-    and the state in C(.staging). Files that somebody else put there stay.
+    and the state in C(.staging). Other files stay.
   - Workers that still copy are told to stop, and waited for, up to a minute.
   - Logs and raw bytes that had landed need no consent.
 version_added: 0.1.0
@@ -100,7 +100,7 @@ def delete(destination: str, paths: t.Iterable[str]) -> None:
             directory = os.path.dirname(directory)
     shutil.rmtree(StatePaths(destination).root, ignore_errors=True)
     for directory in sorted(directories, key=len, reverse=True):
-        with contextlib.suppress(OSError):  # not empty: somebody else's files
+        with contextlib.suppress(OSError):  # not empty: other files are in it
             os.rmdir(directory)
 
 
@@ -121,7 +121,7 @@ def delete_logs(log_path: str, paths: t.Iterable[str]) -> None:
             shutil.rmtree(path)
         else:
             os.unlink(path)
-    with contextlib.suppress(OSError):  # somebody else's logs are there
+    with contextlib.suppress(OSError):  # other logs are there
         os.rmdir(log_path)
 
 

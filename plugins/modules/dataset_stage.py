@@ -10,7 +10,7 @@ module: dataset_stage
 short_description: Copy this node's part of a planned dataset, and help the others
 description:
   - Works on the run that M(hpcai.gpu_cluster.dataset_plan) stored at O(destination). Claims batches, first this rank's own, then
-    those that nobody has begun, then those whose owner gives no sign of life.
+    those that no rank has begun, then those whose owner gives no sign of life.
   - AzCopy lands the raw bytes. Every file is inflated if wanted, its checksums are compared (MD5 of the blob, CRC-32 and length
     of gzip's trailer), and only then it gets its final name and a receipt.
   - Ends when nothing is left that anybody may claim. Meant to be started with C(async) on all nodes at once.
@@ -142,7 +142,7 @@ stolen_batches:
   type: int
   returned: always
 retried_batches:
-  description: Those of them that somebody had tried before.
+  description: Those of them that had been tried before.
   type: int
   returned: always
 failed_files:

@@ -171,7 +171,7 @@ def main() -> None:
 
 
 def check_work_path(wanted: Upload) -> None:
-    """Compressed files within the source would be data that nobody put there, and belong to the next upload."""
+    """Compressed files within the source would become data of the next upload."""
     source, work_path = os.path.realpath(wanted.source), os.path.realpath(wanted.work_path)
     if os.path.commonpath([source, work_path]) == source:
         raise ClusterError(

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 # Private to the collection: it may change without notice.
-"""From a copy that somebody wants to AzCopy's arguments and environment. Nothing is run here."""
+"""Turn a copy request into AzCopy's arguments and environment. Nothing is run here."""
 
 from __future__ import annotations
 
@@ -249,7 +249,7 @@ def build_environment(request: CopyRequest, base: t.Mapping[str, str]) -> dict[s
     return environment
 
 
-# Who to log in as is the node's business; how to copy is ours.
+# The node decides as whom AzCopy logs in. How it copies is decided here.
 _KEPT = frozenset(
     (
         "AZCOPY_ACTIVE_DIRECTORY_ENDPOINT",

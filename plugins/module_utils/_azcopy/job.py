@@ -112,7 +112,7 @@ class Job:
             self.stopped = reason
             self._term_at = now
             if reason == "stalled" and self.request.is_download:
-                # Before AzCopy removes them: what it was working on is what it hangs on.
+                # AzCopy hangs on the files that it was working on, and removes them when it ends.
                 prefix = f"{TEMPORARY_PREFIX}{self.state.job_id}-"
                 self.state.stuck = sorted(
                     name[len(prefix) :] for _path, name in find_files(self.request.destination, (prefix,))
@@ -120,7 +120,7 @@ class Job:
             self.signal(signal.SIGTERM)
 
     def watch_scan(self, now: float) -> None:
-        """AzCopy is silent while it lists or looks up names, for minutes on large containers: see what it reads instead."""
+        """While AzCopy lists or looks up names it is silent, for minutes on large containers: watch what it reads."""
         if not self.state.scanning or now - self._sampled_at < 1:
             return
         self._sampled_at = now

@@ -43,7 +43,7 @@ def _unlink(path: str) -> bool:
 def sweep_leftovers(directory: str, job_ids: t.Collection[str] | None = None) -> int:
     """Remove AzCopy's temporary files under ``directory`` and return how many.
 
-    With ``job_ids`` only those jobs' files; None removes every one, for a directory that nobody else copies into.
+    With ``job_ids`` only those jobs' files. None removes all of them, for a directory into which no other job copies.
     """
     if job_ids is not None and not job_ids:
         return 0

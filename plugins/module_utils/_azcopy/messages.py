@@ -91,7 +91,7 @@ class JobState:
     planned: list[PlannedFile] = dataclasses.field(default_factory=list)  # of a dry run
     complaints: list[str] = dataclasses.field(default_factory=list)  # errors and authentication failures
     stuck: list[str] = dataclasses.field(default_factory=list)  # names it was working on when the watchdog came
-    asked: bool = False  # a prompt that nobody will answer
+    asked: bool = False  # it waits for an answer to a prompt
     tail: collections.deque[str] = dataclasses.field(default_factory=lambda: collections.deque(maxlen=LOG_TAIL_LINES))
     signature: tuple[t.Any, ...] = ()  # changes whenever AzCopy got on with its work
 
@@ -244,7 +244,7 @@ _CAUSES = (
         "changed_at_source",
         r"ConditionNotMet|the source.{0,40}(?:changed|modified)|RESPONSE 412",
         "A blob was replaced while it was being copied.",
-        "Run again once nobody writes to the source.",
+        "Run again when no program writes to the source any more.",
     ),
     _cause(
         "corrupt",

@@ -4,8 +4,8 @@
 # Private to the collection: it may change without notice.
 """What is missing at the destination.
 
-Nothing is believed because it is there: a present file counts as copied when the record of an earlier run still fits it
-(size and modification time here, size and MD5 at the source), or when its MD5 equals the one at the source.
+A file that is there counts as copied only when the record of an earlier run still fits it (size and modification time
+here, size and MD5 at the source), or when its MD5 equals the one at the source.
 """
 
 from __future__ import annotations

@@ -64,8 +64,8 @@ def run_copies(
 ) -> CopyOutcome:
     """Run several shares of one job side by side (for example one prefix pattern each) as one outcome.
 
-    ``is_complete`` is for a caller who checks what lands by himself: once it is true nothing more is wanted of AzCopy,
-    which would go on for two seconds, and the outcome is a success whatever AzCopy was about to say.
+    ``is_complete`` is for a caller that checks the landed files itself. Once it is true, AzCopy is ended (it would run for two
+    more seconds), and the outcome is a success whatever AzCopy has not said yet.
     """
     started = time.monotonic()
     warnings: list[str] = []

@@ -35,9 +35,7 @@ def private_directory(base: str, share: str) -> t.Iterator[str]:
     except OSError as exc:
         raise ClusterError("bad_input", f"`{path}` cannot be made: {exc.strerror}.", "Set log_dir.") from exc
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():
-        raise ClusterError(
-            "bad_input", f"`{base}` belongs to somebody else.", "Set log_dir to a directory of your own."
-        )
+        raise ClusterError("bad_input", f"`{base}` belongs to another user.", "Set log_dir to a directory of your own.")
     with open(os.path.join(path, "lock"), "w", encoding="ascii") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -143,7 +143,7 @@ class ManagedIdentity:
 def check_identity(client_id: str, environment: t.Mapping[str, str] | None = None) -> None:
     """Raise unless AzCopy can log in as this identity; AzCopy itself says less about it, and later.
 
-    Nothing is checked where AzCopy would ask somebody else than the instance metadata service.
+    Nothing is checked where AzCopy asks another service than the instance metadata service.
     """
     environment = os.environ if environment is None else environment
     if not any(environment.get(name) for name in _ELSEWHERE) and not os.path.exists(_ARC_AGENT):

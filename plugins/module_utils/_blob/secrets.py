@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 # Private to the collection: it may change without notice.
-"""A SAS that somebody left in a URL: keep it out of what a module returns.
+"""Keep a SAS that was left in a URL out of what a module returns.
 
 A module with such an option also needs ``no_log=True``, which keeps its options out of the system log and hides no result:
 that line is written before any of our code could take a secret out of it.

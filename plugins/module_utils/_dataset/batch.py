@@ -34,7 +34,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gzip.room impor
 
 #: What is wrong with a file itself: the next attempt would find the same bytes.
 _FILE_KINDS = frozenset({"changed_at_source", "corrupt", "not_gzip", "truncated"})
-# Whoever takes this batch over copies again what has no receipt yet.
+# A rank that takes this batch over copies every file without a receipt again.
 _RECEIPTS_EVERY_S = 1.0
 
 

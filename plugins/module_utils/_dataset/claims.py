@@ -39,7 +39,7 @@ class BatchState:
 
     @property
     def next_attempt(self) -> int | None:
-        """The attempt that may be claimed now, or None while somebody works on it or when it is done."""
+        """The attempt that may be claimed now, or None while a rank works on it or when it is done."""
         return None if self.done or self.claimed else self.attempt + 1
 
 
@@ -104,7 +104,7 @@ class Claims:
         self._held.pop(batch, None)
 
     def release(self, batch: str, reason: str) -> None:
-        """Give the batch back: somebody may try again."""
+        """Give the batch back, so that a rank may try it again."""
         attempt, _since = self._held.pop(batch)
         write_json(self._path(batch, attempt) + ".released", {"owner": self._owner, "reason": reason})
 
@@ -133,7 +133,7 @@ class Claims:
         return states
 
     def finished(self, state: BatchState) -> bool:
-        """True when nobody will work on the batch again: done, or given up after too many attempts."""
+        """True when no rank will work on the batch again: it is done, or given up after too many attempts."""
         return state.done or (state.next_attempt is not None and state.next_attempt >= self._max_attempts)
 
     def claimable(self, state: BatchState) -> bool:

@@ -96,7 +96,7 @@ class Dataset:
         return read_receipts(StatePaths(self.destination).receipts)
 
     def adopt(self, receipts: t.Sequence[Receipt]) -> None:
-        """Keep receipts for files that somebody else brought and that proved right."""
+        """Keep receipts for files that were there before and proved right."""
         ReceiptLog(StatePaths(self.destination).receipts, "adopted").append(receipts)
 
     def inspect(self, indexes: t.Sequence[int], *, content: bool, threads: int) -> tuple[list[Blob], Inventory]:
@@ -148,7 +148,7 @@ class Dataset:
         write_json(paths.report, report)
         receipts = self.receipts()
         if result["verdict"] == "ok":
-            sweep_parts(self.destination)  # of workers that were killed: nobody needs to finish them any more
+            sweep_parts(self.destination)  # of workers that were killed: every file is whole without them
         wanted = self._all_names()
         consolidate_receipts(paths.receipts, receipts, [name for name in receipts if name in wanted])
         return self._explained(result, report)

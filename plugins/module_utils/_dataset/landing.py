@@ -22,7 +22,7 @@ _BATCH = re.compile(r"\d{8}T\d{6}-[0-9a-f]{6}-r\d{4,}b\d{2,}")
 
 def landing_directory(landing_path: str, destination: str, host: str) -> str:
     """This host's own directory for one destination."""
-    # Not by rank: it changes with --limit, and then nobody would sweep what the former one left.
+    # Not by rank: --limit changes the ranks, and what the former rank left would stay.
     return os.path.join(landing_path, f"{_PREFIX}{_digest(os.path.normpath(destination), 16)}-{_digest(host, 8)}")
 
 

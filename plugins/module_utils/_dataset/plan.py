@@ -108,7 +108,7 @@ def prepare(wanted: PlanRequest, *, write: bool) -> dict[str, t.Any]:
     if write and inventory.adopted:
         dataset.save()
         dataset.adopt(inventory.adopted)
-    # Workers of a run that was interrupted may have finished it, with nobody left to say so.
+    # The workers of an interrupted run may have finished it, and no task was left to report it.
     unreported = not to_copy and dataset.unreported()
     if write and unreported:
         dataset.save()

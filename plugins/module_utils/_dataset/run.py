@@ -142,7 +142,7 @@ def withdraw_run(destination: str) -> None:
     if os.path.exists(paths.current):
         try:
             write_json(paths.current, {"run": ""})
-        except OSError:  # the file system is full, which may be why somebody wants the dataset gone
+        except OSError:  # a full file system may be the reason to remove the dataset
             os.unlink(paths.current)
     began = time.monotonic()
     seen: dict[tuple[str, int], tuple[int, float]] = {}

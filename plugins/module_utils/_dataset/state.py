@@ -240,7 +240,7 @@ def _look_at(
 
 
 def _adopt(blob: Blob, name: str, path: str, found: os.stat_result) -> Receipt | None:
-    """A receipt for a file that somebody else brought and whose content is the blob's own, by size and MD5."""
+    """A receipt for a file without one whose content is the blob's own, by size and MD5."""
     if name != blob.name or not blob.md5 or found.st_size != blob.size:
         return None
     digest, crc32 = hashlib.md5(usedforsecurity=False), 0

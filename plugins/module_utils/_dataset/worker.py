@@ -27,7 +27,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.run imp
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 
-#: Nothing that this rank or another one tries again can mend these.
+#: Trying again does not help, on this rank or on another.
 FATAL_KINDS = frozenset(
     {
         "auth_failed",
@@ -53,7 +53,7 @@ _START_S = 2.0
 _AZCOPY_START_S = 1.0
 _AZCOPY_STARTS_SLOWER = 2.0
 _LEAD_PART = 0.1
-#: Who has nothing to do looks again so soon, then half as often each time: the others mostly end within the same second.
+#: A rank with nothing to do looks again this soon, then half as often each time: most ranks end within the same second.
 _FIRST_LOOK_S = 0.1
 #: A shared file system that loses a server blocks or fails for a while before it goes on without it.
 _TROUBLE_S = 60.0
@@ -91,7 +91,7 @@ CopyBatch = t.Callable[[BatchInfo, int, Hooks], BatchOutcome]
 
 
 class Worker:
-    """Runs one rank until nothing is left that anybody may claim."""
+    """Runs one rank until no batch is left to claim."""
 
     def __init__(
         self,
@@ -350,7 +350,7 @@ class Worker:
             self._tolerate(self._report)
 
     def _sign(self) -> None:
-        """Show that we are alive and how far each batch is; drop those that somebody else has finished."""
+        """Show that we are alive and how far each batch is; drop those that another rank has finished."""
         mine = list(self._in_flight.values())
         self._claims.heartbeat({batch: self._fraction(batch) for batch in mine})
         self._lost.update(batch for batch in mine if self._claims.is_done(batch))
@@ -371,7 +371,7 @@ class Worker:
     def _report(self) -> None:
         self.progress.beat += 1
         self.progress.seconds = round(time.monotonic() - self._began, 3)
-        # Whoever waits for the end is not told of it while a file may still get its final name.
+        # The end is not shown to those that wait for it while a file may still get its final name.
         winds_down = self.progress.state == "failed" and not self._ended.is_set()
         with self._lock:
             (replace(self.progress, state="working") if winds_down else self.progress).write(self._run)

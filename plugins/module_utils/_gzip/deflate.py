@@ -70,9 +70,11 @@ def deflate_file(src: str, dst: str, *, engine: str = "auto") -> tuple[int, int]
         after = os.fstat(handle)
         if (after.st_size, after.st_mtime_ns) != (before.st_size, before.st_mtime_ns) or size != before.st_size:
             raise ClusterError(
-                "changed_at_source", f"`{src}` changed while it was compressed.", "Run again when nobody writes to it."
+                "changed_at_source",
+                f"`{src}` changed while it was compressed.",
+                "Run again when no program writes to it any more.",
             )
-        # zlib has compared the CRC32 in the trailer with what it unpacked: together with the length that is the input.
+        # zlib has compared the CRC32 in the trailer with what it unpacked. If the length agrees, too, that is the input.
         if not check.eof or checked != size or int.from_bytes(_trailer_crc(target, packed), "little") != crc:
             raise _not_itself(src)
         with disk_errors(dst):
@@ -121,7 +123,7 @@ def deflate_tree(
     """Compress every file under ``source`` (or ``names``, relative to it) to ``destination/NAME.gz``.
 
     Files that are there with the same modification time are left alone. Names that end in ``.gz`` already are refused:
-    nobody could tell afterwards how often to unpack them. Yields results as they are done.
+    afterwards their names would not tell how often to unpack them. Yields results as they are done.
     """
     wanted = sorted(names if names is not None else _files_under(source))
     packed = [name for name in wanted if name.endswith(SUFFIX)]

@@ -63,7 +63,7 @@ def made_parent(dst: str) -> str:
     """The directory of a file, made where it is missing."""
     with disk_errors(dst):
         parent = _make_directory(os.path.dirname(dst))
-        if not os.path.isdir(parent):  # somebody removed it since
+        if not os.path.isdir(parent):  # it was removed since
             make_directories(parent)
     return parent
 
@@ -128,7 +128,7 @@ def part_files(directory: str) -> t.Iterator[str]:
 
 
 def sweep_parts(directory: str, *, older_than_s: float = 0.0) -> int:
-    """Remove ``.part`` files that nobody has written to for ``older_than_s``; returns how many."""
+    """Remove ``.part`` files that were not written to for ``older_than_s``; returns how many."""
     removed = 0
     limit = time.time() - older_than_s
     for path in part_files(directory):

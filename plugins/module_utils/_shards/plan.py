@@ -211,7 +211,9 @@ def make_batches(
 def _check_world_size(world_size: int) -> None:
     if world_size < 1:
         raise ClusterError(
-            "bad_input", f"There is nobody to share work with: world_size is {world_size}.", "Give at least one rank."
+            "bad_input",
+            f"`world_size` is {world_size}, so there is no rank to share work with.",
+            "Give at least one rank.",
         )
 
 
