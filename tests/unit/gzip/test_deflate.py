@@ -194,3 +194,44 @@ def test_a_damaged_result_is_an_error_of_that_file(tmp_path: pathlib.Path, monke
         assert result.error is not None
         assert result.error.kind == "corrupt"
         assert list((tmp_path / "out").iterdir()) == []
+
+
+def test_without_isal_the_standard_library_compresses(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(name: str) -> None:
+        raise ImportError(f"No module named {name!r}")
+
+    monkeypatch.setattr(deflate.importlib, "import_module", fail)
+    (tmp_path / "in").write_bytes(b"data")
+    assert deflate.deflate_file(str(tmp_path / "in"), str(tmp_path / "x.gz"))[0] == 4
+    assert gzip.decompress((tmp_path / "x.gz").read_bytes()) == b"data"
+    with pytest.raises(ClusterError, match="isal is not installed") as caught:
+        deflate.deflate_file(str(tmp_path / "in"), str(tmp_path / "y.gz"), engine="isal")
+    assert caught.value.kind == "bad_input"
+
+
+def test_sizes_are_those_of_input_and_output(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in/x").write_bytes(b"data" * 1_000_000)
+    for fresh in (True, False):
+        (result,) = deflate.deflate_tree(str(tmp_path / "in"), str(tmp_path / "out"), threads=1)
+        packed = (tmp_path / "out/x.gz").stat()
+        assert (result.name, result.raw_bytes, result.bytes, result.fresh) == ("x", 4_000_000, packed.st_size, fresh)
+        assert result.error is None
+        assert packed.st_mtime_ns == (tmp_path / "in/x").stat().st_mtime_ns
+
+
+def test_a_file_that_cannot_be_read_does_not_keep_the_others(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in/x").write_bytes(b"data")
+    results = {
+        r.name: r for r in deflate.deflate_tree(str(tmp_path / "in"), str(tmp_path / "out"), names=["x", "gone"])
+    }
+    assert (results["x"].error, results["x"].raw_bytes) == (None, 4)
+    error = results["gone"].error
+    assert error is not None
+    assert (error.kind, results["gone"].raw_bytes, results["gone"].bytes, results["gone"].fresh) == (
+        "not_found",
+        0,
+        0,
+        True,
+    )
