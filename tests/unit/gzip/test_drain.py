@@ -203,3 +203,26 @@ def test_an_engine_that_is_not_there_is_found_before_the_first_file(tmp_path: pa
     with pytest.raises(ClusterError, match="engine `lz4` is unknown"):
         list(drain.drain(landing_items(tmp_path, ["a.gz"]), copier_done=lambda: bool(asked.append("")), engine="lz4"))
     assert asked == []
+
+
+@pytest.mark.parametrize("threads", [0, 2])
+def test_unless_told_otherwise_a_file_is_finished_on_each_cpu(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, threads: int
+) -> None:
+    """Each waits for the other; without the barrier's limit the test would hang where there is one thread."""
+    (tmp_path / "landing").mkdir()
+    for name in ("a.gz", "b.gz"):
+        (tmp_path / "landing" / name).write_bytes(gzip.compress(name.encode()))
+    together = threading.Barrier(2, timeout=120)
+    real = drain.inflate_file
+
+    def inflate_file(src: str, dst: str, **options: t.Any) -> inflate.InflateResult:
+        together.wait()
+        return real(src, dst, **options)
+
+    monkeypatch.setattr(drain, "available_cpus", lambda: 2)
+    monkeypatch.setattr(drain, "inflate_file", inflate_file)
+    items = landing_items(tmp_path, ["a.gz", "b.gz"])
+    options = {"threads": threads} if threads else {}
+    results = list(drain.drain(items, copier_done=lambda: True, **options))
+    assert sorted(file.name for file in results if file.error is None) == ["a.gz", "b.gz"]

@@ -295,3 +295,9 @@ def test_prefix_buckets_cut_the_heaviest_first() -> None:
     ]
     assert [len(bucket.members) for bucket in buckets] == [10] * 10 + [100, 2]
     assert left == []
+
+
+def test_numbers_of_several_lengths_need_something_before_them_only_where_there_is_something() -> None:
+    template = Template("{index}.gz")
+    template.check_range(range(8, 13))
+    assert [template.index_of(f"{number}.gz", range(8, 13)) for number in (8, 12)] == [8, 12]
