@@ -8,7 +8,6 @@ from __future__ import annotations
 import typing as t
 from pathlib import Path
 
-from ansible.plugins.action import ActionBase
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_affinity.options import (
     PLAN_OPTIONS,
@@ -16,6 +15,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_affinity.op
     plan_and_render,
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node.profile import Profile
+from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._plain_arguments import PlainArguments
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._profiles import SHIPPED, FileLibrary
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._role_variables import names_role_variables
 
@@ -27,7 +27,7 @@ ARGUMENT_SPEC: dict[str, t.Any] = {
 }
 
 
-class ActionModule(ActionBase):
+class ActionModule(PlainArguments):
     """See plugins/modules/gpu_affinity.py for the documentation."""
 
     _requires_connection = False

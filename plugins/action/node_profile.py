@@ -8,7 +8,6 @@ from __future__ import annotations
 import typing as t
 from pathlib import Path
 
-from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node.compare import compare, describe, worst
@@ -19,6 +18,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node.profile im
     choose_profile,
     deep_merge,
 )
+from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._plain_arguments import PlainArguments
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._profiles import SHIPPED, FileLibrary, require_valid
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._role_variables import names_role_variables
 
@@ -38,7 +38,7 @@ ARGUMENT_SPEC: dict[str, t.Any] = {
 }
 
 
-class ActionModule(ActionBase):
+class ActionModule(PlainArguments):
     """See plugins/modules/node_profile.py for the documentation."""
 
     @names_role_variables

@@ -8,8 +8,8 @@ from __future__ import annotations
 import re
 import typing as t
 
-from ansible.plugins.action import ActionBase
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.request import ARGUMENT_SPEC
+from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._plain_arguments import PlainArguments
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._role_variables import names_role_variables
 
 _MODULE = "hpcai.gpu_cluster.nvidia_driver"
@@ -42,7 +42,7 @@ def joined(first: dict[str, t.Any], second: dict[str, t.Any]) -> dict[str, t.Any
     return result
 
 
-class ActionModule(ActionBase):
+class ActionModule(PlainArguments):
     """One module call; a reboot and a second call only where the first one asks for it and may have it."""
 
     _supports_check_mode = True

@@ -10,10 +10,10 @@ import os
 import typing as t
 
 from ansible.errors import AnsibleActionFail, AnsibleError
-from ansible.plugins.action import ActionBase
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.request import wanted_items
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._file_contents import FileContents, Sources
+from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._plain_arguments import PlainArguments
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._role_variables import names_role_variables
 
 
@@ -33,7 +33,7 @@ def package_changes(names: list[str]) -> dict[str, t.Any]:
     }
 
 
-class NodeStateAction(ActionBase):
+class NodeStateAction(PlainArguments):
     """One module call where nothing is missing; otherwise packages, archives and a second call.
 
     An action names the module and its options.

@@ -16,6 +16,7 @@ import typing as t
 
 from ansible.plugins.action import ActionBase
 from ansible.plugins.action.normal import ActionModule as NormalAction
+from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._plain_arguments import PlainArguments
 
 Result = dict[str, t.Any]
 Run = t.Callable[..., Result]
@@ -104,7 +105,7 @@ def names_role_variables(run: Run) -> Run:
     return wrapped
 
 
-class ModuleAction(NormalAction):
+class ModuleAction(PlainArguments, NormalAction):
     """Runs the module on the node, as Ansible does for modules without an action."""
 
     @names_role_variables

@@ -1,0 +1,90 @@
+# Copyright (c) 2026 The hpcai.gpu_cluster developers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""An argument that is looked up has the value that Ansible's own templating gives it."""
+
+from __future__ import annotations
+
+import typing as t
+
+import pytest
+from ansible.errors import AnsibleUndefinedVariable
+from ansible.parsing.dataloader import DataLoader
+from ansible.template import Templar, trust_as_template
+from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._plain_arguments import plain_value
+
+_VARIABLES: dict[str, t.Any] = {
+    "text": "raid0",
+    "empty": "",
+    "number": 15,
+    "zero": 0,
+    "ratio": 0.5,
+    "yes": True,
+    "no": False,
+    "list": ["a", {"b": [1]}],
+    "dictionary": {"a": 1},
+    "nothing": None,
+    "words": "true",
+    "digits": "15",
+    "behind": trust_as_template("{{ text }}-{{ number }}"),
+    "chain": trust_as_template("{{ behind }}"),
+    "native": trust_as_template("{{ list }}"),
+    "inside": {"path": trust_as_template("{{ text }}/a"), "list": [trust_as_template("{{ number }}")]},
+    "foreign": "{{ text }}",
+    "lost": trust_as_template("{{ nobody }}"),
+    "ansible_version": {"full": "2.19.0"},
+}
+
+
+@pytest.fixture
+def templar() -> Templar:
+    return Templar(loader=DataLoader(), variables=dict(_VARIABLES))
+
+
+_SAME = ["text", "empty", "number", "zero", "ratio", "yes", "no", "list", "dictionary", "behind", "chain", "native"]
+
+
+@pytest.mark.parametrize(
+    "inner",
+    [*_SAME, "inside", "foreign", "yes | bool", "no|bool", "number | int", "zero | int"],
+)
+def test_a_variable_is_looked_up(templar: Templar, inner: str) -> None:
+    argument = trust_as_template("{{ " + inner + " }}")
+    expected = templar.template(argument)
+    plain, value = plain_value(argument, templar)
+    assert plain
+    assert value == expected
+    assert type(value) is type(expected)
+
+
+@pytest.mark.parametrize(
+    "inner",
+    # A filter that changes the value, something that is no value, and names that are Ansible's.
+    [
+        "words | bool",
+        "digits | int",
+        "yes | int",
+        "number | bool",
+        "nothing",
+        "nobody",
+        "ansible_version",
+        "omit",
+        "text ~ ''",
+    ],
+)
+def test_the_rest_is_left_to_ansible(templar: Templar, inner: str) -> None:
+    assert not plain_value(trust_as_template("{{ " + inner + " }}"), templar)[0]
+
+
+@pytest.mark.parametrize("argument", ["raid0", "{{ text }}/a", "{{ text }}{{ text }}", 15, True, None, ["{{ text }}"]])
+def test_only_a_whole_template_is_a_variable(templar: Templar, argument: t.Any) -> None:
+    assert not plain_value(trust_as_template(argument) if isinstance(argument, str) else argument, templar)[0]
+
+
+def test_text_from_elsewhere_is_no_template(templar: Templar) -> None:
+    assert not plain_value("{{ text }}", templar)[0]
+
+
+def test_a_variable_that_lacks_another_is_an_error_as_ever(templar: Templar) -> None:
+    with pytest.raises(AnsibleUndefinedVariable):
+        plain_value(trust_as_template("{{ lost }}"), templar)
