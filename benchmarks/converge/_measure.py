@@ -12,33 +12,18 @@ import typing as t
 from pathlib import Path
 
 from _report import Goal, report
-from _runs import HERE, LAB_INVENTORY, ROOT, Bench, Run, stop
+from _runs import HERE, ROOT, SITE, Bench, Run, unchanged
 from lab.task_results import TaskResult
 
-SITE = ROOT / "playbooks/site.yml"
 # Goals C1 to C4 of the collection.
 RESULTS_PER_NODE, RESULTS_PER_ROLE, CPU_PER_NODE_S = 45, 3, 1.6
 PEERS_RATIO = 6
 # Set for 500 hosts beside 20.
 GROWTH = 1.15
+# 500 MB, set for 1,000 hosts.
+MEMORY_MIB = 476
 OFF_MS = 20
 _VERIFY_PLAYS = ("Verify",)
-
-
-def _converged(bench: Bench) -> Run:
-    """A run of site.yml on the lab's nodes that changed nothing: the second one if the first had something to do."""
-    if bench.converged is None:
-        for _attempt in range(2):
-            run = bench.play(SITE, LAB_INVENTORY)
-            if not run.changed:
-                bench.converged = run
-                return run
-        stop("site.yml still changes something in its second run: " + _names(run.changed))
-    return bench.converged
-
-
-def _names(results: t.Iterable[TaskResult]) -> str:
-    return ", ".join(sorted({f"{one.role}: {one.task}" if one.role else one.task for one in results}))
 
 
 def _short(role: str) -> str:
@@ -53,8 +38,8 @@ def _phase(result: TaskResult) -> str:
 
 def task_results(bench: Bench) -> list[Goal]:
     """C1, first half: task results per node, and per role and node."""
-    run = _converged(bench)
-    nodes = bench.nodes
+    run = bench.converged()
+    nodes = sorted({result.host for result in run.results})
     per_node = run.per_host()
     table: dict[str, collections.Counter[str]] = {}
     for result in run.results:
@@ -75,22 +60,16 @@ def task_results(bench: Bench) -> list[Goal]:
 
 
 def _site(bench: Bench, count: int) -> Run:
-    """site.yml over ``count`` aliases, with nothing to change."""
+    """site.yml over ``count`` nodes, with nothing to change."""
     if count not in bench.site_runs:
-        _converged(bench)
-        run = bench.play(SITE, LAB_INVENTORY, bench.alias_inventory(count), extra=bench.alias_variables())
-        bench.site_runs[count] = _unchanged(run, SITE)
+        run = bench.play(SITE, *bench.inventories(count), extra=bench.variables())
+        bench.site_runs[count] = unchanged(run, SITE)
     return bench.site_runs[count]
-
-
-def _unchanged(run: Run, playbook: Path) -> Run:
-    if run.changed:
-        stop(f"{playbook.name} changed something, so that this is not the work of a second run: {_names(run.changed)}")
-    return run
 
 
 def many_hosts(bench: Bench) -> list[Goal]:
     """C1, second half: CPU of the controller per node at many hosts; and as far as it goes C3, how that grows."""
+    bench.converged()
     few, many = min(bench.peer_hosts, bench.hosts), bench.hosts
     rows = []
     for count in dict.fromkeys((few, many)):
@@ -111,6 +90,7 @@ def many_hosts(bench: Bench) -> list[Goal]:
     goals = [
         Goal(f"controller CPU per node at {many} hosts", per_node, CPU_PER_NODE_S, " s"),
         Goal(f"CPU per node at {many} hosts against {few}", growth, GROWTH, " x"),
+        Goal(f"memory of the main process at {many} hosts", _site(bench, many).main_rss_mib, MEMORY_MIB, " MiB"),
     ]
     report("C1 and C3 site.yml with nothing to change, many hosts", rows, goal=goals)
     if many != bench.peer_hosts:
@@ -139,11 +119,12 @@ def _build_programs(folder: Path) -> None:
 def beside_peers(bench: Bench) -> list[Goal]:
     """C2: the same work written one task per step."""
     _build_programs(ROOT / ".cache/converge/programs")
-    count = bench.peer_hosts
+    bench.converged()
+    count, playbook = bench.peer_hosts, HERE / "peers.yml"
+    bench.ready_for_peers(playbook)
     ours = _site(bench, count)
-    playbook = HERE / "peers.yml"
-    inventories = [bench.defaults_inventory(), LAB_INVENTORY, bench.alias_inventory(count)]
-    theirs = _unchanged(bench.play(playbook, *inventories, extra=bench.alias_variables()), playbook)
+    inventories = [bench.defaults_inventory(), *bench.inventories(count)]
+    theirs = unchanged(bench.play(playbook, *inventories, extra=bench.variables()), playbook)
     rows = [
         {
             "written as": name,
@@ -166,11 +147,11 @@ def beside_peers(bench: Bench) -> list[Goal]:
 
 def features_off(bench: Bench) -> list[Goal]:
     """C4: features that are off, beside a play without them."""
-    inventory = bench.alias_inventory(bench.hosts)
+    inventories = bench.inventories(bench.hosts)
     parts = ("mofed", "nvidia_driver", "mpi", "gpu_clocks", "numa_pinning", "nvme_raid", "container_runtime")
     off = {f"gpu_cluster_{part}": False for part in parts}
     off |= {"gpu_cluster_scratch": "none", "dataset_staging_sources": []}
-    without = bench.play(HERE / "nothing.yml", inventory).cpu_s
+    without = bench.play(HERE / "nothing.yml", *inventories).cpu_s
     # gpu_cluster_mpi stands for two roles; glusterfs and dataset_staging have no such switch.
     roles = len(parts) + 3
     rows, goals = [], []
@@ -178,7 +159,7 @@ def features_off(bench: Bench) -> list[Goal]:
         ("every feature off", "off.yml", roles),
         ("part of a role off", "part_off.yml", 1),
     ):
-        cpu = bench.play(HERE / playbook, inventory, extra={**bench.alias_variables(), **off}).cpu_s
+        cpu = bench.play(HERE / playbook, *inventories, extra={**bench.variables(), **off}).cpu_s
         cost = (cpu - without) / bench.hosts / count * 1000
         rows.append(
             {"what": what, "roles": count, "CPU s": cpu, "CPU without s": without, "ms per role and host": cost}

@@ -24,9 +24,8 @@ from lab.task_results import TaskResult
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
-LAB_INVENTORY = ROOT / "inventories/lab"
+SITE = ROOT / "playbooks/site.yml"
 _PR_SET_CHILD_SUBREAPER = 36
-LAB_DOWN = "The lab is down. Bring it up with bin/demo --lab, then run this again."
 
 
 class Task(t.NamedTuple):
@@ -69,23 +68,28 @@ def stop(message: str) -> t.NoReturn:
     sys.exit(2)
 
 
-def lab_nodes() -> dict[str, dict[str, t.Any]]:
-    """The lab's GPU nodes and how to reach them, as its inventory says; ends the benchmark if there are none."""
-    shown = subprocess.run([sys.executable, str(LAB_INVENTORY / "machines.py")], check=True, capture_output=True)
-    inventory = json.loads(shown.stdout)
-    nodes = {name: inventory["_meta"]["hostvars"][name] for name in inventory["gpu_nodes"]["hosts"]}
-    if not nodes:
-        stop(LAB_DOWN)
-    return nodes
+def _names(results: t.Iterable[TaskResult]) -> str:
+    return ", ".join(sorted({f"{one.role}: {one.task}" if one.role else one.task for one in results}))
+
+
+def unchanged(run: Run, playbook: Path) -> Run:
+    """The run, if it changed nothing."""
+    if run.changed:
+        stop(f"{playbook.name} changed something, so that this is not the work of a second run: {_names(run.changed)}")
+    return run
 
 
 class Bench:
-    """Runs playbooks with connections of their own, which are gone when the benchmark ends."""
+    """Runs playbooks with connections of their own, which are gone when the benchmark ends.
+
+    ``hosts`` and ``peer_hosts`` say how many nodes the measures have. What the nodes are is for a subclass to say.
+    """
+
+    #: Given to every playbook.
+    environment: t.Mapping[str, str] = {}
 
     def __init__(self, hosts: int, peer_hosts: int) -> None:
-        self.nodes = lab_nodes()
         self.hosts, self.peer_hosts = hosts, peer_hosts
-        self.converged: Run | None = None
         self.site_runs: dict[int, Run] = {}
         # ssh's ControlMasters detach themselves. As their subreaper this process can end and count them.
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
@@ -100,26 +104,23 @@ class Bench:
         _end_children()
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def alias_inventory(self, count: int) -> Path:
-        """The lab's nodes under ``count`` names, their own first, each with a connection of its own."""
-        names = list(self.nodes)
-        hosts = {}
-        for number in range(count):
-            node = names[number % len(names)]
-            alias = node if number < len(names) else f"{node}-alias-{number:04d}"
-            hosts[alias] = {
-                **self.nodes[node],
-                "ansible_control_path": str(self.folder / f"{number:04d}.sock"),
-                "converge_name": alias,
-                "converge_node": node,
-                "converge_lead": number == 0,
-            }
-        path = self.folder / f"aliases-{count}.yml"
-        path.write_text(json.dumps({"all": {"children": {"gpu_nodes": {"hosts": hosts}}}}), encoding="utf-8")
-        return path
+    def inventories(self, count: int) -> list[Path]:
+        """What names ``count`` nodes and their variables."""
+        raise NotImplementedError
+
+    def variables(self) -> dict[str, t.Any]:
+        """What is given to every playbook beside the inventory."""
+        return {}
+
+    def converged(self) -> Run:
+        """A run of site.yml that had nothing to change, on the nodes themselves; stops where that cannot be had."""
+        raise NotImplementedError
+
+    def ready_for_peers(self, playbook: Path) -> None:
+        """Bring the nodes to where the playbook has nothing to change either."""
 
     def defaults_inventory(self) -> Path:
-        """The defaults of all roles, for a playbook without roles: first in the list, so that the lab's values win."""
+        """The defaults of all roles, for a playbook without roles: first in the list, so that the nodes' values win."""
         defaults: dict[str, t.Any] = {}
         for path in sorted(ROOT.glob("roles/*/defaults/main.yml")):
             defaults.update(yaml.safe_load(path.read_text(encoding="utf-8")))
@@ -127,28 +128,12 @@ class Bench:
         path.write_text(json.dumps({"all": {"vars": defaults}}), encoding="utf-8")
         return path
 
-    def alias_variables(self) -> dict[str, t.Any]:
-        """What makes a run over aliases change nothing: wherever a role names nodes it names the real ones."""
-        names = list(self.nodes)
-        return {
-            "inventory_hostname": "{{ converge_node }}",
-            "lab_root": str(ROOT),
-            "cluster_ssh_hosts": names,
-            "hpcx_mpi_hosts": names,
-            "glusterfs_nodes": names,
-            # One alias leads. What nodes wrote to prove the volume is not compared: aliases of a node write the same file.
-            "__glusterfs_lead": "{{ glusterfs_nodes[0] if converge_lead else '' }}",
-            "__glusterfs_names": [],
-        }
-
     def play(
         self,
         playbook: Path,
         *inventories: Path,
         extra: t.Mapping[str, t.Any] | None = None,
         forks: int = 25,
-        env: t.Mapping[str, str] | None = None,
-        may_fail: bool = False,
     ) -> Run:
         """Run a playbook and wait for everything that it started."""
         self._number += 1
@@ -165,7 +150,7 @@ class Bench:
             "ANSIBLE_COLLECTIONS_PATH": str(ROOT / ".venv/collections"),
             "ANSIBLE_CALLBACK_PLUGINS": str(HERE / "callbacks"),
             "CONVERGE_RESULTS": str(results),
-            **(env or {}),
+            **self.environment,
         }
         with log.open("wb") as output:
             started = time.perf_counter()
@@ -176,7 +161,7 @@ class Bench:
             wall = time.perf_counter() - started
         process.returncode = os.waitstatus_to_exitcode(status)
         masters = _end_children()
-        if process.returncode and not may_fail:
+        if process.returncode:
             print("".join(log.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)[-40:]))
             stop(f"{playbook.name} failed; nothing can be said about a run that does not end well.")
         noted = json.loads(results.read_text(encoding="utf-8"))
@@ -211,4 +196,4 @@ def _end_children() -> float:
     return total
 
 
-__all__ = ["HERE", "LAB_DOWN", "LAB_INVENTORY", "ROOT", "Bench", "Run", "Task", "lab_nodes", "stop"]
+__all__ = ["HERE", "ROOT", "SITE", "Bench", "Run", "Task", "stop", "unchanged"]

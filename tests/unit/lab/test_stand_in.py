@@ -1,0 +1,80 @@
+# Copyright (c) 2026 The hpcai.gpu_cluster developers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The nodes of benchmarks/converge that are not there answer as modules do."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import typing as t
+
+import pytest
+import yaml
+
+ROOT = pathlib.Path(__file__).parents[3]
+BENCHMARK = ROOT / "benchmarks/converge"
+# What Ansible or its modules add to what they document.
+COMMON = {"changed", "diff", "msg", "ansible_facts", "changes"}
+
+
+@pytest.fixture(scope="module")
+def answers() -> dict[str, list[dict[str, t.Any]]]:
+    code = "import json, _report, _answers; print(json.dumps(_answers.answers(3)))"
+    paths = [str(BENCHMARK), str(BENCHMARK.parent / "staging")]
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": ":".join(paths)},
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    return t.cast("dict[str, list[dict[str, t.Any]]]", json.loads(done.stdout))
+
+
+def test_answers_have_what_the_modules_document(answers: dict[str, list[dict[str, t.Any]]]) -> None:
+    own = {
+        name.removeprefix("hpcai.gpu_cluster."): given for name, given in answers.items() if name.startswith("hpcai.")
+    }
+    assert len(own) >= 15
+    for name, given in own.items():
+        source = (ROOT / f"plugins/modules/{name}.py").read_text(encoding="utf-8")
+        documented = yaml.safe_load(source.partition('\nRETURN = r"""')[2].partition('"""')[0])
+        assert {key for one in given for key in one["result"]} <= COMMON | set(documented), name
+
+
+def test_a_module_call_is_answered_with_what_was_asked(
+    answers: dict[str, list[dict[str, t.Any]]], tmp_path: pathlib.Path
+) -> None:
+    answered = tmp_path / "answers.json"
+    answered.write_text(json.dumps(answers), encoding="utf-8")
+    done = subprocess.run(
+        [
+            pathlib.Path(sys.executable).parent / "ansible",
+            *("-i", "gpu-1,", "-c", "stand_in", "-m", "hpcai.gpu_cluster.cluster_ssh_identity", "all"),
+            *("-a", '{"cluster": "a\'\\"\\nzip_data=b", "user": "root", "name": "x"}'),
+        ],
+        env={
+            **os.environ,
+            "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"),
+            "ANSIBLE_COLLECTIONS_PATH": str(ROOT / ".venv/collections"),
+            "ANSIBLE_CONNECTION_PLUGINS": str(BENCHMARK / "connections"),
+            "ANSIBLE_PIPELINING": "true",
+            "ANSIBLE_CALLBACK_RESULT_FORMAT": "json",
+            "ANSIBLE_VERBOSITY": "3",
+            "CONVERGE_ANSWERS": str(answered),
+            "CONVERGE_MEMORY": str(tmp_path),
+        },
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    result = json.loads(done.stdout[done.stdout.index("gpu-1 | SUCCESS => ") :].partition(" => ")[2])
+    assert result["node"]["name"] == "gpu-1"
+    assert result["invocation"]["module_args"] == {"cluster": "a'\"\nzip_data=b", "user": "root", "name": "x"}
