@@ -18,7 +18,9 @@ from ansible.plugins.action import ActionBase
 from ansible.template import is_trusted_as_template
 
 #: A variable, or one through the filter that its type asks for. Ansible's own variables may be more than values.
-_PLAIN = re.compile(r"\{\{ *(?!ansible_)([a-zA-Z_]\w*) *(?:\| *(bool|int) *)?\}\}")
+_PLAIN = re.compile(r"\{\{ *(?!ansible_)([a-zA-Z_]\w*) *(?:\| *(bool|int|float) *)?\}\}")
+_FACT = re.compile(r"\{\{ *ansible_facts\['(\w+)'\] *\| *default\(\{\}\) *\}\}")
+_TYPES: dict[str | None, tuple[type, ...]] = {"bool": (bool,), "int": (int,), "float": (float,)}
 _VALUES = (str, bool, int, float, list, dict)
 
 
@@ -28,23 +30,56 @@ class _Templar(t.Protocol):
     def template(self, variable: t.Any) -> t.Any: ...
 
 
-def _as_filtered(value: t.Any, name: str | None) -> bool:
-    """Whether the filter would give back the value as it is."""
-    if name == "int":
-        return isinstance(value, int) and not isinstance(value, bool)
-    return name is None or isinstance(value, bool)
+class _Template(Exception):  # noqa: N818 - it is no error
+    """Something may be a template."""
+
+
+def _copy(value: t.Any) -> t.Any:
+    """The value in containers of its own. Raises _Template where Ansible has to look at it."""
+    if isinstance(value, str):
+        if "{" in value or value.startswith("#jinja2:"):
+            raise _Template
+        return value
+    if isinstance(value, dict):
+        return {key: _copy(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_copy(item) for item in value]
+    if value is None or isinstance(value, (bool, int, float)):
+        return value
+    raise _Template
+
+
+def _resolved(value: t.Any, templar: _Templar) -> t.Any:
+    """The value without templates. Facts have hundreds of values, which Ansible wraps one by one to look for any."""
+    try:
+        return _copy(value)
+    except _Template:
+        return templar.template(value)
+
+
+def _named(argument: str, variables: t.Mapping[str, t.Any]) -> tuple[t.Any, str | None]:
+    """What the argument names, and through which filter; None where it is not as simple as that."""
+    if found := _PLAIN.fullmatch(argument):
+        return variables.get(found[1]), found[2]
+    if found := _FACT.fullmatch(argument):
+        return (variables.get("ansible_facts") or {}).get(found[1], {}), None
+    return None, None
+
+
+def _stays(value: t.Any, name: str | None) -> bool:
+    """Whether the filter of this name, if any, gives the value back as it is."""
+    return name is None or (isinstance(value, _TYPES[name]) and isinstance(value, bool) == (name == "bool"))
 
 
 def plain_value(argument: t.Any, templar: _Templar) -> tuple[bool, t.Any]:
     """Whether the argument is a variable and nothing else, and then its value."""
-    found = _PLAIN.fullmatch(argument) if isinstance(argument, str) else None
-    if not found or not is_trusted_as_template(argument):
+    if not isinstance(argument, str) or not is_trusted_as_template(argument):
         return False, None
-    value = templar.available_variables.get(found[1])
+    value, name = _named(argument, templar.available_variables)
     if not isinstance(value, _VALUES):
         return False, None
-    value = templar.template(value)
-    return _as_filtered(value, found[2]), value
+    value = _resolved(value, templar)
+    return _stays(value, name), value
 
 
 class PlainArguments(ActionBase):

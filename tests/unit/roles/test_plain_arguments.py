@@ -32,7 +32,10 @@ _VARIABLES: dict[str, t.Any] = {
     "inside": {"path": trust_as_template("{{ text }}/a"), "list": [trust_as_template("{{ number }}")]},
     "foreign": "{{ text }}",
     "lost": trust_as_template("{{ nobody }}"),
+    "braces": ["{a}", {"b": "${HOME}"}],
+    "marked": trust_as_template("#jinja2:variable_start_string:'[[',variable_end_string:']]'\n[[ text ]]"),
     "ansible_version": {"full": "2.19.0"},
+    "ansible_facts": {"gpu_node": {"gpus": [{"name": "A100", "numa": None, "said": "{{ text }}"}]}},
 }
 
 
@@ -41,12 +44,25 @@ def templar() -> Templar:
     return Templar(loader=DataLoader(), variables=dict(_VARIABLES))
 
 
+_FACTS = ["ansible_facts['gpu_node'] | default({})", "ansible_facts['missing'] | default({})"]
 _SAME = ["text", "empty", "number", "zero", "ratio", "yes", "no", "list", "dictionary", "behind", "chain", "native"]
 
 
 @pytest.mark.parametrize(
     "inner",
-    [*_SAME, "inside", "foreign", "yes | bool", "no|bool", "number | int", "zero | int"],
+    [
+        *_SAME,
+        "inside",
+        "foreign",
+        "marked",
+        "yes | bool",
+        "no|bool",
+        "number | int",
+        "zero | int",
+        "ratio | float",
+        "braces",
+        *_FACTS,
+    ],
 )
 def test_a_variable_is_looked_up(templar: Templar, inner: str) -> None:
     argument = trust_as_template("{{ " + inner + " }}")
@@ -88,3 +104,9 @@ def test_text_from_elsewhere_is_no_template(templar: Templar) -> None:
 def test_a_variable_that_lacks_another_is_an_error_as_ever(templar: Templar) -> None:
     with pytest.raises(AnsibleUndefinedVariable):
         plain_value(trust_as_template("{{ lost }}"), templar)
+
+
+def test_what_is_looked_up_can_be_changed_without_changing_the_variable(templar: Templar) -> None:
+    _plain, value = plain_value(trust_as_template("{{ list }}"), templar)
+    value[1]["b"].append(2)
+    assert _VARIABLES["list"] == ["a", {"b": [1]}]
