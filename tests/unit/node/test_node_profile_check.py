@@ -112,7 +112,7 @@ def test_without_a_driver_a_bus_that_shows_no_gpu_proves_nothing(tmp_path: Path)
 
 def test_a_hang_is_incomplete(tmp_path: Path) -> None:
     program = tmp_path / "nvidia-smi"
-    program.write_text("#!/bin/sh\nexec sleep 60\n", encoding="utf-8")
+    program.write_text("#!/bin/sh\nexec sleep 600\n", encoding="utf-8")
     program.chmod(0o755)
     node = collect(ndv4(tmp_path / "root").root, nvidia_smi=str(program), nvidia_smi_timeout_s=0.2, metadata="never")
     verdicts = compare(profile(), node)

@@ -59,7 +59,7 @@ def play(root: Path, variables: dict[str, t.Any], *plays: dict[str, t.Any]) -> t
         env=environment,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
     try:
@@ -126,7 +126,7 @@ def test_the_action_in_every_mode(tmp_path: Path) -> None:
     site.mkdir()
     (site / "mine.yml").write_text("a: [", encoding="utf-8")
     nd = {"name": "Standard_ND96asr_v4", "checks": ["gpus"]}
-    missing, hang = ["--missing", "0", "5"], ["--hang", "60"]
+    missing, hang = ["--missing", "0", "5"], ["--hang", "600"]
     # title -> (faults, options, whether it fails, verdict, words of its message)
     cases: dict[str, tuple[list[str], dict[str, t.Any], bool, str, str]] = {
         "fail": (missing, nd, True, "fail", "GPU 5 (000c:00:00.0): expected present, found missing"),

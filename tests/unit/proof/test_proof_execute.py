@@ -57,8 +57,8 @@ def test_two_steps_run_at_the_same_time(tmp_path: pathlib.Path) -> None:
     meet = "import os, time\nopen('{0}', 'w')\nwhile not os.path.exists('{1}'): time.sleep(0.01)"
     outcomes = run(
         tmp_path,
-        Step("a", (python(meet.format("a", "b")),), limit_s=60),
-        Step("b", (python(meet.format("b", "a")),), limit_s=60),
+        Step("a", (python(meet.format("a", "b")),), limit_s=300),
+        Step("b", (python(meet.format("b", "a")),), limit_s=300),
     )
     assert {one.result for one in outcomes.values()} == {"ok"}
 
@@ -73,11 +73,11 @@ def test_a_member_of_the_pool_is_named_in_the_environment(tmp_path: pathlib.Path
 def test_a_command_that_hangs_is_ended_with_all_that_it_started(tmp_path: pathlib.Path) -> None:
     script = "trap '' TERM; echo $$ > pid; while :; do sleep 1; done"
     outcome = run(
-        tmp_path, Step("a", (python(f"import subprocess; subprocess.run(['sh', '-c', {script!r}])"),), limit_s=2)
+        tmp_path, Step("a", (python(f"import subprocess; subprocess.run(['sh', '-c', {script!r}])"),), limit_s=5)
     )
     assert outcome["a"].result == "failed"
     status = pathlib.Path(f"/proc/{(tmp_path / 'pid').read_text().strip()}/status")
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while status.exists() and "Z (zombie)" not in status.read_text():
         assert time.monotonic() < deadline, "what the command started outlived it"
         time.sleep(0.1)
@@ -99,7 +99,7 @@ def test_the_budget_cuts_what_takes_longer_than_it_should(tmp_path: pathlib.Path
     began = time.monotonic()
     outcomes = run(tmp_path, Step("a", (python("import time; time.sleep(600)"),)), budget_s=2)
     assert outcomes["a"].result == "cut"
-    assert time.monotonic() - began < 60
+    assert time.monotonic() - began < 120
 
 
 def test_pytest_s_seconds_and_skips_are_recorded(tmp_path: pathlib.Path) -> None:
