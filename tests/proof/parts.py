@@ -67,7 +67,13 @@ TOLD_ONLY = (
 #: No scenario has it: every green run writes it.
 LEDGER = "tests/proven.json"
 #: Run by hand. A scenario has them only where it names them, or a directory among them.
-BY_HAND = ("benchmarks/**", "requirements/mutation.txt", "bin/demo", "tests/lab/gpu_simulator/make_machines.py")
+BY_HAND = (
+    "benchmarks/**",
+    "requirements/mutation.txt",
+    "bin/demo",
+    "tests/lab/gpu_simulator/make_machines.py",
+    "molecule/nvme_raid/**",
+)
 #: They count, but what they refer to does not. The image holds what the roles' install.yml brought, so that a role on the lab
 #: need not download it again. A role installs it by itself where it is missing; whether an image can be made is what the
 #: scenario cluster proves. Molecule's settings name the inventory of the container lab, which the VM lab replaces. Three programs

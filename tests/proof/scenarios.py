@@ -21,6 +21,8 @@ _MACHINES = {
     "test_mofed": 4.0,
     "test_numa_pinning": 3.0,
 }
+#: Roles whose scenarios are for people: files of tests/scenarios/vm prove the same, and more, on the same machines.
+_BY_PEOPLE = ("nvme_raid",)
 #: Minutes of the unit tests that start programs; most of the others take seconds.
 _UNITS = {"staging": 1.0, "azcopy": 1.0, "roles": 0.7, "lab": 0.5, "nvme_raid": 0.5, "gpu_clocks": 0.4, "proof": 0.3}
 #: Unit tests that read whatever there is, or much of it, as text.
@@ -64,7 +66,7 @@ def _ansible_test(tree: Tree) -> t.Iterator[Scenario]:
 def _containers(tree: Tree) -> t.Iterator[Scenario]:
     lab = ("containers",)
     for name in _each(tree, r"molecule/([^/]+)/molecule\.yml"):
-        if name not in {"cluster", "vm"}:
+        if name not in {"cluster", "vm", *_BY_PEOPLE}:
             yield Scenario(f"role/{name}", (f"molecule/{name}",), lab, _ROLES.get(name, 1.5))
     if _each(tree, r"(molecule/cluster/molecule\.yml)"):
         yield Scenario("cluster", ("molecule/cluster", "playbooks/site.yml", "playbooks/image.yml"), lab, 6.0)

@@ -22,6 +22,6 @@ def test_the_proof_left_nothing_behind(host: t.Any) -> None:
 
 
 def test_this_node_has_one_brick_and_it_runs(host: t.Any) -> None:
-    assert len(host.run("ls /mnt/resource_nvme/glusterfs").stdout.split()) == 1
+    assert len(host.file("/mnt/resource_nvme/glusterfs").listdir()) == 1
     assert len(host.process.filter(comm="glusterfsd")) == 1
     assert host.service("glusterd").is_enabled

@@ -27,7 +27,7 @@ def cpus(text: str) -> set[int]:
 def test_the_map_has_the_cpus_that_the_node_has(host: t.Any) -> None:
     lines = lines_of(host)
     assert [line[:2] for line in lines] == [[str(index), str(index)] for index in range(8)]
-    online = cpus(host.run("cat /sys/devices/system/cpu/online").stdout)
+    online = cpus(host.file("/sys/devices/system/cpu/online").content_string)
     assert all(cpus(line[2]) <= online for line in lines)
     assert all(line[5].startswith("GPU-") for line in lines)
 

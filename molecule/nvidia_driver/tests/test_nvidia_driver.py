@@ -8,11 +8,14 @@ from __future__ import annotations
 import re
 import typing as t
 
+import pytest
+
 VERSION = "580.95.05"
 NO_PREFERENCES = "-o Dir::Etc::preferencesparts=/nonexistent"
 
 
 def versions(host: t.Any) -> dict[str, str]:
+    """Of all packages of the driver, whatever they are called."""
     out = host.check_output("dpkg-query -W -f '${Package} ${db:Status-Status} ${Version}\\n'")
     rows = [line.split() for line in out.splitlines()]
     return {
@@ -22,11 +25,16 @@ def versions(host: t.Any) -> dict[str, str]:
     }
 
 
-def test_every_part_has_the_version(host: t.Any) -> None:
-    found = versions(host)
-    assert {"nvidia-open", "nvidia-kernel-open-dkms", "libcuda1", "libnvidia-ml1", "nvidia-fabricmanager"} <= set(found)
-    assert set(found.values()) == {f"{VERSION}-1"}
-    assert "nvidia-kernel-dkms" not in found
+@pytest.mark.parametrize(
+    "name", ["nvidia-open", "nvidia-kernel-open-dkms", "libcuda1", "libnvidia-ml1", "nvidia-fabricmanager"]
+)
+def test_every_part_has_the_version(host: t.Any, name: str) -> None:
+    assert host.package(name).version == f"{VERSION}-1"
+
+
+def test_no_part_has_another_version(host: t.Any) -> None:
+    assert set(versions(host).values()) == {f"{VERSION}-1"}
+    assert not host.package("nvidia-kernel-dkms").is_installed
 
 
 def test_the_kernel_runs_it_and_the_services_run(host: t.Any) -> None:
@@ -37,9 +45,9 @@ def test_the_kernel_runs_it_and_the_services_run(host: t.Any) -> None:
 
 
 def test_fabric_manager_is_not_ordered_after_the_target_that_wants_it(host: t.Any) -> None:
-    shown = host.check_output("systemctl show --property=After,FragmentPath nvidia-fabricmanager")
-    assert "FragmentPath=/etc/systemd/system/nvidia-fabricmanager.service" in shown
-    assert "multi-user.target" not in shown
+    unit = host.service("nvidia-fabricmanager").systemd_properties
+    assert unit["FragmentPath"] == "/etc/systemd/system/nvidia-fabricmanager.service"
+    assert "multi-user.target" not in unit["After"].split()
 
 
 def test_an_upgrade_of_the_system_leaves_it_alone(host: t.Any) -> None:

@@ -25,22 +25,25 @@ def test_gpus_lie_on_the_numa_nodes_of_their_pci_functions(host: t.Any) -> None:
 
 
 def test_every_numa_node_has_two_disks_and_two_cpus(host: t.Any) -> None:
-    disks = host.run("cat /sys/class/nvme/nvme*/device/numa_node").stdout.split()
+    controllers = host.file("/sys/class/nvme").listdir()
+    disks = [host.file(f"/sys/class/nvme/{name}/device/numa_node").content_string.strip() for name in controllers]
     assert sorted(disks) == ["0", "0", "1", "1", "2", "2", "3", "3"]
-    cpus = host.run("cat /sys/devices/system/node/node*/cpulist").stdout.split()
-    assert cpus == ["0-1", "2-3", "4-5", "6-7"]
+    nodes = [host.file(f"/sys/devices/system/node/node{number}/cpulist") for number in range(4)]
+    assert [node.content_string.strip() for node in nodes] == ["0-1", "2-3", "4-5", "6-7"]
+    assert not host.file("/sys/devices/system/node/node4").exists
 
 
 def test_scratch_is_one_file_system_over_all_disks(host: t.Any) -> None:
     mounted = host.mount_point(SCRATCH)
     assert mounted.filesystem == "xfs"
-    level = host.run("cat /sys/block/$(basename $(realpath %s))/md/level", mounted.device)
-    members = host.run("ls -d /sys/block/$(basename $(realpath %s))/slaves/nvme*", mounted.device)
-    assert (level.stdout.strip(), len(members.stdout.split())) == ("raid0", 8)
+    device = f"/sys/block/{host.check_output('basename $(realpath %s)', mounted.device)}"
+    assert host.file(f"{device}/md/level").content_string.strip() == "raid0"
+    assert [name[:4] for name in host.file(f"{device}/slaves").listdir()] == ["nvme"] * 8
 
 
 def test_data_outlived_the_reboot(host: t.Any) -> None:
-    assert host.run("cd %s && sha256sum --check data.sha256", SCRATCH).rc == 0
+    written = host.file(f"{SCRATCH}/data.sha256").content_string.split()[0]
+    assert host.file(f"{SCRATCH}/data").sha256sum == written
 
 
 def test_settings_of_the_fabric_outlived_the_reboot(host: t.Any) -> None:
