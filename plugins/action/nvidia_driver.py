@@ -5,21 +5,16 @@
 
 from __future__ import annotations
 
-import re
 import typing as t
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.request import ARGUMENT_SPEC
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._plain_arguments import PlainArguments
+from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._reboot import announcement, reboot
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._role_variables import names_role_variables
 
 _MODULE = "hpcai.gpu_cluster.nvidia_driver"
 # One for another driver, and one for modes of the GPUs that only this driver could set.
 _MOST_REBOOTS = 2
-
-
-def announcement(reasons: t.Sequence[str]) -> str:
-    """What users of the node are told. The reboot hands it to a shell between double quotes, so nothing in it may end them."""
-    return re.sub(r"[^\w .,:;()/=+-]", "", f"nvidia_driver: {'; '.join(reasons)}")
 
 
 def in_vain(result: dict[str, t.Any]) -> dict[str, t.Any]:
@@ -61,28 +56,13 @@ class ActionModule(PlainArguments):
             reasons = result.get("reboot_required")
             if result.get("failed") or not reasons:
                 return result
-            rebooted = self._reboot(reasons, args["reboot_timeout_s"], variables)
+            rebooted = reboot(self, announcement("nvidia_driver", reasons), args["reboot_timeout_s"], variables)
             if rebooted.get("failed"):
-                return {**rebooted, "error_kind": "reboot_failed", "changes": result.get("changes")}
+                return {**rebooted, "changes": result.get("changes")}
             result = joined(result, self._call(variables))
             if result.get("reboot_required") == reasons:
                 break
         return in_vain(result) if result.get("reboot_required") and not result.get("failed") else result
-
-    def _reboot(self, reasons: t.Sequence[str], timeout_s: int, variables: dict[str, t.Any]) -> dict[str, t.Any]:
-        """Ansible's own reboot, and its result."""
-        task = self._task.copy()
-        task.args = {"reboot_timeout": timeout_s, "msg": announcement(reasons)}
-        action = self._shared_loader_obj.action_loader.get(
-            "ansible.builtin.reboot",
-            task=task,
-            connection=self._connection,
-            play_context=self._play_context,
-            loader=self._loader,
-            templar=self._templar,
-            shared_loader_obj=self._shared_loader_obj,
-        )
-        return t.cast("dict[str, t.Any]", action.run(task_vars=variables))
 
     def _call(self, variables: dict[str, t.Any]) -> dict[str, t.Any]:
         return self._execute_module(module_name=_MODULE, module_args=dict(self._task.args), task_vars=variables)

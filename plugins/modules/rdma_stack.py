@@ -143,15 +143,20 @@ options:
     type: bool
     default: false
   allow_reboot:
-    description: Whether RV(reboot_required) may be asked for instead, also where a restart does not get the old modules out.
+    description: Whether the node may be rebooted instead, also where a restart does not get the old modules out.
     type: bool
     default: false
+  reboot_timeout_s:
+    description: How long the reboot may take, in seconds.
+    type: int
+    default: 1200
   allow_replace:
     description: Whether packages and stacks that are in the way may be removed or replaced.
     type: bool
     default: false
 extends_documentation_fragment:
   - hpcai.gpu_cluster.attributes
+  - hpcai.gpu_cluster.attributes.action
 attributes:
   check_mode:
     support: full
@@ -202,8 +207,12 @@ not_applied:
   type: list
   elements: dict
 reboot_required:
-  description: Whether new modules wait for a reboot that was consented to.
+  description: Whether new modules wait for a reboot. The action plugin makes it, which only O(allow_reboot) lets it do.
   returned: success
+  type: bool
+rebooted:
+  description: That the node was rebooted.
+  returned: when it was
   type: bool
 error_kind:
   description: Identifies the reason of a failure for programs.

@@ -44,7 +44,7 @@ class Stack:
             "install": self._install,
             "rebuild": self._rebuild,
             "restart": self._restart,
-            # The role reboots: a module cannot outlive that.
+            # The action reboots: a module cannot outlive that.
             "reboot": lambda _step: None,
         }
 

@@ -41,6 +41,7 @@ ARGUMENT_SPEC: dict[str, t.Any] = {
     "waagent_rdma": {"type": "bool", "default": False},
     "allow_restart": {"type": "bool", "default": False},
     "allow_reboot": {"type": "bool", "default": False},
+    "reboot_timeout_s": {"type": "int", "default": 1200},
     "allow_replace": {"type": "bool", "default": False},
 }
 _IPOIB = {"keep": None, "load": True, "skip": False}

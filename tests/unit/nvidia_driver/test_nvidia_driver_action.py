@@ -10,7 +10,8 @@ import typing as t
 
 import pytest
 from ansible.plugins.action import ActionBase
-from ansible_collections.hpcai.gpu_cluster.plugins.action.nvidia_driver import ActionModule, announcement
+from ansible_collections.hpcai.gpu_cluster.plugins.action.nvidia_driver import ActionModule
+from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._reboot import announcement
 
 PENDING = {"changed": True, "changes": [{"name": "nvidia-open"}], "diff": [{}], "reboot_required": ["570 runs"]}
 DONE = {"changed": False, "changes": [], "diff": [], "reboot_required": [], "loaded": "580.95.05"}
@@ -122,5 +123,5 @@ def test_a_failure_after_the_reboot_keeps_its_own_words(monkeypatch: pytest.Monk
 
 def test_what_is_announced_cannot_leave_its_quotes() -> None:
     """An option's value comes from the inventory and may hold anything; RegistryDwords have quotes of their own."""
-    said = announcement(['runs with NVreg_RegistryDwords="A=1;", and $(id) `id` \\ is wanted\n'])
+    said = announcement("nvidia_driver", ['runs with NVreg_RegistryDwords="A=1;", and $(id) `id` \\ is wanted\n'])
     assert said == "nvidia_driver: runs with NVreg_RegistryDwords=A=1;, and (id) id  is wanted"
