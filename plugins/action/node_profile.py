@@ -29,7 +29,7 @@ ARGUMENT_SPEC: dict[str, t.Any] = {
     "paths": {"type": "list", "elements": "str", "default": []},
     "overrides": {"type": "dict", "default": {}},
     "checks": {"type": "list", "elements": "str", "choices": list(CHECKS), "default": list(CHECKS)},
-    "verify": {"type": "bool", "default": True},
+    "state": {"type": "str", "choices": ["verified", "gathered"], "default": "verified"},
     "on_mismatch": {"type": "str", "choices": ["fail", "warn"], "default": "fail"},
     "nvidia_smi": {"type": "str", "default": "nvidia-smi"},
     "nvidia_smi_timeout_s": {"type": "float", "default": 20.0},
@@ -95,7 +95,7 @@ class ActionModule(PlainArguments):
             "findings": findings,
             "msg": summary,
         }
-        if not args["verify"]:
+        if args["state"] == "gathered":
             return result
         wrong = describe(verdicts, "fail")
         if wrong and args["on_mismatch"] == "fail":

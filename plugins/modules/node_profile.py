@@ -46,11 +46,13 @@ options:
     elements: str
     choices: [cpu, memory, gpus, numa, fabric, nvme]
     default: [cpu, memory, gpus, numa, fabric, nvme]
-  verify:
+  state:
     description:
-      - Whether to act on what differs. Without it the facts are set and the verdicts are only returned.
-    type: bool
-    default: true
+      - With V(verified) the task fails or warns where the node differs from its profile.
+      - With V(gathered) the facts are set, and the verdicts are only returned.
+    type: str
+    choices: [verified, gathered]
+    default: verified
   on_mismatch:
     description:
       - Whether a V(fail) verdict fails the task or only warns.

@@ -131,7 +131,7 @@ def test_the_action_in_every_mode(tmp_path: Path) -> None:
     cases: dict[str, tuple[list[str], dict[str, t.Any], bool, str, str]] = {
         "fail": (missing, nd, True, "fail", "GPU 5 (000c:00:00.0): expected present, found missing"),
         "warn": (missing, {**nd, "on_mismatch": "warn"}, False, "fail", "2 fail"),
-        "gather only": (missing, {**nd, "verify": False}, False, "fail", "2 fail"),
+        "gather only": (missing, {**nd, "state": "gathered"}, False, "fail", "2 fail"),
         "hang": (hang, {**nd, "nvidia_smi_timeout_s": 0.5}, False, "incomplete", "1 incomplete"),
         "unknown machine": (["--exit", "9"], {}, False, "incomplete", "generic, chosen by nothing that is known"),
         "wrong name": ([], {"name": "NDv4"}, True, "", "There is no profile 'NDv4'"),
@@ -168,8 +168,8 @@ def test_the_entry_points_call_the_same_action() -> None:
         ]
         for name in ("configure", "verify")
     }
-    assert tasks["configure"].pop("verify") is False
-    assert tasks["verify"].pop("verify") is True
+    assert tasks["configure"].pop("state") == "gathered"
+    assert tasks["verify"].pop("state") == "verified"
     assert tasks["verify"].pop("on_mismatch") == "{{ node_profile_on_mismatch }}"
     assert tasks["configure"] == tasks["verify"]
     assert set(tasks["verify"].values()) == {f"{{{{ node_profile_{name} }}}}" for name in tasks["verify"]}
