@@ -9,7 +9,7 @@ import types
 import typing as t
 
 import pytest
-from ansible.plugins.action.normal import ActionModule as NormalAction
+from ansible.plugins.action import ActionBase
 from ansible_collections.hpcai.gpu_cluster.plugins.action.rdma_stack import ActionModule
 
 DONE = {"changed": True, "changes": [{"kind": "stack"}], "reboot_required": False}
@@ -30,7 +30,8 @@ def play(
             reboots.append(self.task.args)
             return reboot
 
-    monkeypatch.setattr(NormalAction, "run", lambda *_args: dict(found))
+    monkeypatch.setattr(ActionBase, "run", lambda *_args: {})
+    monkeypatch.setattr(ActionModule, "_execute_module", lambda _self, **_options: dict(found))
     action = object.__new__(ActionModule)
     copied = types.SimpleNamespace(args={})
     action._task = types.SimpleNamespace(args={"reboot_timeout_s": 300}, check_mode=check, copy=lambda: copied)
