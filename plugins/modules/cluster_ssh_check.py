@@ -77,7 +77,7 @@ EXAMPLES = r"""
     hosts: "{{ ansible_play_hosts }}"
   run_once: true
 
-- name: Configure | See who lacks something, and log in to every node where nobody does
+- name: Configure | Compare all nodes, and log in to each of them where none lacks anything
   hpcai.gpu_cluster.cluster_ssh_check:
     hosts: "{{ ansible_play_hosts }}"
     nodes: "{{ __identities | map(attribute='node') }}"
