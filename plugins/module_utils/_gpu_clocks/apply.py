@@ -19,6 +19,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_clocks impo
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_clocks import smi
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_clocks.model import (
     LAYERS,
+    Decision,
     Gpu,
     Problem,
     Record,
@@ -57,26 +58,7 @@ _POLL_S = 0.25
 _ROUNDS = 3
 
 
-class _Decision(t.NamedTuple):
-    record: Record
-    wanted: Settings | None
-    problems: tuple[Problem, ...] = ()
-    notes: tuple[str, ...] = ()
-
-
-_Decide = t.Callable[[Gpu, Record, Settings, str], _Decision]
-
-
-def _check_wish(wish: Wish) -> None:
-    asked = [clock for clock in (wish.graphics_mhz, wish.memory_mhz) if clock is not None]
-    if any(clock <= 0 for clock in asked):
-        raise ClusterError("bad_value", f"{min(asked)} MHz is no clock.", "Give a positive number, or leave it out.")
-    if wish.policy == "values" and not asked:
-        raise ClusterError(
-            "bad_value",
-            "The policy is values, and no value is given.",
-            "Set `graphics_mhz`, `memory_mhz`, or both.",
-        )
+_Decide = t.Callable[[Gpu, Record, Settings, str], Decision]
 
 
 class Clocks:
@@ -91,30 +73,18 @@ class Clocks:
 
     def apply(self, wish: Wish, layer: str = "node", holder: str = "node", *, check: bool = False) -> dict[str, t.Any]:
         """Give every GPU what was wished for, and remember what it had."""
-        _check_wish(wish)
+        clocks.check_wish(wish)
 
-        def decide(gpu: Gpu, record: Record, now: Settings, session: str) -> _Decision:
-            goal = clocks.target(gpu, wish, clocks.base_of(record, layer, now), record)
-            # What one clock cannot do does not keep the other from what it can.
-            if any(problem.kind != "unsupported" for problem in goal.problems):
-                return _Decision(record, None, goal.problems, goal.notes)
-            changed, wanted = clocks.settle(*clocks.set_layer(record, layer, holder, session, now, goal.settings))
-            notes = goal.notes
-            if wanted is None:
-                notes = (*notes, f"the {record.above(layer)} holds the clocks: this takes effect when it ends")
-            return _Decision(changed, wanted, goal.problems, notes)
+        def decide(gpu: Gpu, record: Record, now: Settings, session: str) -> Decision:
+            return clocks.decide_wish(gpu, record, now, session, wish, layer, holder)
 
         return self._run(decide, check=check)
 
     def restore(self, layer: str = "node", holder: str | None = None, *, check: bool = False) -> dict[str, t.Any]:
         """Give back what was there before the layer; ``all`` ends every job and the node's own."""
 
-        def decide(gpu: Gpu, record: Record, now: Settings, session: str) -> _Decision:
-            if layer == "all":
-                record, during = clocks.drop_layer(record, "job", None)
-                record, wanted = clocks.drop_layer(record, "node", None)
-                return _Decision(record, wanted or during)
-            return _Decision(*clocks.settle(*clocks.drop_layer(record, layer, holder)))
+        def decide(_gpu: Gpu, record: Record, _now: Settings, _session: str) -> Decision:
+            return clocks.decide_restore(record, layer, holder)
 
         leaving = holder if layer == "job" else None
         return self._run(decide, check=check, restoring=True, forget=layer != "job", leaving=leaving)

@@ -139,9 +139,20 @@ class Step:
     value: t.Any
 
 
+@dataclasses.dataclass(frozen=True)
+class Decision:
+    """What is to be remembered of a GPU from now on, and the settings that it is to have; None leaves them as they are."""
+
+    record: Record
+    wanted: Settings | None
+    problems: tuple[Problem, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
 __all__ = [
     "LAYERS",
     "LOCKS",
+    "Decision",
     "Gpu",
     "Layer",
     "Pair",

@@ -15,8 +15,10 @@ from __future__ import annotations
 import dataclasses
 import typing as t
 
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_clocks.model import (
     LOCKS,
+    Decision,
     Gpu,
     Layer,
     Pair,
@@ -262,12 +264,50 @@ def touch(record: Record, settings: t.Iterable[str]) -> Record:
     return dataclasses.replace(record, layers=layers)
 
 
+def check_wish(wish: Wish) -> None:
+    """Refuse what no GPU can be asked for."""
+    asked = [clock for clock in (wish.graphics_mhz, wish.memory_mhz) if clock is not None]
+    if any(clock <= 0 for clock in asked):
+        raise ClusterError("bad_value", f"{min(asked)} MHz is no clock.", "Give a positive number, or leave it out.")
+    if wish.policy == "values" and not asked:
+        raise ClusterError(
+            "bad_value",
+            "`policy: values` names no value.",
+            "Set `graphics_mhz`, `memory_mhz`, or both.",
+        )
+
+
+def decide_wish(gpu: Gpu, record: Record, now: Settings, session: str, wish: Wish, layer: str, holder: str) -> Decision:
+    """What a wish at this layer makes of a GPU."""
+    goal = target(gpu, wish, base_of(record, layer, now), record)
+    # What one clock cannot do does not keep the other from what it can.
+    if any(problem.kind != "unsupported" for problem in goal.problems):
+        return Decision(record, None, goal.problems, goal.notes)
+    changed, wanted = settle(*set_layer(record, layer, holder, session, now, goal.settings))
+    notes = goal.notes
+    if wanted is None:
+        notes = (*notes, f"the {record.above(layer)} holds the clocks: this takes effect when it ends")
+    return Decision(changed, wanted, goal.problems, notes)
+
+
+def decide_restore(record: Record, layer: str, holder: str | None) -> Decision:
+    """What the end of a layer makes of a GPU; ``all`` ends every job's and the node's own."""
+    if layer == "all":
+        record, during = drop_layer(record, "job", None)
+        record, wanted = drop_layer(record, "node", None)
+        return Decision(record, wanted or during)
+    return Decision(*settle(*drop_layer(record, layer, holder)))
+
+
 __all__ = [
     "IDLE",
     "base_of",
     "can",
+    "check_wish",
     "contradicts",
     "current",
+    "decide_restore",
+    "decide_wish",
     "drop_layer",
     "forget_dead_jobs",
     "leave",
