@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The hpcai.gpu_cluster developers
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Which disks may be used and what is done with them: tables for every case, and properties for the ones nobody thought of."""
+"""Which disks may be used and what is done with them: a table for every known case, and properties for all others."""
 
 from __future__ import annotations
 
@@ -609,7 +609,7 @@ def test_a_disk_that_does_not_tell_what_it_is_counts_as_missing() -> None:
     assert (error.kind, error.details["disks_missing"]) == ("disk_missing", 1)
     assert "3 disks are expected for scratch, and 2 can be used" in error.message
     assert f"Not usable: {late.stable} {TOLD}." in error.message
-    # Without a number nobody knows whether it is one of those that were meant.
+    # Without a number it may be one of those that were meant.
     for others in ((), (disk(0), disk(1))):
         for state in ("present", "assembled"):
             error = refused(ask(state=state), Node((*others, late)))
@@ -713,7 +713,7 @@ def test_files_are_removed_only_with_consent() -> None:
     assert (error.kind, error.message) == ("consent_missing", "scratch holds files. Nothing was changed.")
     assert "`allow_data_loss: true`" in error.remedy
     assert kinds(plan(ask(state="absent", allow_data_loss=True), full)) == ["unmount", "stop", "erase"]
-    # Nobody is asked for what does not exist.
+    # Without files no consent is needed.
     assert kinds(plan(ask(state="absent"), node)) == ["unmount", "stop", "erase"]
 
 

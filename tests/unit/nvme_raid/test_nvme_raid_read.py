@@ -114,7 +114,7 @@ def test_geometry_is_counted_in_bytes() -> None:
     assert parse_dumpe2fs(recorded("dumpe2fs.txt")) == expected_geometry("raid10", 4, 512)
     assert parse_dumpe2fs("Block size:               4096\n") == Geometry(0, 0)
     assert parse_xfs_info("xfs_info: cannot open /mnt") is None
-    # mkfs.xfs leaves the stripes of less than 1 GiB out, and nobody can tell it better.
+    # mkfs.xfs leaves the stripes of less than 1 GiB out, and cannot be told otherwise.
     small, want = parse_xfs_info(recorded("xfs_info_small.txt")), expected_geometry("raid10", 4, 64)
     assert small is not None
     assert (small, small.size_bytes) == (Geometry(0, 0), 261632 << 12)
