@@ -169,6 +169,7 @@ DATA = {
     "is a swap area": {"signatures": (Signature("swap"),)},
     "holds a partition table (gpt)": {"signatures": (Signature("gpt"), Signature("PMBR")), "partitions": ("nvme0n1p1",)},
     "has partitions (nvme0n1p1)": {"partitions": ("nvme0n1p1",)},
+    "has partitions (nvme0n1p1) and holds ext4 labeled data": {"signatures": (EXT4,), "partitions": ("nvme0n1p1",)},
     "holds an encrypted volume": {"signatures": (Signature("crypto_LUKS"),)},
     "holds data that is not recognized at its start or end": {"blank": False},
 }  # fmt: skip
@@ -645,6 +646,7 @@ def test_an_array_waits_for_a_member_that_does_not_tell_what_it_is(level: str) -
         entry = dataclasses.replace(node, disks=(*node.disks[:3], late))
         error = refused(ask(level=level), entry)
         assert (error.kind, f"{late.stable}, which {TOLD}" in error.message) == ("disk_missing", True)
+        assert error.details == {"disks_missing": 1}
         assert refused(ask(level=level, state="absent", allow_data_loss=True), entry).kind == "in_use"
 
 
@@ -699,6 +701,8 @@ def test_stars_do_not_reach_into_folders_of_links() -> None:
         "/dev/disk/*": False,
     }.items():
         assert bool(plan(ask(by_id=[pattern]), Node((nested,))).steps) is taken, pattern
+    one_deeper = disk(0, links=("/dev/disk/azure/local/A1",))
+    assert not plan(ask(by_id=["/dev/disk/azure/*"]), Node((one_deeper,))).steps
     # What such a pattern has always meant stays: a star in the folder of a name.
     assert plan(ask(by_id=["/dev/disk/*_0"]), Node((disk(0),))).steps
 
