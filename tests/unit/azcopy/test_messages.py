@@ -443,6 +443,7 @@ def test_a_job_scans_until_azcopy_has_ordered_all_of_it(content: dict[str, t.Any
 @pytest.mark.parametrize(
     ("rc", "kind", "how"),
     [
+        (-1, "partial", "was killed by signal 1 before"),
         (-9, "partial", "was killed by signal 9 before"),
         (-15, "partial", "was killed by signal 15 before"),
         (1, "partial", "ended with exit code 1 before"),

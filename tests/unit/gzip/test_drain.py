@@ -10,6 +10,7 @@ import gzip
 import os
 import pathlib
 import threading
+import types
 import typing as t
 
 import pytest
@@ -226,3 +227,30 @@ def test_unless_told_otherwise_a_file_is_finished_on_each_cpu(
     options = {"threads": threads} if threads else {}
     results = list(drain.drain(items, copier_done=lambda: True, **options))
     assert sorted(file.name for file in results if file.error is None) == ["a.gz", "b.gz"]
+
+
+@pytest.mark.parametrize(("cost_s", "poll_s", "wait_s"), [(10, 0.1, 40), (0, 0.1, 0.1), (1, 7, 7)])
+def test_a_costly_look_is_followed_by_a_wait_of_four_times_as_long(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, cost_s: float, poll_s: float, wait_s: float
+) -> None:
+    now = 100.0
+    waits: list[float] = []
+    looks: list[int] = []
+    real = drain._take_landed
+
+    def sleep(seconds: float) -> None:
+        nonlocal now
+        waits.append(seconds)
+        now += seconds
+
+    def look(pending: t.Any) -> t.Any:
+        nonlocal now
+        now += cost_s
+        looks.append(len(looks))
+        return real(pending)
+
+    monkeypatch.setattr(drain, "time", types.SimpleNamespace(monotonic=lambda: now, sleep=sleep))
+    monkeypatch.setattr(drain, "_take_landed", look)
+    items = landing_items(tmp_path, ["never.gz"])
+    list(drain.drain(items, copier_done=lambda: len(looks) == 2, poll_s=poll_s))
+    assert waits == pytest.approx([wait_s] * 2)
