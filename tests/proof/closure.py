@@ -28,8 +28,9 @@ _by_hand = parts.matcher(parts.BY_HAND)
 _not_followed = parts.matcher(parts.NOT_FOLLOWED)
 #: Directories that are looked into as one: what their files mention completes each other.
 _UNIT = re.compile(r"(roles/[^/]+|molecule/[^/]+|tests/unit/[^/]+|tests/[^/]+/(?:cluster|vm))/")
-#: Where the collection's programs are listed.
+#: The list of programs, and one of it: its name, and the module of its entry below module_utils.
 _PROGRAMS = "plugins/plugin_utils/_programs.py"
+_PROGRAM = re.compile(r'Program\("([\w-]+)", "([\w.]+):')
 #: Where a task file looks for files besides its own directory.
 _BESIDE = ("tasks", "handlers", "vars", "defaults", "templates")
 
@@ -120,10 +121,17 @@ class References:
         if path.startswith("roles/"):
             # A package of the collection under its own name, in a list of what a role brings to the nodes.
             found |= self._inside({"plugins/module_utils"}, {word for word in said.words if word.startswith("_")})
-            found |= self._entries(said.words)
+            found |= self._programs(said.words)
         for directory in shared:
             found |= self._inside({directory}, self._words_around(path, directory)) or self.below(directory)
         return found
+
+    def _programs(self, words: t.Collection[str]) -> set[str]:
+        """The entries of programs that a role names: an import of theirs is in no file that the role refers to."""
+        listed = _PROGRAM.findall(self._tree.read(_PROGRAMS).decode()) if _PROGRAMS in self.paths else []
+        return {
+            f"plugins/module_utils/{entry.replace('.', '/')}.py" for name, entry in listed if name in words
+        } & self.paths
 
     # --- what is found beside a file ----------------------------------------------------------------------------------
 
@@ -166,13 +174,6 @@ class References:
                     # As a list spells them, and as an import does.
                     found |= {f"{where}.py", f"{directory}/{bare.replace('.', '/')}.py"} & self.paths
         return found
-
-    def _entries(self, words: t.Container[str]) -> set[str]:
-        """The entries of the programs that words name: the controller builds a program of what its entry imports."""
-        text = self._tree.read(_PROGRAMS).decode() if _PROGRAMS in self.paths else ""
-        entries = re.findall(r'Program\("([\w-]+)", "([\w.]+):', text)
-        found = {f"plugins/module_utils/{module.replace('.', '/')}.py" for name, module in entries if name in words}
-        return found & self.paths
 
     # --- imports ------------------------------------------------------------------------------------------------------
 
