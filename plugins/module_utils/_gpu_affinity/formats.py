@@ -180,7 +180,11 @@ def _gres_notes(plan: Plan, text: str | None) -> list[str]:
     silent = ", ".join(str(gpu.index) for gpu in plan.topology.gpus if gpu.minor is None)
     if text is None:
         return [f"gres_conf: which /dev/nvidiaN is GPU {silent}, is not known, and the others' are not named by index"]
-    return [f"gres_conf: nobody told which /dev/nvidiaN is GPU {silent}, so N is taken for the index"] if silent else []
+    return (
+        [f"gres_conf: it is not known which /dev/nvidiaN is GPU {silent}, so N is taken for the index"]
+        if silent
+        else []
+    )
 
 
 def _map_minors(plan: Plan) -> list[str]:
