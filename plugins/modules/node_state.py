@@ -282,7 +282,12 @@ EXAMPLES = r"""
     packages: [chrony]
     files:
       - path: /etc/chrony/conf.d/cluster.conf
-        content: "{{ lookup('ansible.builtin.template', 'cluster.conf.j2') }}"
+        template: cluster.conf.j2
+      - path: /etc/chrony/keys.d/cluster.keys
+        src: cluster.keys
+        mode: "0640"
+        sensitive: true
+        when: "{{ chrony_authenticated | bool }}"
     units:
       - name: chrony.service
         state: started

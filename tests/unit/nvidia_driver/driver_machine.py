@@ -14,6 +14,7 @@ import re
 import typing as t
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.changes import Change
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.request import Request
 
 NEW, OLD = "580.95.05", "570.124.06"
 #: What apt installs for nvidia-open, and what dnf does.
@@ -224,20 +225,19 @@ class Machine:
 
     # -- files, units and GPUs -----------------------------------------------------------------------------------------
 
-    def state(self, request: t.Mapping[str, t.Any], *, check: bool) -> list[Change]:
+    def state(self, request: Request, *, check: bool) -> list[Change]:
         """What node_state does: a file is made once, a unit is started once."""
         changes = []
-        for entry in request["files"]:
-            if entry["path"] not in self.ready:
-                changes.append({"kind": "file", "name": entry["path"], "what": "create"})
-        for entry in request["absent"]:
-            name = entry if isinstance(entry, str) else entry["path"]
-            if name in self.ready:
-                changes.append({"kind": "path", "name": name, "what": "remove"})
-        for entry in request["units"]:
-            if (entry["name"] in self.running) != (entry["state"] == "started"):
-                what = "start" if entry["state"] == "started" else "stop"
-                changes.append({"kind": "unit", "name": entry["name"], "what": what})
+        for file in request.files:
+            if file.path not in self.ready:
+                changes.append({"kind": "file", "name": file.path, "what": "create"})
+        for absent in request.absent:
+            if absent.path in self.ready:
+                changes.append({"kind": "path", "name": absent.path, "what": "remove"})
+        for unit in request.units:
+            if (unit.name in self.running) != (unit.state == "started"):
+                what = "start" if unit.state == "started" else "stop"
+                changes.append({"kind": "unit", "name": unit.name, "what": what})
         for change in changes if not check else []:
             self._settle(**change)
         self.done += [] if check else [f"{change['what']} {change['name']}" for change in changes]

@@ -215,7 +215,7 @@ def stand_in(monkeypatch: pytest.MonkeyPatch, machine: Machine, *, chroot: bool)
     path = {"update-initramfs": "/usr/sbin/update-initramfs"}
     monkeypatch.setattr(basic.AnsibleModule, "get_bin_path", lambda _module, name, *_rest: path.get(name))
     monkeypatch.setattr(
-        NodeState, "run", lambda state, check: state.changes.add(*machine.state(state.params, check=check))
+        NodeState, "run", lambda state, check: state.changes.add(*machine.state(state.request, check=check))
     )
     monkeypatch.setattr(nvidia_smi.Query, "result", lambda query: asked_smi(machine, query._fields))
     monkeypatch.setattr(nvidia_smi.Query, "_ask", lambda _query, _fields: None)
