@@ -8,7 +8,6 @@ from __future__ import annotations
 import collections
 import subprocess
 import sys
-import typing as t
 from pathlib import Path
 
 from _report import Goal, report

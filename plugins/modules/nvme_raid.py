@@ -31,9 +31,10 @@ options:
   state:
     description:
       - V(present) makes what is missing. V(assembled) assembles and mounts what is there, and creates nothing.
+      - V(verified) changes nothing, and fails where V(present) would, or where the array is degraded.
       - V(absent) unmounts and removes the array or file system. Files on it are lost only with O(allow_data_loss).
     type: str
-    choices: [present, assembled, absent]
+    choices: [present, verified, assembled, absent]
     default: present
   name:
     description: Name of the array. It is written on its disks, so the array is found again under any device number.
@@ -146,10 +147,6 @@ options:
     description: Whether O(state=absent) may remove a file system that holds files.
     type: bool
     default: false
-  verify:
-    description: Change nothing, and fail where something would have to be changed or the array is degraded.
-    type: bool
-    default: false
 extends_documentation_fragment:
   - hpcai.gpu_cluster.attributes
 attributes:
@@ -248,7 +245,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.apply
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.request import FILESYSTEMS, LEVELS
 
 ARGUMENT_SPEC: dict[str, t.Any] = {
-    "state": {"type": "str", "choices": ["present", "assembled", "absent"], "default": "present"},
+    "state": {"type": "str", "choices": ["present", "verified", "assembled", "absent"], "default": "present"},
     "name": {"type": "str", "default": "scratch"},
     "uuid": {"type": "str", "default": ""},
     "level": {"type": "str", "choices": list(LEVELS), "default": "raid0"},
@@ -276,7 +273,6 @@ ARGUMENT_SPEC: dict[str, t.Any] = {
     "allow_format": {"type": "bool", "default": False},
     "format_devices": {"type": "list", "elements": "str", "default": []},
     "allow_data_loss": {"type": "bool", "default": False},
-    "verify": {"type": "bool", "default": False},
 }
 
 
@@ -315,13 +311,13 @@ def check_verified(outcome: Outcome, name: str) -> None:
         raise ClusterError(
             "not_as_wanted",
             f"To be done for {name}: {'; '.join(step.what for step in outcome.steps)}.",
-            "Run again without `verify`.",
+            "Run again with `state: present`.",
         )
     if outcome.plan.degraded:
         raise ClusterError(
             "degraded",
             f"{outcome.plan.degraded}.",
-            "Replace the missing disk by an empty one and run again without `verify`: it is added. See `cat /proc/mdstat`.",
+            "Replace the missing disk by an empty one and run again with `state: present`: it is added. See `cat /proc/mdstat`.",
         )
 
 
@@ -329,9 +325,9 @@ def main() -> None:
     """Read, plan and, unless in check mode, apply."""
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
     module.run_command_environ_update = {"LC_ALL": "C", "LANGUAGE": "C"}
-    verify = module.params["verify"]
+    verify = module.params["state"] == "verified"
     try:
-        wanted = wanted_here(module.params)
+        wanted = wanted_here({**module.params, **({"state": "present"} if verify else {})})
         outcome = Keeper(module, wanted).run(check=module.check_mode or verify)
         if verify:
             check_verified(outcome, wanted.name)

@@ -147,7 +147,14 @@ class Sources:
         wanted = self._action._templar.template(variables.get("ansible_python_interpreter") or "auto")
         if not str(wanted).startswith("auto"):
             return str(wanted)
-        return str(variables.get("ansible_facts", {}).get("discovered_interpreter_python") or _USUAL_PYTHON)
+        return str(self._found(variables) or _USUAL_PYTHON)
+
+    def _found(self, variables: t.Mapping[str, t.Any]) -> t.Any:
+        """What Ansible finds on the node. It looks with the first module of a run, and a program must not depend on which that is."""
+        key = "discovered_interpreter_python"
+        if not variables.get("ansible_facts", {}).get(key):
+            self._action._execute_module("ansible.builtin.ping", module_args={}, task_vars=self._variables)
+        return variables.get("ansible_facts", {}).get(key)
 
 
 __all__ = ["INLINE_BYTES", "FileContents", "Sources"]

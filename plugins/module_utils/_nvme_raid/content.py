@@ -13,6 +13,7 @@ import typing as t
 from pathlib import Path
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.command import Runner
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.model import (
     Array,
     Disk,
@@ -27,13 +28,6 @@ _LIMIT = ("timeout", "-k", "5", "60")
 
 #: By the kernel's name of the device; None for a device that cannot be read.
 Signatures = t.Mapping[str, t.Optional[tuple[Signature, ...]]]
-
-
-class Runner(t.Protocol):
-    """What is needed of ``AnsibleModule``."""
-
-    def run_command(self, args: list[str], **kwargs: t.Any) -> tuple[int, str, str]:
-        """Run a command and return its exit status, output and errors."""
 
 
 def read_signatures(runner: Runner, names: t.Sequence[str]) -> Signatures:
@@ -114,4 +108,4 @@ def _ends_are_zero(handle: int) -> bool:
     return True
 
 
-__all__ = ["Runner", "read_signatures", "with_content", "with_name"]
+__all__ = ["read_signatures", "with_content", "with_name"]

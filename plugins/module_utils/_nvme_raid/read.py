@@ -20,7 +20,6 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.files impo
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.mounts import MountEntry, read_mounts
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node.sysfs import is_network_disk, nvme_controller
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.content import (
-    Runner,
     read_signatures,
     with_content,
     with_name,

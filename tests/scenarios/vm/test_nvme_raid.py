@@ -133,7 +133,7 @@ def test_create_a_missing_disk_reboot_and_replaced_disks(empty: VmLab) -> None:
     assert lab.run(NODE, "systemctl", "is-active", "multi-user.target") == "active\n"
     disks = lab.checksums(NODE)
     refused(module(lab, **own), "disk_missing", "only 7 of them are there")
-    refused(module(lab, verify=True, **own), "disk_missing")
+    refused(module(lab, state="verified", **own), "disk_missing")
     assert lab.checksums(NODE) == disks
 
     # The disk comes back, and all are in other slots: so does the data. A unit that wants to come later stands in for Slurm.
@@ -231,7 +231,7 @@ def test_disks_in_use_and_other_shapes(empty: VmLab) -> None:
     lab.shell(NODE, f"echo precious > {POINT}/data; mdadm --wait /dev/md/scratch || true")
     dead = lab.device(NODE, 7)
     lab.shell(NODE, f"mdadm -q /dev/md/scratch --fail {dead}; mdadm -q /dev/md/scratch --remove {dead}")
-    refused(module(lab, verify=True, **wanted), "degraded", "3 of its 4 disks work")
+    refused(module(lab, state="verified", **wanted), "degraded", "3 of its 4 disks work")
     # With its old superblock it holds data; only the empty disk that replaces it is taken.
     assert not changed(module(lab, **wanted))
     lab.shell(NODE, f"wipefs -qa {dead}; {zero(dead)}")
@@ -239,7 +239,7 @@ def test_disks_in_use_and_other_shapes(empty: VmLab) -> None:
     assert changed(repaired)
     assert f"add {dead.removeprefix('/dev/')} to scratch" in " ".join(repaired["steps"]), repaired
     lab.shell(NODE, "mdadm --wait /dev/md/scratch || true")
-    assert not changed(module(lab, verify=True, **wanted))
+    assert not changed(module(lab, state="verified", **wanted))
     assert lab.run(NODE, "cat", f"{POINT}/data") == "precious\n"
     assert changed(module(lab, state="absent", allow_data_loss=True, **wanted))
 

@@ -143,10 +143,11 @@ FOUND = {"discovered_interpreter_python": "/usr/bin/python3.11"}
 @pytest.mark.parametrize(
     ("variables", "delegate", "interpreter"),
     [
-        ({}, None, "/usr/bin/python3"),
+        ({"ansible_facts": {}}, None, "/usr/bin/python3.9"),
+        ({"ansible_facts": {}, "ansible_connection": "none"}, None, "/usr/bin/python3"),
         ({"ansible_python_interpreter": "/opt/python"}, None, "/opt/python"),
         ({"ansible_python_interpreter": "/opt/python", "ansible_facts": FOUND}, None, "/opt/python"),
-        ({"ansible_python_interpreter": "auto_silent"}, None, "/usr/bin/python3"),
+        ({"ansible_python_interpreter": "auto_silent", "ansible_facts": {}}, None, "/usr/bin/python3.9"),
         ({"ansible_python_interpreter": "auto", "ansible_facts": FOUND}, None, "/usr/bin/python3.11"),
         ({"ansible_facts": FOUND}, None, "/usr/bin/python3.11"),
         (
@@ -162,7 +163,15 @@ FOUND = {"discovered_interpreter_python": "/usr/bin/python3.11"}
 def test_a_program_is_for_the_python_of_the_play(
     variables: dict[str, t.Any], delegate: str | None, interpreter: str
 ) -> None:
+    def ping(name: str, *, module_args: dict[str, t.Any], task_vars: dict[str, t.Any]) -> None:
+        """Ansible looks for Python with its first module, if it reaches the node."""
+        assert (name, module_args) == ("ansible.builtin.ping", {})
+        if "ansible_connection" not in task_vars:
+            task_vars["ansible_facts"].setdefault("discovered_interpreter_python", "/usr/bin/python3.9")
+
     action: t.Any = types.SimpleNamespace(
-        _task=types.SimpleNamespace(delegate_to=delegate), _templar=types.SimpleNamespace(template=lambda value: value)
+        _execute_module=ping,
+        _task=types.SimpleNamespace(delegate_to=delegate),
+        _templar=types.SimpleNamespace(template=lambda value: value),
     )
     assert Sources(action, variables).interpreter() == interpreter

@@ -66,7 +66,7 @@ def test_a_disk_is_made_used_and_given_back(loop: Loop) -> None:
     planned = loop.module(check=True)
     assert planned["steps"] == [f"make ext4 on {loop.device}", f"mount lab at {loop.mount_point}"]
     assert not loop.image.read_bytes().strip(b"\0")
-    assert "To be done for lab" in loop.module(verify=True)["msg"]
+    assert "To be done for lab" in loop.module(state="verified")["msg"]
 
     first = loop.module()
     assert first["changed"]
@@ -76,7 +76,7 @@ def test_a_disk_is_made_used_and_given_back(loop: Loop) -> None:
     assert loop.mounted()
     assert loop.mount_point.stat().st_mode & 0o7777 == 0o750
     assert not loop.module()["changed"]
-    assert not loop.module(verify=True)["changed"]
+    assert not loop.module(state="verified")["changed"]
 
     loop.mount_point.chmod(0o777)
     assert loop.module(mount_options=["nodev"])["steps"] == [
@@ -98,7 +98,7 @@ def test_a_disk_is_made_used_and_given_back(loop: Loop) -> None:
 def test_foreign_data_needs_consent_for_this_very_disk(loop: Loop) -> None:
     subprocess.run(["mkfs.ext4", "-q", "-L", "theirs", loop.device], check=True)
     before = loop.image.read_bytes()
-    for changes in ({}, {"allow_format": True}, {"format_devices": [loop.device]}, {"verify": True}):
+    for changes in ({}, {"allow_format": True}, {"format_devices": [loop.device]}, {"state": "verified"}):
         refused = loop.module(**changes)
         assert refused["error_kind"] == "foreign_data"
         assert f"{loop.device} holds ext4 labeled theirs" in refused["msg"]
