@@ -10,6 +10,7 @@ import typing as t
 import pytest
 from ansible.errors import AnsibleUndefinedVariable
 from ansible.parsing.dataloader import DataLoader
+from ansible.parsing.vault import EncryptedString, VaultLib, VaultSecret, VaultSecretsContext
 from ansible.template import Templar, trust_as_template
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._plain_arguments import plain_value
 
@@ -110,3 +111,15 @@ def test_what_is_looked_up_can_be_changed_without_changing_the_variable(templar:
     _plain, value = plain_value(trust_as_template("{{ list }}"), templar)
     value[1]["b"].append(2)
     assert _VARIABLES["list"] == ["a", {"b": [1]}]
+
+
+@pytest.mark.parametrize("inner", ["secret", "holder"])
+def test_what_is_encrypted_has_the_value_that_ansible_gives_it(inner: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    secrets = VaultSecretsContext([("default", VaultSecret(b"of the lab"))])
+    monkeypatch.setattr(VaultSecretsContext, "_current", secrets, raising=False)
+    hidden = EncryptedString(ciphertext=VaultLib(secrets.secrets).encrypt(b"raid10").decode())
+    templar = Templar(loader=DataLoader(), variables={"secret": hidden, "holder": {"level": hidden}})
+    argument = trust_as_template("{{ " + inner + " }}")
+    expected = templar.template(argument)
+    plain, value = plain_value(argument, templar)
+    assert not plain or (value == expected and repr(value) == repr(expected))
