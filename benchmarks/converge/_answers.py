@@ -20,6 +20,7 @@ import yaml
 from _runs import ROOT
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_affinity.options import (
     PLAN_OPTIONS,
+    PlanRequest,
     plan_and_render,
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.modules.node_facts import collect
@@ -173,7 +174,9 @@ def _own(count: int, facts: Json) -> Answers:
                 "unknown": [],
             }
         ),
-        "gpu_binding": _always({"changes": [], "diff": [], "plan": plan_and_render(facts, {}, options), "proven": 8}),
+        "gpu_binding": _always(
+            {"changes": [], "diff": [], "plan": plan_and_render(facts, {}, PlanRequest.of(options)), "proven": 8}
+        ),
         "nvme_raid": _always(
             {"steps": [], "disks": [], "array": {}, "geometry": {}, "notes": [], "diff": {"before": "", "after": ""}}
         ),

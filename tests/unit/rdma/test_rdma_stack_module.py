@@ -15,6 +15,7 @@ import pytest
 from ansible.module_utils import basic
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.changes import Change
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.apply import NodeState
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.request import Request
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma import files, read, unfinished, users
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma.model import System
 from ansible_collections.hpcai.gpu_cluster.plugins.modules import rdma_stack
@@ -62,10 +63,10 @@ class Machine:
             return "".join(f"{name}|{version}|install|installed|ok\n" for name, version in self.packages.items())
         return "".join(f"ii |{name}|{version}\n" for name, version in self.packages.items())
 
-    def state(self, request: t.Mapping[str, t.Any], *, check: bool) -> list[Change]:
+    def state(self, request: Request, *, check: bool) -> list[Change]:
         """What node_state does: a file is made once, and goes once."""
-        new = [entry["path"] for entry in request["files"] if entry["path"] not in self.written]
-        gone = [path for path in request["absent"] if str(path) in self.written]
+        new = [file.path for file in request.files if file.path not in self.written]
+        gone = [absent.path for absent in request.absent if absent.path in self.written]
         if not check:
             self.written = (self.written | set(new)) - set(gone)
             self.done += [f"write {path}" for path in new] + [f"remove {path}" for path in gone]
@@ -95,7 +96,7 @@ def run(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> t.Callable[.
         monkeypatch.setattr(shutil, "which", lambda name: f"/usr/bin/{name}" if name == "dpkg-query" else None)
         monkeypatch.setattr(basic.AnsibleModule, "run_command", lambda _module, args, **_rest: machine.command(args))
         monkeypatch.setattr(
-            NodeState, "run", lambda state, check: state.changes.add(*machine.state(state.params, check=check))
+            NodeState, "run", lambda state, check: state.changes.add(*machine.state(state.request, check=check))
         )
         monkeypatch.setattr(
             "ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma.settings.NodeSettings._ours",
