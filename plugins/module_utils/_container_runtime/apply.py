@@ -6,15 +6,21 @@
 
 from __future__ import annotations
 
+import dataclasses
 import typing as t
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._container_runtime import settings
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._container_runtime.model import Facts
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._container_runtime.plan import Plan, check_consent
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._container_runtime.plan import (
+    Plan,
+    check_consent,
+    plan_present,
+)
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._container_runtime.read import (
     CONTAINERD,
     DOCKER,
     has_unit,
+    read_texts,
     running_containers,
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._container_runtime.request import Request
@@ -49,10 +55,16 @@ class Runtime:
             self._add(plan.repository)
         if plan.missing:
             self._install(plan)
+            plan = self._with_settings_of_packages(plan)
         touched = self._state(files=plan.files, directories=plan.directories)
         if self.request.configures and is_running():
             self._read_again(plan, touched, "restart" if restart else "reload")
         return self.changes.result()
+
+    def _with_settings_of_packages(self, plan: Plan) -> Plan:
+        """The plan for the settings files as they are now: packages may have brought some of them, and theirs stay."""
+        facts = dataclasses.replace(self.facts, texts=read_texts())
+        return dataclasses.replace(plan, files=plan_present(self.request, facts).files)
 
     def absent(self, plan: Plan) -> dict[str, t.Any]:
         """Take settings away, let their readers know, and remove packages."""

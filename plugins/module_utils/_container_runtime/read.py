@@ -37,7 +37,7 @@ def read_facts(request: Request, host: Host, manager: Apt | Dnf) -> Facts:
         machine=platform.machine(),
         docker=bool(host.get_bin_path("dockerd")) or has_unit(DOCKER),
         packages=manager.installed(),
-        texts=_read_texts(),
+        texts=read_texts(),
         modes=_read_modes(entry["path"] for entry in enroot_directories(request)),
     )
 
@@ -46,7 +46,8 @@ def _read_modes(paths: t.Iterable[str]) -> dict[str, int]:
     return {path: stat.S_IMODE(os.stat(path).st_mode) for path in paths if os.path.isdir(path)}
 
 
-def _read_texts() -> dict[str, str]:
+def read_texts() -> dict[str, str]:
+    """The settings files that are there, by path."""
     paths = (
         settings.DAEMON_JSON,
         settings.CONTAINERD,
@@ -81,4 +82,4 @@ def default_runtime(host: Host) -> str:
     return out.strip() if rc == 0 else ""
 
 
-__all__ = ["CONTAINERD", "DOCKER", "default_runtime", "has_unit", "read_facts", "running_containers"]
+__all__ = ["CONTAINERD", "DOCKER", "default_runtime", "has_unit", "read_facts", "read_texts", "running_containers"]

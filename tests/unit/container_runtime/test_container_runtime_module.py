@@ -20,7 +20,8 @@ from ansible_collections.hpcai.gpu_cluster.plugins.modules import container_runt
 from module_run import run_main
 
 PROGRAM = r"""#!/bin/sh
-# Plays every program below by its name. $NODE holds installed and available packages, units that are active, and the log.
+# Plays every program below by its name. $NODE holds installed and available packages, units that are active, and the log;
+# it may hold files that a package brings, below brings/, and units that are active once a package is installed, in starts.
 cd "$NODE" || exit 9
 name=${0##*/}
 words() { while [ $# -gt 0 ] && [ "$1" != -- ]; do shift; done; [ $# -gt 0 ] && shift; echo "$@"; }
@@ -37,7 +38,8 @@ apt-get)
     entry=$(grep "^${one%%=*}|" available | head -n 1)
     case " $* " in
     *" -s "*) echo "Inst ${entry%%|*} (${entry#*|} repository [amd64])" ;;
-    *) sed -i "/^${entry%%|*}|/d" installed; echo "$entry" >>installed ;;
+    *) sed -i "/^${entry%%|*}|/d" installed; echo "$entry" >>installed; [ -d "brings/${entry%%|*}" ] && cp -R "brings/${entry%%|*}/." .
+      cat starts 2>/dev/null >>active ;;
     esac
   done
   case " $* " in *" -s "*) ;; *) echo "apt-get install $(words "$@")" >>log ;; esac ;;
@@ -187,6 +189,19 @@ def test_docker_that_was_installed_is_started_and_not_told_to_reload(node: Node)
     assert done[-1] == "unit docker.service start"
     assert node.log() == ["apt-get install docker.io nvidia-container-toolkit", "systemctl start docker.service"]
     assert told(node.run(docker="auto", docker_packages=["docker.io"])) == []
+
+
+def test_settings_that_a_package_brings_stay(node: Node) -> None:
+    node.write("available", "containerd.io|1.7.27-1\nnvidia-container-toolkit|1.17.8-1\n")
+    node.write("brings/containerd.io/etc/containerd/config.toml", 'disabled_plugins = ["cri"]\n')
+    node.write("brings/containerd.io/etc/docker/daemon.json", '{"debug": true}\n')
+    wish = {"docker": "always", "containerd": True, "docker_packages": ["containerd.io"]}
+    assert "file config.toml content" in told(node.run(**wish))
+    config = (node.root / "etc/containerd/config.toml").read_text()
+    assert config.startswith('disabled_plugins = ["cri"]\nimports = [')
+    assert node.daemon()["debug"] is True
+    assert node.daemon()["default-runtime"] == "nvidia"
+    assert told(node.run(**wish)) == []
 
 
 def test_containerd_is_restarted_for_its_part(node: Node) -> None:
