@@ -48,8 +48,7 @@ class Runtime:
 
     def present(self, plan: Plan) -> dict[str, t.Any]:
         """Packages, then every setting, then what has to read them again."""
-        restart = self.request.configures and plan.restarts and is_active(self.host, DOCKER)
-        if restart:
+        if self.request.configures and plan.restarts and is_active(self.host, DOCKER):
             check_consent(self.request, running_containers(self.host))
         if plan.repository:
             self._add(plan.repository)
@@ -58,7 +57,8 @@ class Runtime:
             plan = self._with_settings_of_packages(plan)
         touched = self._state(files=plan.files, directories=plan.directories)
         if self.request.configures and is_running():
-            self._read_again(plan, touched, "restart" if restart else "reload")
+            # A Docker that its package has started runs without these settings, too.
+            self._read_again(plan, touched, "restart" if plan.restarts else "reload")
         return self.changes.result()
 
     def _with_settings_of_packages(self, plan: Plan) -> Plan:

@@ -204,6 +204,15 @@ def test_settings_that_a_package_brings_stay(node: Node) -> None:
     assert told(node.run(**wish)) == []
 
 
+def test_docker_that_its_package_starts_is_restarted_for_its_data_root(node: Node) -> None:
+    node.docker_unit = True
+    node.write("starts", "docker.service\n")
+    done = told(node.run(docker_packages=["docker.io"], docker_data_root="/mnt/docker"))
+    assert done[-1] == "unit docker.service restart"
+    assert node.log()[-1] == "systemctl restart docker.service"
+    assert told(node.run(docker_packages=["docker.io"], docker_data_root="/mnt/docker")) == []
+
+
 def test_containerd_is_restarted_for_its_part(node: Node) -> None:
     node.write("active", "containerd.service\n")
     node.write("etc/containerd/config.toml", 'version = 2\n[grpc]\n  address = "/run/x.sock"\n')
