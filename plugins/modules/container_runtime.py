@@ -77,7 +77,9 @@ options:
     type: dict
     default: {}
   containerd:
-    description: Whether to make the NVIDIA runtime the default one of containerd.
+    description:
+      - Whether to make the NVIDIA runtime the default one of containerd.
+      - It counts for containers of Kubernetes. Where C(config.toml) disables the plugin C(cri), as Docker's package does, that stays.
     type: bool
     default: false
   enroot:

@@ -20,6 +20,8 @@ ENROOT_CONF, ENROOT_MOUNTS = "/etc/enroot/enroot.conf", "/etc/enroot/mounts.d/50
 PYXIS = "/etc/slurm/plugstack.conf.d/pyxis.conf"
 # Docker's reference of dockerd, "Configuration reload behavior": these need no restart, which would stop containers.
 _RELOADABLE = frozenset({"runtimes", "default-runtime"})
+# The plugin that starts Kubernetes' containers, by the version of config.toml (containerd, docs/PLUGINS.md and docs/cri/config.md).
+_CRI_PLUGINS = {1: "cri", 2: "io.containerd.grpc.v1.cri", 3: "io.containerd.cri.v1.runtime"}
 
 
 def _merged(one: t.Mapping[str, t.Any], two: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
@@ -77,21 +79,33 @@ def needs_restart(have: t.Mapping[str, t.Any], want: t.Mapping[str, t.Any]) -> b
     return bool(changed - _RELOADABLE)
 
 
-def containerd_part() -> str:
-    """What containerd imports: the NVIDIA runtime, as the default one, under the plugin names of its two config versions."""
+def containerd_part(config: str) -> str:
+    """What containerd imports: the NVIDIA runtime, as the default one, in the version of the ``config.toml`` that imports it.
+
+    containerd 2 refuses a part that is newer than the file, and an older containerd reads all of it in the part's version.
+    """
+    version = _config_version(config)
+    table = f'plugins."{_CRI_PLUGINS[version]}".containerd'
     return "\n".join(
         [
             MANAGED,
-            "version = 2",
-            '[plugins."io.containerd.grpc.v1.cri".containerd]',
+            f"version = {version}",
+            f"[{table}]",
             '  default_runtime_name = "nvidia"',
-            '  [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.nvidia]',
+            f"  [{table}.runtimes.nvidia]",
             '    runtime_type = "io.containerd.runc.v2"',
-            '    [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.nvidia.options]',
+            f"    [{table}.runtimes.nvidia.options]",
             '      BinaryName = "/usr/bin/nvidia-container-runtime"',
             "",
         ]
     )
+
+
+def _config_version(config: str) -> int:
+    """The version of a ``config.toml``, which is 1 where none is named; at most the newest that is known here."""
+    head = re.split(r"^\s*\[", config, maxsplit=1, flags=re.M)[0]
+    found = re.search(r"^\s*version\s*=\s*(\d+)", head, re.M)
+    return min(max(int(found.group(1)), 1), max(_CRI_PLUGINS)) if found else 1
 
 
 def containerd_config(text: str) -> str:

@@ -31,9 +31,10 @@ def check(request: Request, facts: Facts, runtime: str) -> None:
     wanted = [settings.pyxis_file(request)] if request.pyxis else []
     if request.containerd:
         config = facts.text(settings.CONTAINERD)
-        if settings.containerd_config(config) != config:
+        importing = settings.containerd_config(config)
+        if importing != config:
             wrong.append(f"{settings.CONTAINERD} does not import {settings.CONTAINERD_PART}")
-        wanted.append({"path": settings.CONTAINERD_PART, "content": settings.containerd_part()})
+        wanted.append({"path": settings.CONTAINERD_PART, "content": settings.containerd_part(importing)})
     wanted += settings.enroot_files(request) if request.enroot else []
     wrong += [f"{file['path']} is not the role's" for file in wanted if facts.text(file["path"]) != file["content"]]
     wrong += [said for entry in enroot_directories(request) for said in _directory(entry, facts)]

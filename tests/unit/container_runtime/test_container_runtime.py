@@ -103,10 +103,25 @@ def test_containerd_imports_our_part_once_and_keeps_the_rest(text: str) -> None:
     assert settings.containerd_config(once) == once
 
 
-def test_our_part_is_toml() -> None:
-    part = tomllib.loads(settings.containerd_part())
-    runtime = part["plugins"]["io.containerd.grpc.v1.cri"]["containerd"]["runtimes"]["nvidia"]
-    assert runtime["options"]["BinaryName"] == "/usr/bin/nvidia-container-runtime"
+@pytest.mark.parametrize(
+    ("config", "version", "plugin"),
+    [
+        ("", 2, "io.containerd.grpc.v1.cri"),
+        ('disabled_plugins = ["cri"]\n', 1, "cri"),
+        ("[plugins]\n  version = 3\n", 1, "cri"),
+        ("version = 1\n", 1, "cri"),
+        ("version = 2\n", 2, "io.containerd.grpc.v1.cri"),
+        ("# version = 2\nversion=3\n", 3, "io.containerd.cri.v1.runtime"),
+        ("version = 4\n", 3, "io.containerd.cri.v1.runtime"),
+    ],
+)
+def test_our_part_has_the_version_of_the_file_that_imports_it(config: str, version: int, plugin: str) -> None:
+    part = tomllib.loads(settings.containerd_part(settings.containerd_config(config)))
+    assert part["version"] == version
+    assert list(part["plugins"]) == [plugin]
+    cri = part["plugins"][plugin]["containerd"]
+    assert cri["default_runtime_name"] == "nvidia"
+    assert cri["runtimes"]["nvidia"]["options"]["BinaryName"] == "/usr/bin/nvidia-container-runtime"
 
 
 def test_enroot_mounts_scratch_and_keeps_images_on_the_disk() -> None:

@@ -199,9 +199,11 @@ def test_settings_that_a_package_brings_stay(node: Node) -> None:
     assert "file config.toml content" in told(node.run(**wish))
     config = (node.root / "etc/containerd/config.toml").read_text()
     assert config.startswith('disabled_plugins = ["cri"]\nimports = [')
+    assert "version = 1\n" in (node.root / "etc/containerd/conf.d/99-nvidia.toml").read_text()
     assert node.daemon()["debug"] is True
     assert node.daemon()["default-runtime"] == "nvidia"
     assert told(node.run(**wish)) == []
+    assert told(node.run(**wish, state="verified")) == []
 
 
 def test_docker_that_its_package_starts_is_restarted_for_its_data_root(node: Node) -> None:
