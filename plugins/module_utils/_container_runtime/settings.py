@@ -35,9 +35,13 @@ def _merged(one: t.Mapping[str, t.Any], two: t.Mapping[str, t.Any]) -> dict[str,
 def parse_daemon(text: str) -> dict[str, t.Any]:
     """Docker's settings; a file that Docker itself would refuse is not touched."""
     try:
+        # What is not UTF-8 would be written back as another text.
+        text.encode("utf-8")
         settings = json.loads(text) if text.strip() else {}
     except ValueError as exc:
-        raise ClusterError("bad_daemon_json", f"{DAEMON_JSON} is not JSON: {exc}.", "Correct or remove it.") from exc
+        raise ClusterError(
+            "bad_daemon_json", f"{DAEMON_JSON} is not JSON in UTF-8: {exc}.", "Correct or remove it."
+        ) from exc
     if not isinstance(settings, dict):
         raise ClusterError("bad_daemon_json", f"{DAEMON_JSON} is not a JSON object.", "Correct or remove it.")
     return settings

@@ -59,7 +59,9 @@ def test_without_the_toolkit_docker_keeps_its_runtime() -> None:
     assert settings.daemon_settings({}, asked(toolkit=False, docker_data_root="/mnt/x")) == {"data-root": "/mnt/x"}
 
 
-@pytest.mark.parametrize("text", ["{", "[]", '{"a": 1,}'])
+@pytest.mark.parametrize(
+    "text", ["{", "[]", '{"a": 1,}', b'{"data-root": "/mnt/caf\xe9"}'.decode(errors="surrogateescape")]
+)
 def test_settings_that_docker_would_refuse_are_not_touched(text: str) -> None:
     with pytest.raises(ClusterError, match="Correct or remove it"):
         settings.parse_daemon(text)
