@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 import typing as t
+from pathlib import PurePosixPath
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._container_runtime.request import Request
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
@@ -120,7 +121,7 @@ def containerd_config(text: str) -> str:
     pattern = f'"{CONTAINERD_PART.rpartition("/")[0]}/*.toml"'
     head, bracket, rest = text.partition("\n[") if not text.startswith("[") else ("", "[", text[1:])
     found = re.search(r"^imports\s*=\s*\[([^\]]*)\]", head, re.M)
-    if found and ("conf.d" in found.group(1)):
+    if found and _imports_ours(found.group(1)):
         return text
     if found:
         items = [found.group(1).strip().rstrip(",")] if found.group(1).strip() else []
@@ -135,6 +136,12 @@ def containerd_config(text: str) -> str:
         if bracket
         else f"{head.rstrip()}\nimports = [{pattern}]\n"
     )
+
+
+def _imports_ours(items: str) -> bool:
+    """Whether one of these items of ``imports`` leads to our part. They may be patterns, and relative to the file."""
+    directory, part = PurePosixPath(CONTAINERD).parent, PurePosixPath(CONTAINERD_PART)
+    return any(part.match(str(directory / item)) for item in re.findall(r"""["']([^"']+)["']""", items))
 
 
 def enroot_files(request: Request) -> list[dict[str, t.Any]]:
