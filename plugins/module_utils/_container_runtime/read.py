@@ -47,7 +47,7 @@ def _read_modes(paths: t.Iterable[str]) -> dict[str, int]:
 
 
 def read_texts() -> dict[str, str]:
-    """The settings files that are there, by path."""
+    """The settings files that are there, by path, with their line ends and what is not UTF-8 (surrogateescape)."""
     paths = (
         settings.DAEMON_JSON,
         settings.CONTAINERD,
@@ -59,7 +59,7 @@ def read_texts() -> dict[str, str]:
     found = {}
     for path in paths:
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-            found[path] = Path(path).read_text(encoding="utf-8", errors="surrogateescape")
+            found[path] = Path(path).read_bytes().decode("utf-8", "surrogateescape")
     return found
 
 

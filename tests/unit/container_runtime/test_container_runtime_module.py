@@ -225,6 +225,19 @@ def test_containerd_is_restarted_for_its_part(node: Node) -> None:
     assert told(node.run(docker="never", containerd=True, state="verified")) == []
 
 
+def test_line_ends_of_others_stay(node: Node) -> None:
+    node.write("active", "containerd.service\n")
+    config = node.root / "etc/containerd/config.toml"
+    config.parent.mkdir(parents=True)
+    config.write_bytes(b"version = 2\r\n\r\n[grpc]\r\n  uid = 0\r\n")
+    node.run(docker="never", containerd=True)
+    assert config.read_bytes().endswith(b"\n[grpc]\r\n  uid = 0\r\n")
+    config.write_bytes(config.read_bytes().replace(b"\r", b"").replace(b"\n", b"\r\n"))
+    node.log()
+    assert told(node.run(docker="never", containerd=True)) == []
+    assert node.log() == []
+
+
 def test_enroot_and_pyxis_get_their_files(node: Node) -> None:
     directory = node.root / "scratch"
     wish = {
