@@ -73,7 +73,8 @@ def content_of(item: t.Mapping[str, t.Any]) -> Content:
         data = base64.b64decode(item["content_base64"])
     else:
         text = item["secret_content"] if item.get("secret_content") is not None else item["content"]
-        data = str(text).encode("utf-8")
+        # What is not UTF-8 in a file of others comes with the stand-ins that reading gave it.
+        data = str(text).encode("utf-8", "surrogateescape")
     return Content(digest(data), data, None, secret)
 
 

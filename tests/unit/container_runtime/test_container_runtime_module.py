@@ -238,6 +238,17 @@ def test_line_ends_of_others_stay(node: Node) -> None:
     assert node.log() == []
 
 
+def test_a_remark_in_another_encoding_stays(node: Node) -> None:
+    config = node.root / "etc/containerd/config.toml"
+    config.parent.mkdir(parents=True)
+    config.write_bytes(b"# caf\xe9\nversion = 2\n")
+    result = node.run(docker="never", containerd=True)
+    assert "file config.toml content" in told(result)
+    assert config.read_bytes().startswith(b"# caf\xe9\nversion = 2\nimports = [")
+    assert json.dumps(result["diff"], ensure_ascii=False).encode("utf-8")
+    assert told(node.run(docker="never", containerd=True)) == []
+
+
 def test_enroot_and_pyxis_get_their_files(node: Node) -> None:
     directory = node.root / "scratch"
     wish = {

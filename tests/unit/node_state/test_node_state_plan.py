@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import typing as t
 
 import pytest
@@ -48,6 +49,14 @@ def test_plan_of_a_file(have: ns.PathState, what: str | None) -> None:
 def test_a_file_replaces_only_a_file(kind: str) -> None:
     with pytest.raises(ClusterError, match=f"is a {kind}"):
         ns.plan_file(file_entry(), ns.PathState(kind), 0, 0)
+
+
+def test_bytes_that_are_not_utf8_come_back_as_they_were_read() -> None:
+    theirs = b"# caf\xe9\n"
+    change = ns.plan_file(file_entry(theirs.decode("utf-8", "surrogateescape")), FILE, 0, 0)
+    assert change is not None
+    assert change.want.content.data == theirs
+    assert json.dumps(change.diff(), ensure_ascii=False).encode("utf-8")
 
 
 @pytest.mark.parametrize("entry", [file_entry(sensitive=True), file_entry(secret_content="new\n")])
