@@ -160,8 +160,24 @@ class Apt:
         except ClusterError as exc:
             if exc.kind != "package_failed":
                 raise
+            self._add_after_update(words, what)
+
+    def _add_after_update(self, words: t.Sequence[str], what: str) -> None:
+        unread = None
+        try:
             self.update()
+        except ClusterError as exc:
+            if exc.kind != "package_failed":
+                raise
+            # A repository that has nothing to do with these packages may be unreachable.
+            unread = exc
+        try:
             self._apt("install", words, what)
+        except ClusterError as exc:
+            if unread is None:
+                raise
+            message = f"{exc.message}\n{unread.message}"
+            raise ClusterError(exc.kind, message, exc.remedy, **exc.details) from exc
 
     def hold(self, names: t.Sequence[str], packages: t.Mapping[str, Installed], ours: Ours) -> None:
         """Hold these packages. A hold goes by the name, so that none of an older version can be left."""

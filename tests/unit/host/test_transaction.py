@@ -156,6 +156,50 @@ def test_nothing_is_installed_that_is_only_recommended() -> None:
         assert ("--no-install-recommends" if given[0] == "apt-get" else "--setopt=install_weak_deps=False") in given
 
 
+class Stale(Host):
+    """Lacks the package until its lists were read again; ``update`` is what it says of that, ``install`` what then happens."""
+
+    def __init__(self, update: Answer | ClusterError, install: Answer) -> None:
+        super().__init__()
+        self.answers: list[Answer | ClusterError] = [
+            (100, "", "E: Unable to locate package numactl\n"),
+            update,
+            install,
+        ]
+
+    def run_command(self, args: list[str], **_kwargs: t.Any) -> Answer:
+        self.asked.append(" ".join(args))
+        answer = self.answers.pop(0)
+        if isinstance(answer, ClusterError):
+            raise answer
+        return answer
+
+
+UNREACHABLE = (0, "", "W: Failed to fetch https://example.com/InRelease  Could not resolve 'example.com'\n")
+
+
+def test_a_repository_that_cannot_be_reached_does_not_keep_packages_of_others_away() -> None:
+    host = Stale(UNREACHABLE, (0, "", ""))
+    transaction.Apt(host).add(["numactl"])
+    assert [" update " in line for line in host.asked] == [False, True, False]
+
+
+def test_a_package_that_cannot_be_had_is_said_with_the_repository_that_cannot_be_reached() -> None:
+    host = Stale(UNREACHABLE, (100, "", "E: Unable to locate package numactl\n"))
+    with pytest.raises(ClusterError) as caught:
+        transaction.Apt(host).add(["numactl"])
+    assert caught.value.kind == "package_failed"
+    assert "numactl could not be installed: E: Unable to locate package numactl" in caught.value.message
+    assert "Failed to fetch https://example.com/InRelease" in caught.value.message
+
+
+def test_lists_that_take_too_long_to_read_end_the_attempt() -> None:
+    host = Stale(ClusterError("timeout", "It took too long.", "Wait."), (0, "", ""))
+    with pytest.raises(ClusterError, match="It took too long"):
+        transaction.Apt(host).add(["numactl"])
+    assert len(host.asked) == 2
+
+
 def test_what_is_held_can_be_removed_and_replaced() -> None:
     host = Listener(("apt-get|dnf", (0, "", "")))
     apt, dnf = transaction.Apt(host), transaction.Dnf(host)
