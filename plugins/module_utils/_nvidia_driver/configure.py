@@ -9,7 +9,7 @@ from __future__ import annotations
 import typing as t
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.units import systemctl
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.units import is_active, systemctl
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.model import Facts
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.modes import Modes
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.plan import Wanted
@@ -61,10 +61,17 @@ class Configuration:
         finally:
             if self.loads and not self.record.check:
                 self.running.start_others(there)
-        if self.live and new_fabric and _FABRIC_MANAGER not in self.record.started():
-            # Its package replaces the program and lets the old one run.
-            self.record.note("unit", _FABRIC_MANAGER, "restart")
-            systemctl(self.record.host, "restart", _FABRIC_MANAGER)
+        if self.live and new_fabric:
+            self._restart_fabric_manager(wanted=_FABRIC_MANAGER in there)
+
+    def _restart_fabric_manager(self, *, wanted: bool) -> None:
+        """Its package replaces the program and lets the old one run. Without NVSwitches it may lie there, and does not start."""
+        record = self.record
+        if _FABRIC_MANAGER in record.started() or not (wanted or is_active(record.host, _FABRIC_MANAGER)):
+            return
+        record.note("unit", _FABRIC_MANAGER, "restart")
+        if not record.check:
+            systemctl(record.host, "restart", _FABRIC_MANAGER)
 
     def _load(self) -> None:
         version = self.wanted.version

@@ -102,10 +102,10 @@ class Installation:
     def commit(self) -> None:
         """Make the transaction, and see that all is as wanted after it."""
         self._tell()
+        self.new_fabric = any(is_fabric_manager(action.name) and action.old for action in self.actions)
         if self.record.check:
             return
         self.manager.commit(self.words, self._pin(), fix=self._fix())
-        self.new_fabric = any(is_fabric_manager(action.name) and action.old for action in self.actions)
         self.facts = node.with_packages(self.facts, self.manager)
         left = difference_of(self.request, self.facts, self.wanted)
         if left:

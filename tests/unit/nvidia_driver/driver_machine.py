@@ -29,7 +29,7 @@ Answer = tuple[int, str, str]
 class Machine:
     """A node. ``fails`` has the beginnings of the commands that fail; ``broken`` packages are half-configured.
 
-    ``fabric``: the version of Fabric Manager, where it is not that of the driver.
+    ``fabric``: the version of Fabric Manager, where it is not that of the driver, or is there without NVSwitches.
     """
 
     root: pathlib.Path
@@ -54,7 +54,7 @@ class Machine:
 
     def __post_init__(self) -> None:
         self.packages = dict.fromkeys(PARTS, f"{self.installed}-1") if self.installed else {}
-        if self.switches and self.installed:
+        if (self.switches or self.fabric) and self.installed:
             self.packages["nvidia-fabricmanager"] = f"{self.fabric or self.installed}-1"
         self.names: set[str] = set(self.packages)
         self.ready: set[str] = set()
@@ -71,7 +71,7 @@ class Machine:
             self._write(f"usr/lib64/libnvidia-ml.so.{self.runfile}", "")
         for unit in UNITS:
             self._write(f"usr/lib/systemd/system/{unit}", "[Service]\n")
-        if self.switches:
+        if self.switches or self.fabric:
             vendor = "[Unit]\nAfter=multi-user.target\n[Service]\nExecStart=/bin/fm\n"
             self._write("usr/lib/systemd/system/nvidia-fabricmanager.service", vendor)
         if self.nouveau:

@@ -97,7 +97,12 @@ CASES: dict[str, tuple[dict[str, t.Any], dict[str, t.Any]]] = {
     "upgrade, install only": (OLD_DRIVER, {**AGREED, "phases": ["install"]}),
     "upgrade with NVSwitches": ({**OLD_DRIVER, "switches": 1}, AGREED),
     "upgrade of Fabric Manager": (FABRIC, AGREED),
+    "upgrade of Fabric Manager in check mode": (FABRIC, {**AGREED, "check": True}),
     "upgrade of Fabric Manager, which does not restart": ({**FABRIC, "fails": ("systemctl restart",)}, AGREED),
+    "upgrade, Fabric Manager without NVSwitches": (
+        {**OLD_DRIVER, "fabric": OLD, "fails": ("systemctl restart",)},
+        DRAIN,
+    ),
     "upgrade without lists": ({**OLD_DRIVER, "stale": True}, AGREED),
     "upgrade, many modules": ({**OLD_DRIVER, "extras": MANY}, DRAIN),
     "upgrade, extras lost": ({**OLD_DRIVER, "extras": MANY, "fails": ("modprobe nvidia_fs",)}, DRAIN),
