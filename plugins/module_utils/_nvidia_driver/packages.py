@@ -206,11 +206,6 @@ class Difference:
     def __bool__(self) -> bool:
         return bool(self.missing or self.other_version or self.broken or self.other_flavor)
 
-    @property
-    def replaces_driver(self) -> bool:
-        """Whether a driver that is there would become another one."""
-        return bool(self.other_version or self.other_flavor)
-
     def text(self, packages: t.Mapping[str, Installed]) -> list[str]:
         """Lines for people."""
         lines = [f"{name} {packages[name].version} is {packages[name].state}" for name in self.broken]
