@@ -131,7 +131,7 @@ class Driver:
         if not self.request.version:
             raise ClusterError(
                 "bad_input",
-                "nvidia_driver_version is not set, and a driver is never chosen by chance.",
+                "`version` is not set, and a driver is never chosen by chance.",
                 "Set it to the whole version, for example 580.95.05.",
             )
         wanted = rules.choose(self.request, self.facts)

@@ -135,7 +135,7 @@ def choose_module(hardware: Hardware, wanted: str, branch: int) -> str:
     if "kepler" in has:
         _refuse(
             f"{_where(hardware, {'kepler'})} is older than every driver that this role installs.",
-            "Remove the GPU, or install its legacy driver by hand and set nvidia_driver_source: preinstalled.",
+            "Remove the GPU, or install its legacy driver by hand and set `source: preinstalled`.",
         )
     old, new = has & _PROPRIETARY_ONLY, has & _OPEN_ONLY
     if old and new:
@@ -146,17 +146,17 @@ def choose_module(hardware: Hardware, wanted: str, branch: int) -> str:
     if old and branch > LAST_BRANCH:
         _refuse(
             f"{_where(hardware, old)} is not supported by driver {branch}; the last branch for it is {LAST_BRANCH}.",
-            f"Set nvidia_driver_version to a version of the {LAST_BRANCH} branch.",
+            f"Set `version` to a version of the {LAST_BRANCH} branch.",
         )
     if wanted == "open" and old:
         _refuse(
             f"{_where(hardware, old)} cannot be driven by the open kernel modules.",
-            "Set nvidia_driver_kernel_module to auto or proprietary.",
+            "Set `kernel_module` to auto or proprietary.",
         )
     if wanted == "proprietary" and new:
         _refuse(
             f"{_where(hardware, new)} cannot be driven by the proprietary kernel modules.",
-            "Set nvidia_driver_kernel_module to auto or open.",
+            "Set `kernel_module` to auto or open.",
         )
     if wanted != "auto":
         return wanted
@@ -174,7 +174,7 @@ def check_cuda(hardware: Hardware, cuda: str, branch: int) -> None:
     if old and number > LAST_CUDA:
         _refuse(
             f"{_where(hardware, old)} is not supported by CUDA {cuda}; the last one is {LAST_CUDA[0]}.{LAST_CUDA[1]}.",
-            f'Set nvidia_driver_cuda_version to "{LAST_CUDA[0]}.{LAST_CUDA[1]}" or older.',
+            f'Set `cuda_version` to "{LAST_CUDA[0]}.{LAST_CUDA[1]}" or older.',
         )
     # CUDA release notes, table "CUDA Toolkit and Minimum Required Driver Version for CUDA Minor Version Compatibility".
     least = 580 if number >= (13, 0) else 525 if number >= (12, 0) else 450
@@ -182,7 +182,7 @@ def check_cuda(hardware: Hardware, cuda: str, branch: int) -> None:
         raise ClusterError(
             "bad_input",
             f"CUDA {cuda} needs driver {least} or newer, and {branch} was asked for.",
-            "Raise nvidia_driver_version or lower nvidia_driver_cuda_version.",
+            "Raise `version` or lower `cuda_version`.",
         )
 
 

@@ -105,7 +105,7 @@ def unload(host: Host, root: Path) -> Away:
         raise ClusterError(
             "in_use",
             f"The kernel module could not be unloaded: {failure}. What was unloaded and stopped for it runs again.",
-            "Stop what uses the GPUs (a display manager, a monitoring agent, jobs), or set nvidia_driver_allow_reboot: true.",
+            "Stop what uses the GPUs (a display manager, a monitoring agent, jobs), or set `allow_reboot: true`.",
         )
     return Away(present, stopped)
 

@@ -32,7 +32,7 @@ SETTING_TIMEOUT_S = 120.0
 # Hopper. Ada, between Ampere and Hopper, has no MIG.
 _LIVE_MIG = 9.0
 _OPTIONS = {"ecc": "-e", "mig": "-mig"}
-_CONSENT = "Set nvidia_driver_allow_unload: true to have the GPUs reset when nothing uses them, or nvidia_driver_allow_reboot: true"
+_CONSENT = "Set `allow_unload: true` to have the GPUs reset when nothing uses them, or `allow_reboot: true`"
 _SHOWN = 300
 
 Finding = dict[str, str]
@@ -111,7 +111,7 @@ def plan(report: SmiReport, ecc: str, mig: str) -> tuple[list[Change], list[Find
             if have["enabled"] is None:
                 if value:
                     message = f"GPU {gpu['index']} ({gpu['name']}) has no {mode.upper()} mode."
-                    remedy = f"Set nvidia_driver_{mode}: keep for this node."
+                    remedy = f"Set `{mode}: keep` for this node."
                     unsupported.append(_finding(f"gpu {gpu['index']}", message, remedy))
             elif have["enabled"] != value or have["pending"] not in (None, value):
                 live = mode == "mig" and _number(cells.get("compute_cap")) >= _LIVE_MIG
@@ -171,7 +171,7 @@ class Modes:
                 "consent_missing",
                 f"Modes of the GPUs have to change, which takes a reset of the GPUs or a reboot: {'; '.join(needs)}. "
                 "The modes were not changed.",
-                f"{_CONSENT}, or nvidia_driver_ecc and nvidia_driver_mig to keep.",
+                f"{_CONSENT}, or `ecc` and `mig` to keep.",
             )
 
     def _foretell(self, changes: t.Sequence[Change]) -> None:
@@ -293,7 +293,7 @@ class Modes:
         used = f" GPUs are used by {', '.join(users[:8])}." if users else ""
         said = self._said.get((change.uuid, "reset"), "no answer")
         message = f"{change.text()} is pending: the GPU could not be reset (nvidia-smi: {said}).{used}"
-        remedy = "End the programs that use the GPU, or set nvidia_driver_allow_reboot: true."
+        remedy = "End the programs that use the GPU, or set `allow_reboot: true`."
         return _finding(f"gpu {change.index}", message, remedy)
 
 

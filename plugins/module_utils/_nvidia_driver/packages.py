@@ -44,9 +44,9 @@ NAME_PATTERNS: tuple[str, ...] = (
 )
 #: What helps where a package system cannot bring a driver.
 REMEDIES = Remedies(
-    no_manager="Set nvidia_driver_source: preinstalled.",
-    no_version="Set nvidia_driver_version to one of these, or use a repository that keeps the wanted one.",
-    no_package="Check nvidia_driver_source and the repository, or name the packages in nvidia_driver_packages.",
+    no_manager="Set `source: preinstalled`.",
+    no_version="Set `version` to one of these, or use a repository that keeps the wanted one.",
+    no_package="Check `source` and the repository, or name the packages in `packages`.",
 )
 
 
@@ -61,7 +61,7 @@ def check_version(version: str) -> str:
     if not _DRIVER_VERSION.match(version):
         raise ClusterError(
             "bad_input",
-            f"nvidia_driver_version is {version!r}.",
+            f"`version` is {version!r}.",
             "Write the whole version as NVIDIA does, without epoch or revision, for example 580.95.05.",
         )
     return version
@@ -122,7 +122,7 @@ def supported_distribution(text: str) -> Distribution:
         "unsupported_distribution",
         f"nvidia_driver does not install drivers on {dist.name or 'this system'}.",
         "It knows Ubuntu 22.04 and 24.04, Debian 12, and RHEL, AlmaLinux and Rocky 8 and 9. Install the driver another "
-        "way and set nvidia_driver_source: preinstalled.",
+        "way and set `source: preinstalled`.",
     )
 
 
@@ -149,7 +149,7 @@ def driver_roots(dist: Distribution, source: str, flavor: str, version: str) -> 
     raise ClusterError(
         "unsupported_source",
         f"{dist.name} has no NVIDIA driver in its own repositories.",
-        "Set nvidia_driver_source to cuda_repo or runfile.",
+        "Set `source` to cuda_repo or runfile.",
     )
 
 
@@ -178,7 +178,7 @@ def wanted_roots(
             raise ClusterError(
                 "no_fabric_manager",
                 f"This node has NVSwitches, and {dist.name} has no Fabric Manager for them.",
-                "Set nvidia_driver_source: cuda_repo.",
+                "Set `source: cuda_repo`.",
             )
         roots.append(Root(_fabric_manager(source, dist.manager, branch_of(version)), version))
     if kernel:

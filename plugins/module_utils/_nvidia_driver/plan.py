@@ -152,7 +152,7 @@ def check_source(request: Request, facts: Facts, wanted: Wanted) -> None:
         raise ClusterError(
             "other_source",
             "A driver from NVIDIA's .run file is installed; packages beside it would overwrite each other's files.",
-            "Remove it first (entry point remove with nvidia_driver_source: runfile).",
+            "Remove it first (`state: absent`, the role's entry point remove, with `source: runfile`).",
         )
     drivers = [
         name for name, one in facts.packages.items() if in_stack(name, one.version) and not is_fabric_manager(name)
@@ -161,7 +161,7 @@ def check_source(request: Request, facts: Facts, wanted: Wanted) -> None:
         raise ClusterError(
             "other_source",
             f"Packages of a driver are installed ({', '.join(sorted(drivers)[:6])}); the .run file would overwrite them.",
-            "Remove them first (entry point remove with nvidia_driver_source: cuda_repo or distro).",
+            "Remove them first (`state: absent`, the role's entry point remove, with `source: cuda_repo` or `source: distro`).",
         )
 
 
@@ -271,7 +271,7 @@ def check_consent(
         raise ClusterError(
             "consent_missing",
             f"Installed is {replaces}, wanted is {wanted}.{plan} Nothing was changed.",
-            "Set nvidia_driver_allow_upgrade: true to replace the driver, or ask for the one that is installed.",
+            "Set `allow_upgrade: true` to replace the driver, or ask for the one that is installed.",
             would=list(would),
         )
     if not reload:
@@ -281,14 +281,14 @@ def check_consent(
             "consent_missing",
             f"This needs the kernel module to be unloaded or the node to be rebooted: {'; '.join(reload)}.{plan} "
             "Nothing was changed.",
-            "Set nvidia_driver_allow_unload: true or nvidia_driver_allow_reboot: true.",
+            "Set `allow_unload: true` or `allow_reboot: true`.",
             would=list(would),
         )
     if users and not request.allow_reboot and not request.drain:
         raise ClusterError(
             "in_use",
             f"The kernel module cannot be unloaded, the GPUs are used by {', '.join(users[:8])}. Nothing was changed.",
-            "Wait for them or stop them, set nvidia_driver_drain: true, or agree to nvidia_driver_allow_reboot.",
+            "Wait for them or stop them, set `drain: true`, or agree to `allow_reboot`.",
         )
 
 

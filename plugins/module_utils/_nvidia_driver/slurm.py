@@ -32,14 +32,14 @@ class Slurm:
             raise ClusterError(
                 "drain_failed",
                 f"Slurm's scontrol cannot be run on this node: {exc.strerror}.",
-                "Install Slurm's commands, or link them into /usr/local/bin, or set nvidia_driver_drain: false.",
+                "Install Slurm's commands, or link them into /usr/local/bin, or set `drain: false`.",
             ) from exc
         found = re.search(r"\bState=(\S+)", out)
         if rc != 0 or not found:
             raise ClusterError(
                 "drain_failed",
                 f"Slurm does not tell the state of {self.node}: {(err or out).strip()[:200]}",
-                "Set nvidia_driver_slurm_node to the node's name in Slurm, or nvidia_driver_drain: false.",
+                "Set `slurm_node` to the node's name in Slurm, or `drain: false`.",
             )
         reason = re.search(r"\bReason=(.*?)(?: \[|$)", out)
         return set(found.group(1).split("+")), reason.group(1).strip() if reason else ""
@@ -92,7 +92,7 @@ class Slurm:
         return ClusterError(
             "drain_timeout",
             f"Jobs still run on {self.node} after {self.timeout_s} s. The node stays drained; nothing else was changed.",
-            "Run again later, or raise nvidia_driver_drain_timeout_s.",
+            "Run again later, or raise `drain_timeout_s`.",
         )
 
     def resume(self) -> None:

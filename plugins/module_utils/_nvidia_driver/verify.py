@@ -50,14 +50,14 @@ def version_findings(
             (
                 f"The kernel runs driver {loaded}, but the libraries are those of {', '.join(libraries)}: programs "
                 "fail with 'Driver/library version mismatch'.",
-                "Run the role with nvidia_driver_allow_unload or nvidia_driver_allow_reboot.",
+                "Run the role with `allow_unload` or `allow_reboot`.",
             )
         )
     if loaded and on_disk and loaded != on_disk:
         wrong.append(
             (
                 f"The kernel runs driver {loaded}, but the module on disk is {on_disk}: the next boot brings another driver.",
-                "Run the role with nvidia_driver_allow_unload or nvidia_driver_allow_reboot.",
+                "Run the role with `allow_unload` or `allow_reboot`.",
             )
         )
     driver = loaded or wanted or (smi[0] if smi else "")
@@ -100,7 +100,7 @@ class Findings:
         for message, remedy in self._versions(report):
             self._find("fail", "version", message, remedy)
         if self.facts.hardware.nouveau:
-            self._find("fail", "nouveau", "nouveau is loaded.", "Run the role with nvidia_driver_allow_reboot: true.")
+            self._find("fail", "nouveau", "nouveau is loaded.", "Run the role with `allow_reboot: true`.")
 
     def _versions(self, report: SmiReport) -> list[tuple[str, str]]:
         facts, loaded = self.facts, self.facts.loaded.version

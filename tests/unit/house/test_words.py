@@ -15,18 +15,6 @@ import yaml
 ROOT = pathlib.Path(__file__).parents[3]
 ROLES = sorted((ROOT / "roles").iterdir())
 
-#: Below plugins; their messages still name variables of the role nvidia_driver.
-NAMES_VARIABLES = {
-    "module_utils/_nvidia_driver/apply.py",
-    "module_utils/_nvidia_driver/hardware.py",
-    "module_utils/_nvidia_driver/kernel.py",
-    "module_utils/_nvidia_driver/modes.py",
-    "module_utils/_nvidia_driver/packages.py",
-    "module_utils/_nvidia_driver/plan.py",
-    "module_utils/_nvidia_driver/slurm.py",
-    "module_utils/_nvidia_driver/verify.py",
-}
-
 
 def variables() -> set[str]:
     """The variables of all roles that are not the name of a module, too."""
@@ -57,11 +45,11 @@ def holding(directory: str, wrong: t.Callable[[str], object], pattern: str = "*"
     }
 
 
-def test_only_known_files_of_plugins_name_variables_of_roles() -> None:
+def test_no_file_of_plugins_names_variables_of_roles() -> None:
     """Examples in documentation, too: who calls a module by itself has no such variable."""
     known = variables()
     assert {"nvme_raid_allow_format", "dataset_staging_sources", "mofed_source"} <= known
-    assert holding("plugins", lambda text: named(text, known), "*.py") == NAMES_VARIABLES
+    assert holding("plugins", lambda text: named(text, known), "*.py") == set()
 
 
 def test_no_role_reads_files_of_plugins() -> None:

@@ -129,8 +129,8 @@ def test_without_consent_nothing_is_set_and_both_ways_are_named(node: Node, decl
     for check in (True, False):
         refused = node.module(check=check, **declared)
         assert (refused["failed"], refused["error_kind"]) == (True, "consent_missing")
-        assert "nvidia_driver_allow_unload" in refused["remedy"]
-        assert "nvidia_driver_allow_reboot" in refused["remedy"]
+        assert "`allow_unload: true`" in refused["remedy"]
+        assert "`allow_reboot: true`" in refused["remedy"]
         assert f"GPU 7: {next(iter(declared)).upper()} {'off' if 'ecc' in declared else 'on'}" in refused["msg"]
     assert json.loads(node.state.read_text(encoding="utf-8"))["gpus"] == json.loads(before)["gpus"]
 
@@ -220,7 +220,7 @@ def test_behind_a_hypervisor_only_a_reboot_helps(node: Node, reboot: bool) -> No
         assert result["reboot_required"]
     else:
         assert (result["failed"], result["error_kind"], result["changed"]) == (True, "mode_pending", True)
-        assert "nvidia_driver_allow_reboot" in result["remedy"]
+        assert "`allow_reboot: true`" in result["remedy"]
         assert "is not supported" in result["msg"]
     # Asked again, nothing more can be done, and nothing was changed.
     again = node.module(ecc="disabled", mig="enabled", allow_unload=True)

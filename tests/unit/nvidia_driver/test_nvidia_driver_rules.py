@@ -66,13 +66,13 @@ def test_a_driver_is_not_replaced_silently() -> None:
         "570.124.06",
         "580.95.05",
         "upgrade libcuda1",
-        "nvidia_driver_allow_upgrade: true",
+        "`allow_upgrade: true`",
         "Nothing was changed",
     ):
         assert part in text
     consent(replaces="570.124.06", allow_upgrade=True)
     # To agree to a reboot is not to agree to another driver.
-    with pytest.raises(ClusterError, match="nvidia_driver_allow_upgrade"):
+    with pytest.raises(ClusterError, match="`allow_upgrade: true`"):
         consent(replaces="570.124.06", reload=["why"], allow_unload=True, allow_reboot=True)
 
 
@@ -86,7 +86,7 @@ def test_a_long_plan_is_cut_and_says_so(count: int, cut: bool) -> None:
 
 
 def test_a_module_that_runs_is_not_unloaded_silently() -> None:
-    with pytest.raises(ClusterError, match="nvidia_driver_allow_unload: true or nvidia_driver_allow_reboot: true"):
+    with pytest.raises(ClusterError, match="`allow_unload: true` or `allow_reboot: true`"):
         consent(reload=["the kernel runs driver 570.124.06"], allow_upgrade=True)
     consent(reload=["why"], allow_unload=True)
     consent(reload=["why"], allow_reboot=True)
@@ -502,7 +502,7 @@ class NoScontrol(Scontrol):
 
 
 def test_a_node_without_scontrol_is_told_what_to_do() -> None:
-    with pytest.raises(ClusterError, match=r"scontrol cannot be run.*nvidia_driver_drain: false") as caught:
+    with pytest.raises(ClusterError, match=r"scontrol cannot be run.*`drain: false`") as caught:
         driver_slurm.Slurm(NoScontrol(), "gpu-1", 5).drain()
     assert caught.value.kind == "drain_failed"
 

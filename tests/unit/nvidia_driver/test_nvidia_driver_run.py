@@ -375,7 +375,7 @@ def test_check_mode_does_nothing_and_says_what_it_would_do(drive: t.Any, world: 
 
 
 def test_a_driver_is_never_chosen_by_chance(drive: t.Any) -> None:
-    with pytest.raises(ClusterError, match="nvidia_driver_version is not set"):
+    with pytest.raises(ClusterError, match="`version` is not set"):
         drive(World(), version="")
 
 

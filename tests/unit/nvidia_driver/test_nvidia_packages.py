@@ -74,7 +74,7 @@ def test_flavor_by_package(name: str, flavor: str) -> None:
 
 @pytest.mark.parametrize("version", ["", "580", "580.95.05-1", "latest", "3:580.95.05"])
 def test_only_whole_versions_are_accepted(version: str) -> None:
-    with pytest.raises(ClusterError, match="nvidia_driver_version"):
+    with pytest.raises(ClusterError, match="`version`"):
         packages.check_version(version)
 
 

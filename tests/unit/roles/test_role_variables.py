@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import types
@@ -68,6 +69,17 @@ def test_another_name_is_read_from_the_task(case: str) -> None:
         if option in arguments
     }
     assert OTHER_NAMES[case] in found
+
+
+def test_every_option_that_nvidia_driver_names_is_a_variable_of_its_role() -> None:
+    sources = (ROOT / "plugins/module_utils/_nvidia_driver").glob("*.py")
+    named = {option for path in sources for option in re.findall(r"`(\w+)[`:]", path.read_text(encoding="utf-8"))}
+    [(arguments, variables)] = calls(ROOT / "roles/nvidia_driver")
+    found = {option: variable_of(option, arguments, "nvidia_driver", variables) for option in named & set(arguments)}
+    # The role has an entry point for each state.
+    assert found.pop("state") == ""
+    assert found == {option: f"nvidia_driver_{option}" for option in found}
+    assert {"source", "version", "allow_unload", "drain", "cuda_version"} <= set(found)
 
 
 @pytest.mark.parametrize(
