@@ -139,9 +139,10 @@ def containerd_config(text: str) -> str:
 
 
 def _imports_ours(items: str) -> bool:
-    """Whether one of these items of ``imports`` leads to our part. They may be patterns, and relative to the file."""
-    directory, part = PurePosixPath(CONTAINERD).parent, PurePosixPath(CONTAINERD_PART)
-    return any(part.match(str(directory / item)) for item in re.findall(r"""["']([^"']+)["']""", items))
+    """Whether one of these items of ``imports`` leads to our part. They may be patterns."""
+    # containerd 1 takes a relative pattern from where it runs; a part that is imported twice is read once.
+    absolute = re.findall(r"""["'](/[^"']*)["']""", items)
+    return any(PurePosixPath(CONTAINERD_PART).match(item) for item in absolute)
 
 
 def enroot_files(request: Request) -> list[dict[str, t.Any]]:
