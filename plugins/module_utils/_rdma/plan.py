@@ -155,10 +155,18 @@ def plan_stack(
 
     ``users`` is asked only when something is to be done: looking through all processes takes time.
     """
-    source, version = installed_stack(software)
-    have = f"{source} {version}".strip()
-    want = f"{wanted.source} {wanted.version}".strip()
-    steps: list[Step] = []
+    _refuse_container(wanted, system)
+    steps = [*_other_stack_away(wanted, software), *_wanted_stack(wanted, system, software, modules)]
+    if steps and wanted.kernel_parts and system.manager == "dpkg" and wanted.source == "doca":
+        check_kernel(wanted, system, modules, ())
+    if wanted.phase != "install":
+        steps += _new_modules(wanted, software, modules, steps)
+    if steps:
+        refuse_users(users(), "; ".join(f"{step.kind} {step.name}" for step in steps))
+    return steps
+
+
+def _refuse_container(wanted: Wanted, system: System) -> None:
     # An image for real machines may be built in a container, if it says for which kernel.
     image = wanted.phase == "install" and bool(wanted.kernel)
     if wanted.kernel_parts and system.container and not image:
@@ -167,35 +175,49 @@ def plan_stack(
             "This is a container: kernel modules belong to its host.",
             "Set `user_space_only: true` for containers, and install the modules on the host.",
         )
-    if source and source != wanted.source:
-        if not wanted.allow_replace:
-            raise ClusterError(
-                "conflict",
-                f"{have} is installed, and `source` is {wanted.source}.",
-                f"Set `allow_replace: true` to remove {source} first, or `source: {source}` to keep it.",
-            )
-        steps.append(Step("uninstall", have, have, ""))
-    if wanted.source != "inbox":
-        if not is_current(wanted, software):
-            left = f" ({software.unfinished} was interrupted)" if software.unfinished else ""
-            steps.append(Step("install", want, f"{have}{left}" if source == wanted.source else left.strip(), want))
-        elif wanted.kernel_parts and not modules.vendor:
-            if not wanted.kernel_support:
-                check_kernel(wanted, system, modules, ())
-            steps.append(Step("rebuild", f"{want} for {system.kernel}", "no modules", f"modules for {system.kernel}"))
-    if steps and wanted.kernel_parts and system.manager == "dpkg" and wanted.source == "doca":
+
+
+def _other_stack_away(wanted: Wanted, software: Software) -> list[Step]:
+    source, version = installed_stack(software)
+    if not source or source == wanted.source:
+        return []
+    have = f"{source} {version}".strip()
+    if not wanted.allow_replace:
+        raise ClusterError(
+            "conflict",
+            f"{have} is installed, and `source` is {wanted.source}.",
+            f"Set `allow_replace: true` to remove {source} first, or `source: {source}` to keep it.",
+        )
+    return [Step("uninstall", have, have, "")]
+
+
+def _wanted_stack(wanted: Wanted, system: System, software: Software, modules: Modules) -> list[Step]:
+    """The installation of what is not there, or not whole, or the modules that a new kernel lacks."""
+    if wanted.source == "inbox":
+        return []
+    want = f"{wanted.source} {wanted.version}".strip()
+    if not is_current(wanted, software):
+        source, version = installed_stack(software)
+        have = f"{source} {version}".strip() if source == wanted.source else ""
+        left = f" ({software.unfinished} was interrupted)" if software.unfinished else ""
+        return [Step("install", want, f"{have}{left}".strip(), want)]
+    if modules.vendor or not wanted.kernel_parts:
+        return []
+    if not wanted.kernel_support:
         check_kernel(wanted, system, modules, ())
-    if wanted.phase != "install":
-        if wanted.kernel_parts and modules.loaded and (steps or modules.stale):
-            reason = (
-                "new modules are to be installed" if steps else f"{', '.join(modules.stale)} loaded from another build"
-            )
-            steps.append(plan_restart(wanted, reason))
-        elif steps and modules.loaded and any(step.kind == "uninstall" for step in steps):
-            steps.append(plan_restart(dataclasses.replace(wanted, allow_restart=False), f"{have} is loaded"))
-    if steps:
-        refuse_users(users(), "; ".join(f"{step.kind} {step.name}" for step in steps))
-    return steps
+    return [Step("rebuild", f"{want} for {system.kernel}", "no modules", f"modules for {system.kernel}")]
+
+
+def _new_modules(wanted: Wanted, software: Software, modules: Modules, steps: t.Sequence[Step]) -> list[Step]:
+    """How modules come into the kernel in place of those that are loaded, after ``steps``."""
+    if wanted.kernel_parts and modules.loaded and (steps or modules.stale):
+        stale = f"{', '.join(modules.stale)} loaded from another build"
+        return [plan_restart(wanted, "new modules are to be installed" if steps else stale)]
+    if modules.loaded and any(step.kind == "uninstall" for step in steps):
+        have = " ".join(installed_stack(software)).strip()
+        # openibd goes with its stack: only a reboot brings the kernel's own modules.
+        return [plan_restart(dataclasses.replace(wanted, allow_restart=False), f"{have} is loaded")]
+    return []
 
 
 def plan_removal(wanted: Wanted, software: Software, users: t.Callable[[], t.Sequence[str]]) -> list[Step]:

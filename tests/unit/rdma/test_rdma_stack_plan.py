@@ -80,6 +80,20 @@ def test_nothing_is_done_to_a_node_that_is_right() -> None:
     assert stack.plan_stack(model.Wanted("inbox"), UBUNTU, NONE, model.Modules(), asked) == []
 
 
+@pytest.mark.parametrize(
+    ("software", "before"),
+    [
+        (NONE, ""),
+        (model.Software(unfinished="mlnx_ofed 1"), "(mlnx_ofed 1 was interrupted)"),
+        (dataclasses.replace(INSTALLED, unfinished="it"), f"mlnx_ofed {OFED} (it was interrupted)"),
+        (model.Software(ofed="MLNX_OFED_LINUX-5.8"), "mlnx_ofed 5.8"),
+    ],
+)
+def test_an_installation_tells_what_was_there(software: model.Software, before: str) -> None:
+    steps = stack.plan_stack(MLNX, UBUNTU, software, UNLOADED, list)
+    assert [(step.kind, step.before, step.after) for step in steps] == [("install", before, f"mlnx_ofed {OFED}")]
+
+
 def test_a_node_without_adapters_is_installed_without_consent() -> None:
     assert kinds(MLNX) == ["install"]
 
