@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import threading
@@ -72,22 +73,7 @@ class BatchCopier:
         shutil.rmtree(landing, ignore_errors=True)  # of an attempt that was killed here
         try:
             os.makedirs(landing, mode=0o700)
-            copier = _Copier(self._requests(blobs.values(), landing), self._settings.stall_timeout_s, hooks.should_stop)
-
-            def on_landed() -> None:
-                if not hooks.should_stop():
-                    copier.finish()
-                hooks.landed()
-
-            finished = drain(
-                [self._item(name, blob, landing) for name, blob in blobs.items()],
-                copier_done=copier.done,
-                threads=self._settings.threads,
-                should_stop=hooks.should_stop,
-                on_landed=on_landed,
-            )
-            failed = self._keep(finished, blobs, hooks.on_file)
-            outcome = copier.result()
+            failed, outcome = self._copy(blobs, landing, hooks)
         except OSError as error:
             return BatchOutcome(
                 error=ClusterError("io", f"{error}.", "Check the landing directory and the destination.")
@@ -97,6 +83,29 @@ class BatchCopier:
         if hooks.should_stop():
             return BatchOutcome(error=outcome.error or _stopped())
         return _judge(failed, outcome, lambda name: self._explain(name, blobs))
+
+    def _copy(
+        self, blobs: t.Mapping[str, Blob], landing: str, hooks: Hooks
+    ) -> tuple[list[tuple[str, ClusterError]], CopyOutcome]:
+        """Copy blobs by their raw names; returns the files that failed, and what AzCopy did. Nothing runs any more afterwards."""
+        requests = self._requests(blobs.values(), landing)
+        with _Copier(requests, self._settings.stall_timeout_s, hooks.should_stop) as copier:
+
+            def on_landed() -> None:
+                if not hooks.should_stop():
+                    copier.finish()
+                hooks.landed()
+
+            draining = drain(
+                [self._item(name, blob, landing) for name, blob in blobs.items()],
+                copier_done=copier.done,
+                threads=self._settings.threads,
+                should_stop=hooks.should_stop,
+                on_landed=on_landed,
+            )
+            with contextlib.closing(draining) as finished:
+                failed = self._keep(finished, blobs, hooks.on_file)
+            return failed, copier.result()
 
     def _explain(self, raw_name: str, blobs: t.Mapping[str, Blob]) -> ClusterError | None:
         """Why a blob did not land although AzCopy complains about nothing."""
@@ -196,7 +205,7 @@ class BatchCopier:
 
 
 class _Copier:
-    """AzCopy in a thread of its own, while this one finishes what has landed."""
+    """AzCopy in a thread of its own, while this one finishes what has landed. It does not outlive the ``with`` block."""
 
     def __init__(
         self, requests: t.Sequence[CopyRequest], stall_timeout_s: float, should_stop: t.Callable[[], bool]
@@ -204,13 +213,14 @@ class _Copier:
         self._outcome: CopyOutcome | None = None
         self._crash: BaseException | None = None
         self._complete = threading.Event()
+        self._abandoned = threading.Event()
 
         def work() -> None:
             try:
                 self._outcome = run_copies(
                     requests,
                     stall_timeout_s=stall_timeout_s,
-                    should_stop=should_stop,
+                    should_stop=lambda: self._abandoned.is_set() or should_stop(),
                     is_complete=self._complete.is_set,
                 )
             except BaseException as error:  # handed to the caller of result()
@@ -218,6 +228,13 @@ class _Copier:
 
         self._thread = threading.Thread(target=work, daemon=True)
         self._thread.start()
+
+    def __enter__(self) -> _Copier:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self._abandoned.set()
+        self._thread.join()
 
     def done(self) -> bool:
         return not self._thread.is_alive()

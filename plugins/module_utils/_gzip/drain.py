@@ -63,13 +63,13 @@ def drain(
     poll_s: float = 0.1,
     should_stop: t.Callable[[], bool] | None = None,
     on_landed: t.Callable[[], None] | None = None,
-) -> t.Iterator[Finished]:
+) -> t.Generator[Finished, None, None]:
     """Finish each item as soon as it has landed, with a pool of threads, and yield what became of it.
 
     AzCopy downloads under another name and renames, so a file that is there is whole. Raw files are removed once they are
     dealt with. Ends when every item is finished; once ``copier_done`` says that nothing more will land, items that are
     still absent are yielded with an error. ``on_landed`` is called once, when no item is awaited any more. ``should_stop``
-    ends it early: what runs is finished, the rest not yielded.
+    ends it early: what runs is finished, the rest not yielded. Closing it early waits for what runs, too.
     """
     find_engine(engine)  # an engine that is not there is found before the first file
     pending = _by_folder(items)
