@@ -25,6 +25,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.run imp
     Run,
     current_run_id,
 )
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.trouble import IoTrouble
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 
 #: Trying again does not help, on this rank or on another.
@@ -59,9 +60,9 @@ _FIRST_LOOK_S = 0.1
 _TROUBLE_S = 60.0
 #: It may also hide a file for a moment: only what is missing at so many heartbeats in a row has been removed.
 _MISSING_BEATS = 10
-#: A landing disk that is gone would use up the attempts of every batch: so many failures in a row, and the rank ends. More than
-#: batches in flight, which all fail when the shared file system does for a moment.
-_IO_ERRORS_IN_A_ROW = _BATCHES_IN_FLIGHT + 1
+#: A landing disk that is gone would use up the attempts of every batch: the rank ends when more fail than are in flight, which
+#: all fail when the shared file system does for a moment, and when that has lasted for a while.
+_FORGIVEN_BATCHES = _BATCHES_IN_FLIGHT
 
 
 @dataclass
@@ -116,7 +117,7 @@ class Worker:
         self._stop = threading.Event()
         self._ended = threading.Event()
         self._missing_beats = 0
-        self._io_errors = 0  # of batches, since the last one that was copied
+        self._io_trouble = IoTrouble(_FORGIVEN_BATCHES, _TROUBLE_S, poll_s)
         self._lock = threading.Lock()
         self._network = threading.Semaphore(1)
         self._in_flight: dict[Future[BatchOutcome], str] = {}
@@ -178,7 +179,7 @@ class Worker:
                 continue
             if self._stop.is_set():
                 break
-            picked = self._tolerate(self._pick)
+            picked = None if self._io_trouble.rest_s(time.monotonic()) else self._tolerate(self._pick)
             if picked is not None:
                 self._show("working")
                 self._in_flight[pool.submit(self._copy_one, self._batches[picked[0]], picked[1])] = picked[0]
@@ -276,13 +277,32 @@ class Worker:
             return self._stop.is_set() or batch.id in self._lost
 
         try:
-            return self._copy(batch, attempt, Hooks(on_file, landed, should_stop))
+            outcome = self._outcome(batch, attempt, Hooks(on_file, landed, should_stop))
+            self._weigh(batch, outcome)
+            return outcome
+        finally:
+            landed()
+
+    def _outcome(self, batch: BatchInfo, attempt: int, hooks: Hooks) -> BatchOutcome:
+        try:
+            return self._copy(batch, attempt, hooks)
+        except ClusterError as error:
+            return BatchOutcome(error=error)
         except OSError as error:
             return BatchOutcome(
                 error=ClusterError("io", f"{error}.", "Check the shared file system and the landing disk.")
             )
-        finally:
-            landed()
+
+    def _weigh(self, batch: BatchInfo, outcome: BatchOutcome) -> None:
+        """Before the network is free for the next batch: whether a file system is in trouble, and for too long."""
+        with self._lock:
+            if outcome.error is None:
+                self._io_trouble.over()
+                return
+            io_failed = outcome.error.kind == "io" and batch.id not in self._lost
+            lasts = io_failed and self._io_trouble.failed(time.monotonic())
+        if lasts:
+            self._give_up(outcome.error)
 
     def _learn_rate(self, copied: int, seconds: float) -> None:
         if copied and seconds > 0:
@@ -306,11 +326,9 @@ class Worker:
             if outcome.error is None:
                 self._claims.finish(batch, {"failed": outcome.failed})
                 self.progress.batches += 1
-                self._io_errors = 0
                 self.progress.failed.extend(outcome.failed)
                 continue
-            self._io_errors += outcome.error.kind == "io"
-            if outcome.error.kind in FATAL_KINDS | RANK_KINDS or self._io_errors >= _IO_ERRORS_IN_A_ROW:
+            if outcome.error.kind in FATAL_KINDS | RANK_KINDS:
                 self._give_up(outcome.error)
             elif not self._stop.is_set():
                 self.progress.error = _describe(outcome.error)

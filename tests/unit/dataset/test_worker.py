@@ -204,7 +204,37 @@ def test_a_batch_whose_copy_breaks_off_with_an_os_error_is_tried_again(tmp_path)
     assert fleet.workers[0].progress.retried_batches == 1
 
 
-def test_a_rank_whose_landing_disk_is_gone_leaves_the_batches_to_others(tmp_path) -> None:
+def test_a_batch_whose_copy_breaks_off_with_an_error_of_ours_is_tried_again(tmp_path) -> None:
+    broken: set[str] = set()
+
+    def copy(_rank: int, batch: BatchInfo) -> BatchOutcome:
+        if batch.id == "r0000b03" and batch.id not in broken:
+            broken.add(batch.id)
+            raise ClusterError("unreachable", "The endpoint does not answer.", "Check it.")
+        return BatchOutcome()
+
+    fleet = Fleet(tmp_path, 1, copy)
+    fleet.go()
+    assert fleet.copied_batches() == all_batches(fleet.run)
+    assert fleet.workers[0].progress.state == "finished"
+
+
+def test_a_rank_that_ends_by_an_error_of_ours_is_recorded_as_failed(tmp_path) -> None:
+    """What staging.json and dataset_watch read."""
+
+    def copy(_rank: int, _batch: BatchInfo) -> BatchOutcome:
+        raise ClusterError("auth_failed", "Refused.", "Do this.")
+
+    fleet = Fleet(tmp_path, 1, copy)
+    fleet.go()
+    (progress,) = read_progress(fleet.run)
+    assert progress.state == "failed"
+    assert progress.error == {"kind": "auth_failed", "message": "Refused.", "remedy": "Do this."}
+
+
+def test_a_rank_whose_landing_disk_is_gone_leaves_the_batches_to_others(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(dataset_worker, "_TROUBLE_S", 0.3)
+
     def copy(rank: int, _batch: BatchInfo) -> BatchOutcome:
         return BatchOutcome(error=ClusterError("io", "The disk is gone.", "Check it.") if rank == 0 else None)
 
@@ -230,6 +260,21 @@ def test_as_many_io_errors_as_batches_in_flight_end_no_rank(tmp_path) -> None:
     fleet.go()
     assert fleet.workers[0].progress.state == "finished"
     assert fleet.copied_batches() == all_batches(fleet.run)
+
+
+def test_no_number_of_io_errors_ends_a_rank_within_the_time_that_is_forgiven(tmp_path) -> None:
+    """Trying again at once would fail many times in a moment, and use up the attempts of every batch."""
+    tries: list[float] = []
+
+    def copy(_rank: int, _batch: BatchInfo) -> BatchOutcome:
+        tries.append(time.monotonic())
+        return BatchOutcome(error=ClusterError("io", "For a moment.", "Wait.") if len(tries) <= 8 else None)
+
+    fleet = Fleet(tmp_path, 1, copy)
+    fleet.go()
+    assert fleet.workers[0].progress.state == "finished"
+    assert fleet.copied_batches() == all_batches(fleet.run)
+    assert tries[8] - tries[0] >= 0.3, "it pauses, each time longer"
 
 
 def test_a_file_system_that_can_be_read_but_not_written_ends_the_rank(tmp_path, monkeypatch) -> None:
