@@ -176,6 +176,8 @@ def _cause(kind: str, pattern: str, message: str, remedy: str) -> _Cause:
     return _Cause(kind, re.compile(pattern, re.IGNORECASE), message, remedy)
 
 
+#: How Go begins what it says about a socket.
+_SOCKET = r"(?:close|dial|read|readfrom|set|write) (?:tcp|udp)[46]?\b"
 # First match wins. Texts: Azure's error codes (learn.microsoft.com, "Status and error codes") and AzCopy 10.32.2.
 _CAUSES = (
     _cause(
@@ -228,8 +230,9 @@ _CAUSES = (
     ),
     _cause(
         "io",
-        r"transport endpoint is not connected|stale (?:NFS )?file handle|input/output error|no such device"
-        r"|cannot send after transport endpoint shutdown",
+        # Sockets fail in the same words, but Go names the network on that line: `write tcp 10.0.0.4:51234->...: write: ...`.
+        rf"(?m:^)(?!.*\b{_SOCKET}).*?(?:transport endpoint is not connected|stale (?:NFS )?file handle|input/output error"
+        r"|no such device|cannot send after transport endpoint shutdown)",
         "The local file system fails, or is not there any more.",
         "Check that it is still mounted and its servers and disks are well, then run again: only what is missing will be "
         "copied.",
@@ -281,7 +284,7 @@ _CAUSES = (
     _cause(
         "unreachable",
         r"no such host|connection refused|network is unreachable|no route to host|i/o timeout|TLS handshake"
-        r"|connection reset|dial tcp|context deadline exceeded",
+        rf"|connection reset|\b{_SOCKET}|context deadline exceeded",
         "The storage endpoint cannot be reached.",
         "Check URL, name resolution, proxy and firewall from this node.",
     ),

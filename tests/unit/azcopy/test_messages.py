@@ -357,12 +357,38 @@ def test_a_question_mark_in_a_local_name_is_no_query() -> None:
 
 
 @pytest.mark.parametrize(
-    "words", ["transport endpoint is not connected", "stale file handle", "input/output error", "no such device"]
+    "words",
+    [
+        "transport endpoint is not connected",
+        "stale file handle",
+        "input/output error",
+        "no such device",
+        "cannot send after transport endpoint shutdown",
+    ],
 )
 def test_a_file_system_that_vanished_is_no_fault_of_the_options(words: str) -> None:
     error = find_cause(f"open /mnt/scratch/x: {words}")
     assert error is not None
     assert error.kind == "io"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "write tcp 10.0.0.4:51234->52.239.1.2:443: write: transport endpoint is not connected",
+        "dial tcp 52.239.1.2:443: connect: no such device or address",
+        "read tcp [fd00::4]:51234->[fd00::2]:443: read: input/output error",
+        "write tcp4 10.0.0.4:51234->52.239.1.2:443: write: cannot send after transport endpoint shutdown",
+        "dial tcp: lookup x.blob.core.windows.net: read udp 10.0.0.4:4711->10.0.0.1:53: read: no such device",
+    ],
+)
+def test_a_socket_that_fails_is_no_file_system_that_fails(words: str) -> None:
+    error = find_cause(f'Put "https://x.blob.core.windows.net/c/f": {words}')
+    assert error is not None
+    assert error.kind == "unreachable"
+    both = find_cause(f"{words}\nwrite /mnt/scratch/x: input/output error\n{words}")
+    assert both is not None
+    assert both.kind == "io", "a line for each"
 
 
 def test_a_thousand_failed_files_are_named_and_all_are_counted() -> None:
