@@ -26,7 +26,19 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import C
 
 _COUNTER = itertools.count()
 # A file system that fails or went away: what a disk, a FUSE mount (GlusterFS) and NFS say then. No option mends these.
-GONE_ERRNOS = frozenset((errno.EIO, errno.ENODEV, errno.ENOTCONN, errno.ENXIO, errno.ESHUTDOWN, errno.ESTALE))
+GONE_ERRNOS = frozenset(
+    (
+        errno.EHOSTDOWN,
+        errno.EIO,
+        errno.ENODEV,
+        errno.ENOTCONN,
+        errno.ENXIO,
+        errno.EREMOTEIO,
+        errno.ESHUTDOWN,
+        errno.ESTALE,
+        errno.ETIMEDOUT,
+    )
+)
 # What ``_part_name`` makes: other people's hidden .part files are not ours to sweep.
 _OUR_PART = re.compile(r"\.[0-9a-f]{12}\..*-\d+-\d+\.part")
 

@@ -364,6 +364,9 @@ def test_a_question_mark_in_a_local_name_is_no_query() -> None:
         "input/output error",
         "no such device",
         "cannot send after transport endpoint shutdown",
+        "connection timed out",
+        "host is down",
+        "remote I/O error",
     ],
 )
 def test_a_file_system_that_vanished_is_no_fault_of_the_options(words: str) -> None:
@@ -379,6 +382,7 @@ def test_a_file_system_that_vanished_is_no_fault_of_the_options(words: str) -> N
         "dial tcp 52.239.1.2:443: connect: no such device or address",
         "read tcp [fd00::4]:51234->[fd00::2]:443: read: input/output error",
         "write tcp4 10.0.0.4:51234->52.239.1.2:443: write: cannot send after transport endpoint shutdown",
+        "dial tcp 52.239.1.2:443: connect: connection timed out",
         "dial tcp: lookup x.blob.core.windows.net: read udp 10.0.0.4:4711->10.0.0.1:53: read: no such device",
     ],
 )

@@ -156,6 +156,9 @@ def test_a_blob_that_was_replaced(tmp_path: pathlib.Path, kind_of: str) -> None:
         (errno.ENOTCONN, "io"),
         (errno.ESHUTDOWN, "io"),
         (errno.ESTALE, "io"),
+        (errno.ETIMEDOUT, "io"),
+        (errno.EHOSTDOWN, "io"),
+        (errno.EREMOTEIO, "io"),
     ],
     ids=errno.errorcode.get,
 )
