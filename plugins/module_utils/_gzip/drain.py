@@ -165,7 +165,7 @@ def _finish(item: LandingItem, engine: str) -> Finished:
             result = place_file(item.raw_path, item.final_path, **expected)
     except ClusterError as exc:
         return Finished(item.name, None, exc)
-    except OSError as exc:  # an I/O error while reading the raw file: this file failed, the others go on
+    except OSError as exc:  # the raw file cannot be read; whoever takes the error decides whether the others go on
         error = ClusterError("io", f"`{item.raw_path}` cannot be read: {exc.strerror}.", "Check the landing disk.")
         return Finished(item.name, None, error)
     finally:
