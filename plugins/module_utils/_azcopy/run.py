@@ -80,7 +80,7 @@ def run_copies(
                 check_reachable(remote)
             for client_id in {request.identity_client_id for request in requests if request.logs_in_here}:
                 check_identity(client_id)
-        with tempfile.TemporaryDirectory(prefix="azcopy-") as scratch:
+        with disk_errors(requests[0].local), _scratch_directory() as scratch:
             supervisor = Supervisor([_prepare(request, scratch) for request in requests], scratch)
             try:
                 supervisor.run(timeout_s, stall_timeout_s, should_stop, is_complete)
@@ -89,6 +89,12 @@ def run_copies(
             return judge(supervisor, requests, warnings, time.monotonic() - started)
     except ClusterError as exc:
         return _failed_early(exc, warnings, time.monotonic() - started)
+
+
+def _scratch_directory() -> tempfile.TemporaryDirectory[str]:
+    """For lists of files, and for what AzCopy writes where the request names no directory."""
+    with disk_errors(tempfile.tempdir or os.environ.get("TMPDIR") or "the temporary directory"):
+        return tempfile.TemporaryDirectory(prefix="azcopy-")
 
 
 def _failed_early(error: ClusterError, warnings: list[str], seconds: float) -> CopyOutcome:

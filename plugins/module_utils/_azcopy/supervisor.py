@@ -23,6 +23,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy.leftover
     sweep_leftovers,
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gzip.part_file import disk_errors
 
 _POLL_S = 0.25
 
@@ -83,7 +84,7 @@ class Supervisor:
                 list_file = ""
                 if share.file_list is not None:
                     list_file = os.path.join(self._scratch, f"files-{number}.txt")
-                    with open(list_file, "w", encoding="utf-8") as stream:
+                    with disk_errors(list_file), open(list_file, "w", encoding="utf-8") as stream:
                         stream.write("\n".join(share.file_list) + "\n")
                 number += 1
                 try:

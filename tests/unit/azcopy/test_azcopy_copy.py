@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import os
 import pathlib
@@ -14,6 +15,7 @@ import typing as t
 import urllib.parse
 
 import pytest
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy import supervisor
 from lab.blob.service import Azurite
 
 pytestmark = pytest.mark.blob
@@ -338,3 +340,26 @@ def test_a_full_destination_is_said_before_anything_is_copied(
     result = run_module(source=blobs.url(container), destination=str(tmp_path / "out"))
     assert result["error_kind"] == "disk_full"
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("decompress", [False, True])
+@pytest.mark.parametrize(("code", "kind"), [(errno.ENOSPC, "disk_full"), (errno.EIO, "io")])
+def test_a_disk_that_fails_before_azcopy_starts_has_its_own_error(
+    blobs: Azurite,
+    container: str,
+    run_module: RunModule,
+    tmp_path: pathlib.Path,
+    monkeypatch: pytest.MonkeyPatch,
+    decompress: bool,
+    code: int,
+    kind: str,
+) -> None:
+    def fail(_directory: str) -> t.NoReturn:
+        raise OSError(code, os.strerror(code))
+
+    blobs.put(container, "a.gz", gzip.compress(b"a"), encoding="gzip")
+    monkeypatch.setattr(supervisor, "_file_system_time", fail)
+    options = {"source": blobs.url(container), "destination": str(tmp_path / "out"), "file_list": ["a.gz"]}
+    result = run_module(**options, decompress=decompress)
+    assert (result["failed"], result.get("error_kind")) == (True, kind)
+    assert result["remedy"]

@@ -11,6 +11,7 @@ import pathlib
 import socket
 import subprocess
 import sys
+import tempfile
 import textwrap
 import time
 
@@ -159,6 +160,16 @@ def test_a_plan_left_by_a_killed_run_of_ours_betrays_its_leftovers(tmp_path: pat
     )
     assert outcome.error is None
     assert list((tmp_path / "out").iterdir()) == []
+
+
+def test_a_temporary_directory_that_cannot_be_used_is_an_outcome(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "away"))
+    outcome = run_copy(request(stand_in(tmp_path, "end()"), tmp_path), preflight=False)
+    assert outcome.error is not None
+    assert outcome.error.kind == "bad_input"
+    assert str(tmp_path / "away") in outcome.error.message
 
 
 def test_azcopy_dies_with_its_supervisor(tmp_path: pathlib.Path) -> None:
