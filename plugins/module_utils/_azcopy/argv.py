@@ -28,6 +28,9 @@ MAX_ARGUMENT_BYTES = 131_071
 # ("request size greater than pacer target", AzCopy 10.32.2).
 DEFAULT_BLOCK_BYTES = 8 * 1024 * 1024
 SMALLEST_BLOCK_BYTES = 4096
+SMALLEST_CAP_MBPS = SMALLEST_BLOCK_BYTES / 125_000
+# More processes of one copy do not bring more, see suggest_processes().
+MOST_PROCESSES = 8
 
 # `identity` -> AZCOPY_AUTO_LOGIN_TYPE
 IDENTITIES = {"none": "", "msi": "MSI", "azcli": "AZCLI", "workload": "WORKLOAD", "spn": "SPN"}
@@ -184,7 +187,7 @@ def block_size_mib(request: CopyRequest) -> float:
         return request.block_size_mib
     if not request.cap_mbps or per_second >= DEFAULT_BLOCK_BYTES:
         return 0
-    if per_second < SMALLEST_BLOCK_BYTES:
+    if request.cap_mbps < SMALLEST_CAP_MBPS:
         raise ClusterError(
             "bad_input",
             f"A cap of {request.cap_mbps} Mb/s is too low for AzCopy to send anything.",
@@ -270,7 +273,7 @@ def suggest_processes(files: int, cpus: int) -> int:
     AzCopy looks every listed file up twice, one after the other (about 8 ms each at 3 ms per request), so several
     processes are needed to keep a network busy; each costs a start and some memory. Below 250 files one will do.
     """
-    return max(1, min(8, 2 * cpus, files // 250))
+    return max(1, min(MOST_PROCESSES, 2 * cpus, files // 250))
 
 
 def split_request(request: CopyRequest) -> list[CopyRequest]:
@@ -296,6 +299,8 @@ def split_request(request: CopyRequest) -> list[CopyRequest]:
 __all__ = [
     "IDENTITIES",
     "MAX_ARGUMENT_BYTES",
+    "MOST_PROCESSES",
+    "SMALLEST_CAP_MBPS",
     "CopyRequest",
     "block_size_mib",
     "build_argv",

@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 import typing as t
 
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy.argv import MOST_PROCESSES, SMALLEST_CAP_MBPS
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 
 # Eight processes of 2,300 Mb/s each below an ingress limit of 20 Gb/s: 18,400 / 20,000.
@@ -50,12 +51,14 @@ def plan_download(*, nodes: int, nic_mbps: float = 0, egress_mbps: float = 0, ac
     cap = math.floor(supply / nodes * 1000) / 1000
     offer = f"{_count(accounts, 'storage account')} {'gives' if accounts == 1 else 'give'} {_gbps(supply)}"
     if not nic_mbps:
+        _check_node_cap(cap, nodes)
         text = f"{offer}: each of {_count(nodes, 'node')} may take {_gbps(cap)}. The nodes' own limit is not known."
         return DownloadPlan(cap, "unknown", 0.0, [text])
     wish = f"{_count(nodes, 'node')} of {_gbps(nic_mbps)} can take {_gbps(demand)}"
     if demand <= supply:
         text = f"{wish}, {offer}: the network interfaces are the limit, no cap is needed."
         return DownloadPlan(0.0, "nic", demand / 1000, [text])
+    _check_node_cap(cap, nodes)
     needed = math.ceil(demand / egress_mbps)
     explanation = [
         f"{wish}, {offer}: the account limit binds, so each node is capped at {_gbps(cap)}.",
@@ -77,11 +80,27 @@ def plan_upload(*, processes: int, ingress_mbps: float, share: float = UPLOAD_SH
     # Rounded before it is cut: 0.92 x 20,000 must not become 18,399 because of the binary fraction.
     cap = math.floor(round(ingress_mbps * share / processes, 6) * 1000) / 1000
     cap = float(math.floor(cap)) if cap >= 100 else cap
+    if cap < SMALLEST_CAP_MBPS:
+        raise ClusterError(
+            "bad_input",
+            f"A cap of {cap:g} Mb/s for each of {_count(processes, 'process', 'processes')} is too low for AzCopy.",
+            "Let fewer `processes` copy, or correct `ingress_mbps`.",
+        )
     text = (
         f"{_count(processes, 'process', 'processes')} of {cap:g} Mb/s take {processes * cap:g} of the"
         f" {ingress_mbps:g} Mb/s that the storage account accepts ({share:.0%} at most)."
     )
     return UploadPlan(cap, processes * cap, UPLOAD_CONCURRENCY, [text])
+
+
+def _check_node_cap(cap_mbps: float, nodes: int) -> None:
+    """A node's cap is shared by as many processes as a batch may have."""
+    if cap_mbps < MOST_PROCESSES * SMALLEST_CAP_MBPS:
+        raise ClusterError(
+            "bad_input",
+            f"A cap of {cap_mbps:g} Mb/s for each of {_count(nodes, 'node')} is too low for AzCopy.",
+            "Let fewer nodes copy, or correct `egress_mbps`.",
+        )
 
 
 def _check(**counts: int) -> None:

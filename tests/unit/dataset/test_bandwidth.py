@@ -5,7 +5,15 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy.argv import (
+    CopyRequest,
+    check_request,
+    split_request,
+    suggest_processes,
+)
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.bandwidth import (
     plan_download,
     plan_upload,
@@ -80,6 +88,24 @@ def test_an_upload_gets_what_a_person_would_compute(processes: int, ingress: flo
     assert plan.total_mbps == pytest.approx(processes * cap)
 
 
+def test_the_lowest_caps_are_those_that_azcopy_takes() -> None:
+    """A node's cap as up to eight processes share it, a process' own in an upload; one thousandth below is refused."""
+    azcopy, source, destination = "/azcopy", "https://account.blob.core.windows.net/data", "/mnt/scratch"
+    node = plan_download(nodes=1000, egress_mbps=263).cap_mbps
+    process = plan_upload(processes=1, ingress_mbps=0.033, share=1).cap_mbps
+    assert (node, process) == (0.263, 0.033)
+    request = CopyRequest(azcopy, source, destination, file_list=[str(number) for number in range(2000)])
+    for cap_mbps, processes in ((node, suggest_processes(2000, 64)), (process, 1)):
+        for share in split_request(dataclasses.replace(request, cap_mbps=cap_mbps, processes=processes)):
+            check_request(share)
+    for refused in (
+        lambda: plan_download(nodes=1000, egress_mbps=262),
+        lambda: plan_upload(processes=1, ingress_mbps=0.032, share=1),
+    ):
+        with pytest.raises(ClusterError, match="too low for AzCopy"):
+            refused()
+
+
 @given(st.integers(1, 1000), st.floats(10_000, 1e6), st.floats(0.1, 1))
 def test_uploads_stay_below_their_share(processes: int, ingress: float, share: float) -> None:
     plan = plan_upload(processes=processes, ingress_mbps=ingress, share=share)
@@ -96,6 +122,14 @@ def test_uploads_stay_below_their_share(processes: int, ingress: float, share: f
         (lambda: plan_upload(processes=0, ingress_mbps=1), "number of processes is 0"),
         (lambda: plan_upload(processes=8, ingress_mbps=0), "ingress limit of 0"),
         (lambda: plan_upload(processes=8, ingress_mbps=10, share=2), "2 of an ingress limit"),
+        (
+            lambda: plan_download(nodes=1000, nic_mbps=1000, egress_mbps=50),
+            r"cap of 0\.05 Mb/s .*fewer nodes.*`egress_mbps`",
+        ),
+        (lambda: plan_download(nodes=1000, egress_mbps=50), r"cap of 0\.05 Mb/s"),
+        (lambda: plan_download(nodes=1000, egress_mbps=0.5), r"cap of 0 Mb/s"),
+        (lambda: plan_upload(processes=100, ingress_mbps=3), r"cap of 0\.027 Mb/s .*`processes`.*`ingress_mbps`"),
+        (lambda: plan_upload(processes=1000, ingress_mbps=0.5), r"cap of 0 Mb/s"),
     ],
 )
 def test_nonsense_is_refused(call: object, fragment: str) -> None:
