@@ -57,7 +57,8 @@ def probe(azcopy: str) -> AzcopyProbe:
         raise ClusterError(
             "azcopy_missing",
             f"AzCopy is not at `{azcopy}` ({exc.strerror}).",
-            f"Install AzCopy {TESTED_VERSION}, or set `azcopy` to the path of the program.",
+            # No option's name: what runs in the background is collected by a task that does not know which variable it was.
+            f"Install AzCopy {TESTED_VERSION}, or correct the path of the program.",
         ) from exc
     key = (path, status.st_mtime_ns, status.st_size)
     if key not in _PROBED:

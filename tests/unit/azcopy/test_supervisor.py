@@ -227,6 +227,14 @@ def test_probe_names_what_is_wrong(
     assert caught.value.kind == kind
 
 
+def test_a_missing_program_is_named_without_the_option_that_it_came_by() -> None:
+    """dataset_collect does not see which of the role's variables became `azcopy`."""
+    with pytest.raises(ClusterError) as caught:
+        probe.probe("/nowhere/azcopy")
+    assert caught.value.kind == "azcopy_missing"
+    assert "`" not in caught.value.remedy
+
+
 def test_probe_warns_of_untested_versions_and_runs_once(tmp_path: pathlib.Path) -> None:
     (tmp_path / "azcopy").write_text(f"#!/bin/sh\necho x >> {tmp_path}/runs\necho azcopy version 10.33.1-beta\n")
     (tmp_path / "azcopy").chmod(0o755)
