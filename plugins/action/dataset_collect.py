@@ -16,5 +16,6 @@ class ActionModule(AsyncStatusAction):
 
     @names_role_variables
     def run(self, tmp: str | None = None, task_vars: dict[str, t.Any] | None = None) -> dict[str, t.Any]:
-        """Look once, as Ansible's own async_status does."""
+        """Look once, as Ansible's own async_status does. That can delete the job's file, too."""
+        self.validate_argument_spec(argument_spec={"jid": {"type": "str", "required": True}})
         return t.cast("dict[str, t.Any]", super().run(tmp, task_vars))

@@ -9,7 +9,8 @@ DOCUMENTATION = r"""
 module: dataset_collect
 short_description: Collect what M(hpcai.gpu_cluster.dataset_stage) did in the background
 description:
-  - Returns the result of the job, and fails where it failed, as M(ansible.builtin.async_status) does.
+  - Returns the result of the job, its C(changed) included, and fails where it failed, as M(ansible.builtin.async_status) does.
+  - The job's file stays on the node.
   - In a role, messages name the role's variables instead of the options of M(hpcai.gpu_cluster.dataset_stage).
 version_added: 0.1.0
 author: The hpcai.gpu_cluster developers (@hpcai)
@@ -18,16 +19,19 @@ options:
     description: C(ansible_job_id) of the task that started the job.
     type: str
     required: true
-  mode:
-    description: V(status) returns the result, V(cleanup) deletes it.
-    type: str
-    choices: [status, cleanup]
-    default: status
 extends_documentation_fragment:
   - hpcai.gpu_cluster.attributes
-  - hpcai.gpu_cluster.attributes.read_only
   - hpcai.gpu_cluster.attributes.action
 attributes:
+  check_mode:
+    support: full
+    details: Reads the job as it does otherwise. In check mode M(hpcai.gpu_cluster.dataset_stage) has started none.
+  diff_mode:
+    support: none
+    details: M(hpcai.gpu_cluster.dataset_plan) shows the difference.
+  idempotent:
+    support: partial
+    details: The module itself changes nothing, but says as often as it is asked what the job changed.
   action_group:
     membership:
       - hpcai.gpu_cluster.all
@@ -48,7 +52,19 @@ EXAMPLES = r"""
 
 RETURN = r"""
 finished:
-  description: Whether the job has ended. Only then the result of M(hpcai.gpu_cluster.dataset_stage) is there, too.
+  description: Whether the job has ended. Only then all that M(hpcai.gpu_cluster.dataset_stage) returns is there, too.
   type: bool
+  returned: always
+started:
+  description: Whether the job was started.
+  type: bool
+  returned: always
+ansible_job_id:
+  description: O(jid).
+  type: str
+  returned: always
+results_file:
+  description: Where the job's result lies on the node.
+  type: str
   returned: always
 """

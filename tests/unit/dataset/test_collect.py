@@ -11,64 +11,105 @@ import subprocess
 import sys
 import typing as t
 
+import pytest
 import yaml
 
+Play = t.Callable[[list[dict[str, t.Any]]], str]
+Task = dict[str, t.Any]
 
-def test_a_failed_copy_names_the_variable_of_the_role(tmp_path: pathlib.Path) -> None:
-    stage: dict[str, t.Any] = {
+
+@pytest.fixture
+def play(tmp_path: pathlib.Path) -> Play:
+    """Runs these tasks as those of a role ``hall``; returns what Ansible prints."""
+
+    def run(tasks: list[Task]) -> str:
+        role = tmp_path / "roles/hall"
+        for folder, content in (("tasks", tasks), ("defaults", {"hall_rank": 0})):
+            (role / folder).mkdir(parents=True)
+            (role / folder / "main.yml").write_text(yaml.safe_dump(content), encoding="utf-8")
+        plays = [{"hosts": "localhost", "connection": "local", "gather_facts": False, "roles": ["hall"]}]
+        (tmp_path / "play.yml").write_text(yaml.safe_dump(plays), encoding="utf-8")
+        program = pathlib.Path(sys.executable).parent / "ansible-playbook"
+        environment = {
+            **os.environ,
+            "ANSIBLE_ASYNC_DIR": str(tmp_path / "jobs"),
+            "ANSIBLE_LOCALHOST_WARNING": "False",
+            "ANSIBLE_PYTHON_INTERPRETER": sys.executable,
+        }
+        done = subprocess.run(
+            [program, "--inventory", "localhost,", tmp_path / "play.yml"],
+            capture_output=True,
+            text=True,
+            check=False,
+            env=environment,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    return run
+
+
+def collect(**options: t.Any) -> Task:
+    return {
+        "name": "Collect it",
+        "hpcai.gpu_cluster.dataset_collect": {"jid": "{{ job.ansible_job_id }}", **options},
+        "register": "done",
+        "until": "done is finished",
+        "retries": 600,
+        "delay": 1,
+        "ignore_errors": True,
+    }
+
+
+def expect(*facts: str) -> Task:
+    return {"name": "Read what it says", "ansible.builtin.assert": {"that": list(facts)}}
+
+
+def test_a_failed_copy_names_the_variable_of_the_role(tmp_path: pathlib.Path, play: Play) -> None:
+    stage = {
         "destination": str(tmp_path / "data"),
         "sources": [{"url": "https://account.blob.core.windows.net/c"}],
         "run": "never-planned",
         "rank": "{{ hall_rank }}",
         "host": "gpu-1",
     }
-    tasks = [
-        {
-            "name": "Copy in the background",
-            "hpcai.gpu_cluster.dataset_stage": stage,
-            "async": 600,
-            "poll": 0,
-            "register": "job",
-        },
-        {
-            "name": "Collect it",
-            "hpcai.gpu_cluster.dataset_collect": {"jid": "{{ job.ansible_job_id }}"},
-            "register": "done",
-            "until": "done is finished",
-            "retries": 600,
-            "delay": 1,
-            "ignore_errors": True,
-        },
-        {
-            "name": "Read what it says",
-            "ansible.builtin.assert": {
-                "that": [
-                    "done is failed",
-                    "done.error_kind == 'not_shared'",
-                    "'`hall_rank` of dataset_plan' in done.msg",
-                    "'`hall_rank` of dataset_plan' in done.remedy",
-                ]
+    play(
+        [
+            {
+                "name": "Copy in the background",
+                "hpcai.gpu_cluster.dataset_stage": stage,
+                "async": 600,
+                "poll": 0,
+                "register": "job",
             },
-        },
-    ]
-    role = tmp_path / "roles/hall"
-    for folder, content in (("tasks", tasks), ("defaults", {"hall_rank": 0})):
-        (role / folder).mkdir(parents=True)
-        (role / folder / "main.yml").write_text(yaml.safe_dump(content), encoding="utf-8")
-    play = [{"hosts": "localhost", "connection": "local", "gather_facts": False, "roles": ["hall"]}]
-    (tmp_path / "play.yml").write_text(yaml.safe_dump(play), encoding="utf-8")
-    program = pathlib.Path(sys.executable).parent / "ansible-playbook"
-    environment = {
-        **os.environ,
-        "ANSIBLE_ASYNC_DIR": str(tmp_path / "jobs"),
-        "ANSIBLE_LOCALHOST_WARNING": "False",
-        "ANSIBLE_PYTHON_INTERPRETER": sys.executable,
-    }
-    done = subprocess.run(
-        [program, "--inventory", "localhost,", tmp_path / "play.yml"],
-        capture_output=True,
-        text=True,
-        check=False,
-        env=environment,
+            collect(),
+            expect(
+                "done is failed",
+                "done.error_kind == 'not_shared'",
+                "'`hall_rank` of dataset_plan' in done.msg",
+                "'`hall_rank` of dataset_plan' in done.remedy",
+            ),
+        ]
     )
-    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_it_reads_the_job_and_deletes_nothing(play: Play) -> None:
+    """It takes the job and nothing else, and a job may be collected twice."""
+    nothing_to_do = {"destination": "/nowhere", "sources": [], "run": "", "rank": 0, "host": "gpu-1"}
+    play(
+        [
+            {
+                "name": "Copy nothing in the background",
+                "hpcai.gpu_cluster.dataset_stage": nothing_to_do,
+                "async": 600,
+                "poll": 0,
+                "register": "job",
+            },
+            {**collect(mode="cleanup"), "until": "true"},
+            expect("done is failed", "'mode' in done.msg"),
+            collect(),
+            expect("done is not failed", "done.msg == 'Nothing to copy.'", "not done.changed"),
+            {**collect(), "check_mode": True},
+            expect("done is not failed", "done.msg == 'Nothing to copy.'", "not done.changed"),
+        ]
+    )
