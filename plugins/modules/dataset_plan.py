@@ -168,6 +168,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.options im
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.secrets import hide_secrets, refuse_queries
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.plan import PlanRequest, list_dataset, prepare
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gzip.part_file import disk_errors
 
 
 def read_options(params: t.Mapping[str, t.Any]) -> PlanRequest:
@@ -219,7 +220,8 @@ def main() -> None:
     try:
         refuse_queries(module, [source["url"] for source in params["sources"]])
         wanted = read_options(params)
-        listed = list_dataset(wanted) if params["return_manifest"] else prepare(wanted, write=not module.check_mode)
+        with disk_errors(params["destination"]):
+            listed = list_dataset(wanted) if params["return_manifest"] else prepare(wanted, write=not module.check_mode)
         module.exit_json(**listed)
     except ClusterError as error:
         module.fail_json(**failure(error, *secrets))

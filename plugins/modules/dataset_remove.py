@@ -134,17 +134,7 @@ def ask_consent(module: AnsibleModule, destination: str, paths: list[str]) -> No
         )
 
 
-def main() -> None:
-    module = AnsibleModule(
-        argument_spec={
-            "destination": {"type": "path"},
-            "keep_data": {"type": "bool", "default": False},
-            "landing_path": {"type": "path"},
-            "log_path": {"type": "path"},
-            "allow_data_loss": {"type": "bool", "default": False},
-        },
-        supports_check_mode=True,
-    )
+def remove(module: AnsibleModule) -> None:
     destination = os.path.normpath(module.params["destination"]) if module.params["destination"] else ""
     log_path: str = module.params["log_path"] or ""
     landing_path: str = module.params["landing_path"] or ""
@@ -154,8 +144,7 @@ def main() -> None:
     paths = staged_files(destination) if has_data else []
     ask_consent(module, destination, paths)
     if has_data and not module.check_mode:
-        with failing(module):
-            withdraw_run(destination)
+        withdraw_run(destination)
         paths = staged_files(destination)  # workers have just finished some
         ask_consent(module, destination, paths)
         delete(destination, [*paths, *part_files(destination)])
@@ -167,6 +156,21 @@ def main() -> None:
     before = [f"{len(paths)} staged files at {destination}\n"] * has_data
     before += [f"{directory}\n" for directory in landed] + [f"logs in {log_path}\n"] * bool(has_logs)
     module.exit_json(changed=bool(before), files=len(paths), diff={"before": "".join(before), "after": ""})
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec={
+            "destination": {"type": "path"},
+            "keep_data": {"type": "bool", "default": False},
+            "landing_path": {"type": "path"},
+            "log_path": {"type": "path"},
+            "allow_data_loss": {"type": "bool", "default": False},
+        },
+        supports_check_mode=True,
+    )
+    with failing(module):
+        remove(module)
 
 
 if __name__ == "__main__":

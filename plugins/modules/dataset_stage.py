@@ -159,6 +159,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.options im
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.secrets import hide_secrets, refuse_queries
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.rank import StageRequest, run_rank
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gzip.part_file import disk_errors
 
 
 def argument_spec() -> dict[str, t.Any]:
@@ -216,7 +217,9 @@ def main() -> None:
         refuse_queries(module, [source["url"] for source in params["sources"]])
         if not params["run"]:
             module.exit_json(changed=False, msg="Nothing to copy.")
-        module.exit_json(**run_rank(read_options(params)))
+        with disk_errors(params["destination"]):
+            result = run_rank(read_options(params))
+        module.exit_json(**result)
     except ClusterError as error:
         module.fail_json(**failure(error, *secrets))
 

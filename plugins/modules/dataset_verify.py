@@ -119,6 +119,15 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.dataset import Dataset
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.report import explain
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gzip.part_file import disk_errors
+
+
+def look(params: t.Mapping[str, t.Any], *, report: bool) -> dict[str, t.Any]:
+    """Compare the destination with its manifest, and write down what was found where a report is wanted."""
+    dataset = Dataset.open(params["destination"])
+    part = (params["rank"], params["world_size"])
+    result = dataset.verify(content=params["content"], part=part, threads=params["threads"])
+    return dataset.write_report(result) if report else result
 
 
 def main() -> None:
@@ -136,12 +145,8 @@ def main() -> None:
     )
     params: dict[str, t.Any] = module.params
     try:
-        dataset = Dataset.open(params["destination"])
-        result = dataset.verify(
-            content=params["content"], part=(params["rank"], params["world_size"]), threads=params["threads"]
-        )
-        if params["report"] and not module.check_mode:
-            result = dataset.write_report(result)
+        with disk_errors(params["destination"]):
+            result = look(params, report=params["report"] and not module.check_mode)
     except ClusterError as error:
         if params["fail"]:
             module.fail_json(verdict="incomplete", **error.as_result())

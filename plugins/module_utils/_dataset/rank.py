@@ -27,6 +27,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.run imp
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.state import StatePaths
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.worker import Worker
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gzip.part_file import disk_errors
 
 _STOP_OLD_WORKER_S = 20.0
 
@@ -138,10 +139,11 @@ def _only_worker(directory: str, destination: str, rank: int) -> t.Iterator[None
 
     The lock is a file in ``directory`` on a local disk: it is free when its holder is dead, however it died.
     """
-    os.makedirs(directory, mode=0o700, exist_ok=True)
     name = hashlib.sha256(f"{destination}:{rank}".encode()).hexdigest()[:16]
     path = os.path.join(directory, f"rank-{name}.lock")
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+    with disk_errors(path):
+        os.makedirs(directory, mode=0o700, exist_ok=True)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     with os.fdopen(descriptor, "r+") as lock:
         deadline = time.monotonic() + _STOP_OLD_WORKER_S
         while not _try_lock(lock):
