@@ -100,7 +100,7 @@ class Claims:
         return os.path.exists(os.path.join(self._directory, f"{batch}.done"))
 
     def forget(self, batch: str) -> None:
-        """Somebody else finished the batch that we hold."""
+        """Stop holding a batch that another rank has finished."""
         self._held.pop(batch, None)
 
     def release(self, batch: str, reason: str) -> None:

@@ -18,9 +18,9 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.worker 
 VERSION = 1
 _NAMED = 20
 _REMEDY = {
-    "missing": "Stage it again: that copies only what is missing.",
-    "altered": "Somebody changed these files after they were staged. Stage it again to repair them.",
-    "outdated": "These blobs were replaced at the source, or `decompress` was changed. Stage it again.",
+    "missing": "Stage the dataset again: that copies only what is missing.",
+    "altered": "These files were changed after they were staged. Stage the dataset again to repair them.",
+    "outdated": "These blobs were replaced at the source, or `decompress` was changed. Stage the dataset again.",
     "foreign": "Move these files away, or set `allow_overwrite: true` to replace them.",
 }
 

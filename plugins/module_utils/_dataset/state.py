@@ -5,7 +5,7 @@
 """What is at a staging destination: where its state lives, the receipts of finished files, and which of them still hold.
 
 A *receipt* is written after a file was checked and renamed to its final name. It is the only proof that a file is what the
-manifest says: the size on disk of an inflated file says nothing about the blob. A file without receipt is somebody else's
+manifest says: the size on disk of an inflated file says nothing about the blob. A file without a receipt counts as foreign
 until its content proves otherwise.
 
 State lives in ``<destination>/.staging``, so that it is lost together with the data it describes.
