@@ -24,7 +24,9 @@ description:
     made, systemd reads its units again when one of them changed, and last units are enabled, started and restarted.
   - Everything is planned before the first change is made, so that a refused request changes nothing but packages.
   - Missing packages are installed by the action plugin of the same name through M(ansible.builtin.apt) or
-    M(ansible.builtin.package).
+    M(ansible.builtin.package), with the C(module_defaults) of the play for these and for M(ansible.builtin.dnf). Only
+    C(name) and C(state) are this module's own. Package lists of apt are read again when a first try failed, unless
+    C(update_cache) or C(cache_valid_time) is among the defaults.
     A node that lacks nothing costs exactly one module call.
   - More than 4 KiB of content in O(files) travels only to nodes that lack it, in a second call. Before that the node is
     asked with digests. Secrets always travel.

@@ -10,11 +10,17 @@ import os
 import typing as t
 
 from ansible.errors import AnsibleActionFail, AnsibleError
+from ansible.executor.module_common import _apply_action_arg_defaults
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.request import wanted_items
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._file_contents import FileContents, Sources
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._plain_arguments import PlainArguments
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._role_variables import names_role_variables
+
+#: How long apt waits for another that installs, in seconds, where the play does not say.
+_LOCK_TIMEOUT_S = 300
+#: What says that the play decides when apt reads its lists.
+_APT_UPDATE = {"update_cache", "update-cache", "cache_valid_time"}
 
 
 def package_changes(names: list[str]) -> dict[str, t.Any]:
@@ -126,21 +132,12 @@ class NodeStateAction(PlainArguments):
         return bool(wanted)
 
     def _install(self, names: list[str], manager: str, variables: dict[str, t.Any]) -> dict[str, t.Any] | None:
-        """Install packages; returns the failure, or None. apt's lists are read again only when a first try failed."""
+        """Install packages, with the play's defaults for the module that does; returns the failure, or None."""
         if manager == "dpkg":
-            wanted = {"name": names, "state": "present", "lock_timeout": 300}
-            result: dict[str, t.Any] = {"failed": True}
-            for update in (False, True):
-                result = self._execute_module(
-                    module_name="ansible.builtin.apt",
-                    module_args={**wanted, "update_cache": update},
-                    task_vars=variables,
-                )
-                if not result.get("failed"):
-                    return None
-            return {**result, "error_kind": "package_failed"}
+            return self._install_with_apt(names, variables)
         task = self._task.copy()
-        task.args = {"name": names, "state": "present"}
+        # The action adds the defaults of the package manager's module.
+        task.args = self._with_defaults("ansible.builtin.package", names)
         action = self._shared_loader_obj.action_loader.get(
             "ansible.builtin.package",
             task=task,
@@ -152,6 +149,24 @@ class NodeStateAction(PlainArguments):
         )
         result = action.run(task_vars=variables)
         return {**result, "error_kind": "package_failed"} if result.get("failed") else None
+
+    def _with_defaults(self, module: str, names: list[str]) -> dict[str, t.Any]:
+        """The arguments that install these packages, and what the play's ``module_defaults`` say beside."""
+        wanted = {"name": names, "state": "present"}
+        return t.cast(dict[str, t.Any], _apply_action_arg_defaults(module, self._task, wanted, self._templar))
+
+    def _install_with_apt(self, names: list[str], variables: dict[str, t.Any]) -> dict[str, t.Any] | None:
+        """Its lists are read again only when a first try failed, unless the play says when."""
+        wanted = {"lock_timeout": _LOCK_TIMEOUT_S, **self._with_defaults("ansible.builtin.apt", names)}
+        tries = [{}] if _APT_UPDATE & set(wanted) else [{"update_cache": False}, {"update_cache": True}]
+        result: dict[str, t.Any] = {}
+        for update in tries:
+            result = self._execute_module(
+                module_name="ansible.builtin.apt", module_args={**wanted, **update}, task_vars=variables
+            )
+            if not result.get("failed"):
+                return None
+        return {**result, "error_kind": "package_failed"}
 
 
 __all__ = ["NodeStateAction", "package_changes"]

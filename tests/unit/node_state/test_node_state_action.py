@@ -12,7 +12,9 @@ import typing as t
 
 import pytest
 from ansible.errors import AnsibleActionFail
+from ansible.parsing.dataloader import DataLoader
 from ansible.plugins.action import ActionBase
+from ansible.template import Templar, trust_as_template
 from ansible_collections.hpcai.gpu_cluster.plugins.action.node_state import ActionModule
 
 MODULE = "hpcai.gpu_cluster.node_state"
@@ -24,7 +26,10 @@ DONE = {"changed": False, "changes": [], "diff": []}
 
 
 def play(
-    monkeypatch: pytest.MonkeyPatch, script: list[tuple[str, dict[str, t.Any]]], **args: t.Any
+    monkeypatch: pytest.MonkeyPatch,
+    script: list[tuple[str, dict[str, t.Any]]],
+    defaults: dict[str, t.Any] | None = None,
+    **args: t.Any,
 ) -> tuple[dict[str, t.Any], list[tuple[str, dict[str, t.Any]]]]:
     """Run the action; ``script`` holds the module that is expected next and its result."""
     calls: list[tuple[str, dict[str, t.Any]]] = []
@@ -40,7 +45,9 @@ def play(
     monkeypatch.setattr(ActionModule, "_execute_module", execute)
     monkeypatch.setattr(ActionBase, "run", lambda *_args: {})
     action = object.__new__(ActionModule)
-    action._task = types.SimpleNamespace(args=args)
+    parent = types.SimpleNamespace(_play=types.SimpleNamespace(_action_groups={APT: ["group"]}))
+    action._task = types.SimpleNamespace(args=args, module_defaults=[defaults or {}], _parent=parent)
+    action._templar = Templar(loader=DataLoader(), variables={"minutes": 7})
     result = action.run(None, {})
     assert len(calls) == len(script)
     return result, calls
@@ -66,6 +73,37 @@ def test_the_lists_of_packages_are_read_again_only_after_a_failure(monkeypatch: 
     script = [(MODULE, NEEDS), (APT, {"failed": True}), (APT, {}), (MODULE, DONE)]
     _result, calls = play(monkeypatch, script, packages=["tool"])
     assert [call[1].get("update_cache") for call in calls[1:3]] == [False, True]
+
+
+def test_the_defaults_of_the_play_for_apt_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    defaults = {
+        APT: {
+            "lock_timeout": trust_as_template("{{ minutes * 60 }}"),
+            "allow_unauthenticated": True,
+            "state": "latest",
+        },
+        "group/group": {"install_recommends": False},
+    }
+    script = [(MODULE, NEEDS), (APT, {}), (MODULE, DONE)]
+    _result, calls = play(monkeypatch, script, defaults, packages=["tool"])
+    assert calls[1][1] == {
+        "name": ["tool"],
+        "state": "present",
+        "lock_timeout": 420,
+        "allow_unauthenticated": True,
+        "install_recommends": False,
+        "update_cache": False,
+    }
+
+
+@pytest.mark.parametrize("wish", [{"update_cache": False}, {"update_cache": True}, {"cache_valid_time": 3600}])
+def test_a_play_that_says_when_lists_are_read_is_obeyed(
+    monkeypatch: pytest.MonkeyPatch, wish: dict[str, t.Any]
+) -> None:
+    script = [(MODULE, NEEDS), (APT, {"failed": True, "msg": "No package matching 'tool'"})]
+    result, calls = play(monkeypatch, script, {APT: wish}, packages=["tool"])
+    assert result["error_kind"] == "package_failed"
+    assert calls[1][1] == {"name": ["tool"], "state": "present", "lock_timeout": 300, **wish}
 
 
 def test_a_package_that_cannot_be_installed_ends_the_task(monkeypatch: pytest.MonkeyPatch) -> None:

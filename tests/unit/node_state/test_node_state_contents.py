@@ -45,7 +45,7 @@ class Play:
         """Play these tasks of node_state in the role."""
         owner = {"owner": str(os.geteuid()), "group": str(os.getegid())}
         for task in tasks:
-            for item in task["files"]:
+            for item in task.get("files", []):
                 item.update(owner)
         named = [{"hpcai.gpu_cluster.node_state": task, **options} for task in tasks]
         (self.folder / "roles/tool/tasks/main.yml").write_text(yaml.safe_dump(named))
@@ -135,6 +135,13 @@ def test_what_the_controller_lacks_is_told_before_the_node_is_touched(
     said = json.dumps(done.stdout.replace("\n", " "))
     assert says.replace("/made", str(play.made)) in said, said
     assert list(play.made.iterdir()) == []
+
+
+def test_the_defaults_of_a_play_reach_apt_by_its_short_name(play: Play) -> None:
+    """apt refuses these two together before it does anything: a refusal shows that it got the default."""
+    done = play.run({"packages": ["no-such-package-at-all"]}, module_defaults={"apt": {"deb": "/none.deb"}})
+    assert done.returncode == 2
+    assert "parameters are mutually exclusive: deb|package" in done.stdout
 
 
 FOUND = {"discovered_interpreter_python": "/usr/bin/python3.11"}
