@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import dataclasses
+import json
 import os
 import typing as t
 
@@ -57,6 +58,14 @@ class _File:
         return {**self.item, "sha256": digest(self.data), **size}
 
 
+def _text(content: t.Any) -> bytes | None:
+    """What a module would make of an option that is text, whatever type it has; None where there is none."""
+    if content is None:
+        return None
+    # Arguments travel as JSON, where keys are text.
+    return str(content if isinstance(content, str) else json.loads(json.dumps(content, default=str))).encode()
+
+
 class FileContents:
     """The content of a task's files, and what of it the node has to be sent."""
 
@@ -100,7 +109,7 @@ class Sources:
             return self._render(item)
         if item.get("program") is not None:
             return self._build(item)
-        return item["content"].encode() if isinstance(item.get("content"), str) else None
+        return _text(item.get("content"))
 
     def _find(self, item: Item, option: str, directory: str) -> str:
         """A file where ``ansible.builtin.copy`` and ``ansible.builtin.template`` look for it."""

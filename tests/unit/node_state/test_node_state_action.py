@@ -140,11 +140,18 @@ def test_a_when_that_is_no_boolean_never_reaches_the_node(monkeypatch: pytest.Mo
 
 
 def test_sensitive_content_travels_in_the_hidden_option(monkeypatch: pytest.MonkeyPatch) -> None:
-    files = [{"path": "/k", "content": "secret", "sensitive": "yes"}, {"path": "/f", "content": "x"}]
+    files = [
+        {"path": "/k", "content": "secret", "sensitive": "yes"},
+        {"path": "/f", "content": "x"},
+        {"path": "/d", "content": {"key": "secret", 3: [None, 1.5]}, "sensitive": True},
+        {"path": "/n", "content": 4711, "sensitive": True},
+    ]
     _result, calls = play(monkeypatch, [(MODULE, DONE)], files=files)
     assert calls[0][1]["files"] == [
         {"path": "/k", "sensitive": "yes", "secret_content": "secret"},
         {"path": "/f", "content": "x"},
+        {"path": "/d", "sensitive": True, "secret_content": "{'key': 'secret', '3': [None, 1.5]}"},
+        {"path": "/n", "sensitive": True, "secret_content": "4711"},
     ]
     assert files[0]["content"] == "secret"
 
