@@ -13,6 +13,7 @@ import json
 import os
 import typing as t
 
+from ansible import constants
 from ansible.errors import AnsibleActionFail, AnsibleError
 from ansible.module_utils.common.text.converters import to_bytes
 from ansible.module_utils.parsing.convert_bool import boolean
@@ -28,6 +29,8 @@ INLINE_BYTES = 4096
 #: What says where the content of a file comes from.
 _SOURCES = ("content", "src", "template", "template_vars", "program", "interpreter")
 _USUAL_PYTHON = "/usr/bin/python3"
+#: What says that Ansible looks for Python on the node.
+_DISCOVERY_MODES = ("auto", "auto_silent", "auto_legacy", "auto_legacy_silent")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -153,8 +156,10 @@ class Sources:
         variables = self._variables
         if task.delegate_to:
             variables = variables.get("ansible_delegated_vars", {}).get(task.delegate_to, variables)
-        wanted = self._action._templar.template(variables.get("ansible_python_interpreter") or "auto")
-        if not str(wanted).startswith("auto"):
+        # As Ansible chooses it for modules: a variable, the environment, ansible.cfg.
+        configured = constants.config.get_config_value("INTERPRETER_PYTHON", variables=variables)
+        wanted = self._action._templar.template(configured)
+        if wanted and wanted not in _DISCOVERY_MODES:
             return str(wanted)
         return str(self._found(variables) or _USUAL_PYTHON)
 

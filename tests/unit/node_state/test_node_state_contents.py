@@ -148,31 +148,51 @@ FOUND = {"discovered_interpreter_python": "/usr/bin/python3.11"}
 
 
 @pytest.mark.parametrize(
-    ("variables", "delegate", "interpreter"),
+    ("variables", "delegate", "configured", "interpreter"),
     [
-        ({"ansible_facts": {}}, None, "/usr/bin/python3.9"),
-        ({"ansible_facts": {}, "ansible_connection": "none"}, None, "/usr/bin/python3"),
-        ({"ansible_python_interpreter": "/opt/python"}, None, "/opt/python"),
-        ({"ansible_python_interpreter": "/opt/python", "ansible_facts": FOUND}, None, "/opt/python"),
-        ({"ansible_python_interpreter": "auto_silent", "ansible_facts": {}}, None, "/usr/bin/python3.9"),
-        ({"ansible_python_interpreter": "auto", "ansible_facts": FOUND}, None, "/usr/bin/python3.11"),
-        ({"ansible_facts": FOUND}, None, "/usr/bin/python3.11"),
+        ({"ansible_facts": {}}, None, "auto", "/usr/bin/python3.9"),
+        ({"ansible_facts": {}, "ansible_connection": "none"}, None, "auto", "/usr/bin/python3"),
+        ({"ansible_python_interpreter": "/opt/python"}, None, "auto", "/opt/python"),
+        ({"ansible_python_interpreter": "/opt/python", "ansible_facts": FOUND}, None, "auto", "/opt/python"),
+        ({"ansible_python_interpreter": "auto_silent", "ansible_facts": {}}, None, "auto", "/usr/bin/python3.9"),
+        ({"ansible_python_interpreter": "auto", "ansible_facts": FOUND}, None, "auto", "/usr/bin/python3.11"),
+        ({"ansible_facts": FOUND}, None, "auto", "/usr/bin/python3.11"),
         (
             {
                 "ansible_python_interpreter": "/opt/python",
                 "ansible_delegated_vars": {"other": {"ansible_python_interpreter": "/opt/other"}},
             },
             "other",
+            "auto",
             "/opt/other",
         ),
+        # Without a variable, what the environment or ansible.cfg names: no ping for it, and nothing that was found before.
+        ({"ansible_facts": {}}, None, "/opt/configured", "/opt/configured"),
+        ({"ansible_facts": FOUND}, None, "/opt/configured", "/opt/configured"),
+        ({"ansible_python_interpreter": "/opt/python"}, None, "/opt/configured", "/opt/python"),
+        (
+            {"ansible_python_interpreter": "auto", "ansible_facts": FOUND},
+            None,
+            "/opt/configured",
+            "/usr/bin/python3.11",
+        ),
+        ({"ansible_delegated_vars": {"other": {"ansible_facts": {}}}}, "other", "/opt/configured", "/opt/configured"),
+        # A path that only begins as the name of a mode does.
+        ({"ansible_python_interpreter": "autopython", "ansible_facts": FOUND}, None, "auto", "autopython"),
     ],
 )
 def test_a_program_is_for_the_python_of_the_play(
-    variables: dict[str, t.Any], delegate: str | None, interpreter: str
+    monkeypatch: pytest.MonkeyPatch,
+    variables: dict[str, t.Any],
+    delegate: str | None,
+    configured: str,
+    interpreter: str,
 ) -> None:
+    monkeypatch.setenv("ANSIBLE_PYTHON_INTERPRETER", configured)
+
     def ping(name: str, *, module_args: dict[str, t.Any], task_vars: dict[str, t.Any]) -> None:
         """Ansible looks for Python with its first module, if it reaches the node."""
-        assert (name, module_args) == ("ansible.builtin.ping", {})
+        assert (name, module_args, configured) == ("ansible.builtin.ping", {}, "auto")
         if "ansible_connection" not in task_vars:
             task_vars["ansible_facts"].setdefault("discovered_interpreter_python", "/usr/bin/python3.9")
 
