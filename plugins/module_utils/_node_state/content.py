@@ -13,6 +13,8 @@ import typing as t
 
 #: More than this many bytes are described in a diff, not shown.
 DIFF_LIMIT = 100_000
+#: What in an item of ``files`` tells its bytes.
+CONTENTS = ("content", "secret_content", "content_base64", "sha256")
 
 
 def digest(data: bytes) -> str:
@@ -65,7 +67,7 @@ class Content:
 
 
 def content_of(item: t.Mapping[str, t.Any]) -> Content:
-    """The content of an item of ``files``."""
+    """The content of an item of ``files``, which has one of CONTENTS."""
     secret = bool(item["sensitive"]) or item.get("secret_content") is not None
     if item.get("sha256") is not None:
         return Content(item["sha256"], None, item.get("size"), secret)
@@ -78,4 +80,4 @@ def content_of(item: t.Mapping[str, t.Any]) -> Content:
     return Content(digest(data), data, None, secret)
 
 
-__all__ = ["DIFF_LIMIT", "Content", "content_of", "digest", "shown", "text_of"]
+__all__ = ["CONTENTS", "DIFF_LIMIT", "Content", "content_of", "digest", "shown", "text_of"]

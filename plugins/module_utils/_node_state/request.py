@@ -13,7 +13,7 @@ import typing as t
 
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.content import Content, content_of
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.content import CONTENTS, Content, content_of
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.options import CONTROLLER_SOURCES
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.packages import package_names
 
@@ -191,6 +191,11 @@ def _file(item: t.Mapping[str, t.Any]) -> File:
                 f"The `{source}` of {item['path']} is on the controller.",
                 "Use the module in a task, through its action.",
             )
+    if all(item.get(option) is None for option in CONTENTS):
+        raise _bad(
+            f"{item['path']} has no content.",
+            'Give it one of `content`, `src`, `template` and `program`. An empty file has the content "".',
+        )
     file = File(content=content_of(item), **{key: v for key, v in _fields(File, item).items() if key != "content"})
     if file.validate and not any("%s" in word for word in file.validate):
         raise _bad(f"validate of {file.path} has no %s.", "Write %s where the name of the file belongs.")
@@ -247,7 +252,7 @@ def directory_request(path: str, mode: str = "0755", owner: str = "root", group:
 def file_request(
     path: str, content: str, mode: str = "0644", owner: str = "root", group: str = "root"
 ) -> dict[str, t.Any]:
-    """An item of ``files`` with every suboption, as the module would fill it in."""
+    """An item of ``files`` that holds this text, as the module takes it. ``mode`` is octal."""
     return {
         "path": path,
         "content": content,

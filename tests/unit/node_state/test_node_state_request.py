@@ -126,6 +126,11 @@ def test_what_only_the_action_brings_is_refused_without_it(source: str) -> None:
         request_of(request(files=[file_entry(content=None, validate=[], **{source: "x"})]))
 
 
+def test_a_file_without_content_is_refused_and_not_written_as_the_word_none() -> None:
+    with pytest.raises(ClusterError, match="/f has no content"):
+        request_of(request(files=[file_entry(content=None, validate=[])]))
+
+
 @given(st.text(max_size=40))
 def test_no_text_at_all_makes_a_path_out_of_the_root(text: str) -> None:
     try:
