@@ -154,7 +154,8 @@ options:
           - It is built as one file for the Python that the play uses on the node, or that O(files[].interpreter) names.
         type: str
       interpreter:
-        description: The path of the node's Python that runs O(files[].program), version 3.9 or newer.
+        description: The path of the node's Python that runs O(files[].program), version 3.9 or newer. Empty is as if it
+          were not written.
         type: str
       secret_content:
         description: Where the action plugin puts a content that is a secret. Not for use in playbooks.

@@ -168,6 +168,7 @@ def test_an_interpreter_that_no_first_line_can_hold_is_refused(interpreter: str)
     with pytest.raises(ClusterError, match="absolute path without blanks") as raised:
         build("gpu-clocks", interpreter)
     assert raised.value.kind == "bad_input"
+    assert "`interpreter`" in raised.value.remedy
 
 
 def test_a_program_that_is_asked_for_again_is_not_built_again() -> None:

@@ -10,12 +10,21 @@ import typing as t
 
 import pytest
 import yaml
+from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._programs import PROGRAMS
 
 ROLES = sorted((pathlib.Path(__file__).parents[3] / "roles").iterdir())
 PHASES = ("install", "configure", "verify", "remove")
 #: Facts only: it brings nothing to the node and leaves nothing there.
 LEAVES_NOTHING = {"node_profile"}
 every_role = pytest.mark.parametrize("role", ROLES, ids=lambda role: role.name)
+
+
+def every_item(part: t.Any) -> t.Iterator[dict[str, t.Any]]:
+    """Every mapping in tasks or variables, however deep."""
+    if isinstance(part, dict):
+        yield part
+    for inner in part.values() if isinstance(part, dict) else part if isinstance(part, list) else []:
+        yield from every_item(inner)
 
 
 def tasks(role: pathlib.Path, name: str) -> list[dict[str, t.Any]]:
@@ -60,3 +69,16 @@ def test_tasks_of_a_phase_have_its_tag(role: pathlib.Path) -> None:
 def test_roles_do_not_reboot_by_themselves(role: pathlib.Path) -> None:
     """Actions do, who know that it is due and agreed to (plugins/plugin_utils/_reboot.py)."""
     assert not [path for path in role.rglob("*.yml") if "ansible.builtin.reboot" in path.read_text()]
+
+
+def test_programs_run_with_the_python_of_the_play_unless_the_role_is_given_another() -> None:
+    """The usual one is too old on EL 8, and a play may name its own by a bare name, which no first line can hold."""
+    found = {}
+    for role in ROLES:
+        for path in (*role.glob("tasks/*.yml"), *role.glob("vars/*.yml")):
+            for item in every_item(yaml.safe_load(path.read_text())):
+                if "program" in item and "path" in item:
+                    defaults = yaml.safe_load((role / "defaults" / "main.yml").read_text())
+                    found[item["program"]] = (item.get("interpreter"), defaults[f"{role.name}_python"])
+                    assert found[item["program"]] == (f"{{{{ {role.name}_python }}}}", ""), role.name
+    assert set(found) == set(PROGRAMS)
