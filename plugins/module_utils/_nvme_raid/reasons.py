@@ -17,6 +17,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.reque
 
 # Where a mount means that the machine runs from this disk.
 _SYSTEM_MOUNTS = frozenset({"/", "/boot", "/boot/efi", "/usr", "/var", "/etc", "/home", "/nix", "/sysroot"})
+CANNOT_BE_READ = "cannot be read"
 _KINDS = {
     "linux_raid_member": "is a member of the md array {label}",
     "LVM2_member": "is an LVM physical volume",
@@ -84,7 +85,7 @@ def hard_reason(disk: Disk, ours: t.Collection[str], node: Node) -> str:
     if disk.read_only:
         return "is read-only"
     if disk.signatures is None:
-        return "cannot be read"
+        return CANNOT_BE_READ
     if disk.busy and disk.name not in ours and not disk.holders:
         return "is in use: the kernel refuses exclusive access"
     return ""
@@ -102,4 +103,4 @@ def data_reason(disk: Disk, wanted: Wanted) -> str:
     return ""
 
 
-__all__ = ["data_reason", "describe", "hard_reason", "names_of", "not_yet", "origin", "unread_reason"]
+__all__ = ["CANNOT_BE_READ", "data_reason", "describe", "hard_reason", "names_of", "not_yet", "origin", "unread_reason"]

@@ -11,7 +11,12 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.compa
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.find import Found
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.judge import Verdict, why_not
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.model import Node
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.reasons import describe
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.reasons import (
+    CANNOT_BE_READ,
+    describe,
+    not_yet,
+    unread_reason,
+)
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.request import Wanted
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.steps import Plan, Step
 
@@ -23,6 +28,9 @@ def plan_absent(wanted: Wanted, node: Node, found: Found | None, verdicts: tuple
     strange = [
         entry for entry in verdicts if entry.disk.name in found.members and (entry.use != "ours" or entry.reason)
     ]
+    late = [entry.disk for entry in strange if entry.disk.unread or entry.disk.signatures is None]
+    if late:
+        raise not_yet(f"{'; '.join(f'{disk.stable} {unread_reason(disk) or CANNOT_BE_READ}' for disk in late)}.")
     if strange:
         raise ClusterError(
             "in_use", f"{why_not(strange)}. Nothing was changed.", "End what uses it, or widen the selector."

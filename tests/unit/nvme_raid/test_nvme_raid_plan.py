@@ -647,7 +647,7 @@ def test_an_array_waits_for_a_member_that_does_not_tell_what_it_is(level: str) -
         error = refused(ask(level=level), entry)
         assert (error.kind, f"{late.stable}, which {TOLD}" in error.message) == ("disk_missing", True)
         assert error.details == {"disks_missing": 1}
-        assert refused(ask(level=level, state="absent", allow_data_loss=True), entry).kind == "in_use"
+        assert refused(ask(level=level, state="absent", allow_data_loss=True), entry).kind == "disk_missing"
 
 
 def test_only_disks_that_were_asked_for_may_tell_more() -> None:
@@ -731,6 +731,24 @@ def test_what_cannot_be_looked_at_counts_as_full() -> None:
 
 def test_removing_nothing_is_nothing() -> None:
     assert not plan(ask(state="absent"), Node((disk(0), disk(1, signatures=(EXT4,))))).steps
+
+
+@pytest.mark.parametrize(
+    "unread", [{"unread": ("model",)}, {"unread": ("transport",), "transport": ""}, {"signatures": None}]
+)
+def test_a_disk_that_does_not_tell_yet_what_it_is_is_waited_for_before_it_is_given_back(
+    unread: dict[str, t.Any],
+) -> None:
+    """Nothing uses it, and no selector would help."""
+    node = built()
+    late = dataclasses.replace(node.disks[2], **unread)
+    error = refused(
+        ask(state="absent", allow_data_loss=True),
+        dataclasses.replace(node, disks=(*node.disks[:2], late, node.disks[3])),
+    )
+    assert (error.kind, "cannot be read" in error.message) == ("disk_missing", True)
+    assert "nvme-Model_2" in error.message
+    assert error.remedy.startswith("Run again when the kernel has found all of it")
 
 
 def test_an_array_that_is_used_elsewhere_is_not_removed() -> None:
