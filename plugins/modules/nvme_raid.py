@@ -311,13 +311,14 @@ def check_verified(outcome: Outcome, name: str) -> None:
         raise ClusterError(
             "not_as_wanted",
             f"To be done for {name}: {'; '.join(step.what for step in outcome.steps)}.",
-            "Run again with `state: present`.",
+            "Run the role nvme_raid (entry point configure), or the module with `state: present`.",
         )
     if outcome.plan.degraded:
         raise ClusterError(
             "degraded",
             f"{outcome.plan.degraded}.",
-            "Replace the missing disk by an empty one and run again with `state: present`: it is added. See `cat /proc/mdstat`.",
+            "Replace the missing disk by an empty one and run the role nvme_raid (entry point configure), or the module with "
+            "`state: present`: it is added. See `cat /proc/mdstat`.",
         )
 
 

@@ -42,7 +42,7 @@ def plan_new(wanted: Wanted, node: Node, verdicts: tuple[Verdict, ...]) -> Plan:
         raise ClusterError(
             "no_array",
             f"There is no array and no file system {wanted.name} on the disks of this node.{why}",
-            "Use state present to make it.",
+            "Run the role nvme_raid (entry point configure), or the module with `state: present`, to make it.",
         )
     _check_data(wanted, usable, data, unknown)
     _check_count(wanted, usable, why)

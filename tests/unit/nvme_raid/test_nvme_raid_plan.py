@@ -471,7 +471,8 @@ def test_an_array_with_other_content_is_left_alone(content: Signature) -> None:
 
 
 def test_state_assembled_makes_nothing() -> None:
-    assert refused(ask(state="assembled"), Node((disk(0), disk(1)))).kind == "no_array"
+    none = refused(ask(state="assembled"), Node((disk(0), disk(1))))
+    assert (none.kind, "(entry point configure)" in none.remedy) == ("no_array", True)
     assert not plan(ask(state="assembled"), Node()).steps
     assert kinds(plan(ask(state="assembled"), waiting("raid0", 4, 4))) == ["assemble", "mount"]
 

@@ -11,12 +11,14 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.apply import Outcome
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.find import Found
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.geometry import Geometry
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.model import Array
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.request import wanted_from
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.steps import Plan, Step
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.verify import prove_geometry
+from ansible_collections.hpcai.gpu_cluster.plugins.modules.nvme_raid import check_verified
 
 FIXTURES = Path(__file__).parent / "fixtures"
 EIGHT = Array("md127", "scratch", "1" * 32, "raid0", 8, (), chunk_kib=512)
@@ -62,3 +64,21 @@ def test_what_is_not_mounted_yet_or_any_more_is_not_looked_at() -> None:
     ):
         assert prove(found, steps) == (None, [])
     assert prove(FOUND, state="absent") == (None, [])
+
+
+MOUNT = Step("mount", "mount scratch at /mnt/scratch", "/dev/md127")
+
+
+@pytest.mark.parametrize(
+    ("outcome", "kind"),
+    [
+        (Outcome(Plan((), FOUND, (MOUNT,)), [MOUNT]), "not_as_wanted"),
+        (Outcome(Plan((), FOUND, degraded="scratch is degraded")), "degraded"),
+    ],
+)
+def test_what_verify_asks_for_can_be_done_with_the_role_and_with_the_module(outcome: Outcome, kind: str) -> None:
+    """A user of the role has no variable for `state`."""
+    with pytest.raises(ClusterError) as caught:
+        check_verified(outcome, "scratch")
+    assert caught.value.kind == kind
+    assert "the role nvme_raid (entry point configure), or the module with `state: present`" in caught.value.remedy
