@@ -95,10 +95,11 @@ class Clocks:
         wrong = [gpu for gpu in result["gpus"] if gpu["status"] == "changed"]
         if wrong:
             said = "; ".join(f"GPU {gpu['index']} ({gpu['bus_id']}): {difference(gpu)}" for gpu in wrong)
+            entry_point, command = ("job_begin", "begin --job") if layer == "job" else ("configure", "apply")
             raise ClusterError(
                 "not_applied",
                 f"{len(wrong)} of {len(result['gpus'])} GPUs do not have the wanted clocks: {said}.",
-                "Run the role gpu_clocks (entry point configure), or gpu-clocks apply on the node.",
+                f"Run the role gpu_clocks (entry point {entry_point}), or gpu-clocks {command} on the node.",
                 **{**result, "changed": False},
             )
         return {**result, "changed": False}

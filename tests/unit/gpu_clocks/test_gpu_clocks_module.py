@@ -290,6 +290,7 @@ def test_verify_changes_nothing_and_names_what_differs(node: Node) -> None:
     result = node.module(state="verified")
     assert (result["failed"], result["changed"], result["error_kind"]) == (True, False, "not_applied")
     assert "8 of 8 GPUs" in result["msg"]
+    assert "(entry point configure), or gpu-clocks apply on the node." in result["remedy"]
     assert node.settings() == [A100_DEFAULT] * 8
     node.module()
     result = node.module(state="verified")
@@ -455,7 +456,12 @@ def test_when_no_gpu_answers(node: Node, fault: list[str], kind: str) -> None:
 
 def test_what_a_job_holds_can_be_verified(node: Node) -> None:
     wish = {"policy": "locked", "graphics_mhz": 1200, "layer": "job"}
-    assert node.module(**wish, state="verified")["error_kind"] == "not_applied"
+    missing = node.module(**wish, state="verified")
+    assert missing["error_kind"] == "not_applied"
+    # The node's own clocks would be the answer to another question.
+    assert (
+        missing["remedy"] == "Run the role gpu_clocks (entry point job_begin), or gpu-clocks begin --job on the node."
+    )
     node.module(**wish)
     before = node.saved.read_text(encoding="utf-8")
     assert node.module(**wish, state="verified")["failed"] is False
