@@ -100,11 +100,15 @@ class Node:
 
 @dataclasses.dataclass
 class Map:
-    """The map of gpu-bind: places of each rank's GPUs; NUMA node and UUID of each GPU; the numbers of their devices."""
+    """The map of gpu-bind: places of each rank's GPUs; NUMA node and UUID of each GPU; the numbers of their devices.
 
-    ranks: dict[int, list[int]]
-    gpus: dict[int, tuple[int | None, str]]
-    minors: dict[int, int]
+    ``damaged`` are lines that tell none of this and should.
+    """
+
+    ranks: dict[int, list[int]] = dataclasses.field(default_factory=dict)
+    gpus: dict[int, tuple[int | None, str]] = dataclasses.field(default_factory=dict)
+    minors: dict[int, int] = dataclasses.field(default_factory=dict)
+    damaged: list[str] = dataclasses.field(default_factory=list)
 
 
 def parse_set(text: str) -> set[int]:

@@ -67,22 +67,37 @@ def ask_nvidia_smi(program: str, query: str, timeout_s: float) -> tuple[list[lis
     return rows, ""
 
 
+def _enter(known: Map, fields: list[str]) -> None:
+    """What one line of a map says. Raises ValueError for one that makes no sense."""
+    if fields[:2] == ["#", "minors"]:
+        minors = enumerate(",".join(fields[2:]).split(","))
+        known.minors = {index: int(minor) for index, minor in minors if minor.isdigit()}
+    if len(fields) < 6 or not fields[0].isdigit():
+        return
+    memory, uuids = parse_set(fields[3]), fields[5].split(",")
+    known.ranks[int(fields[0])] = indices = [int(index) for index in fields[1].split(",")]
+    for index, uuid in zip(indices, uuids if len(uuids) == len(indices) else [""] * len(indices)):
+        # A rank on several NUMA nodes says nothing about one of its GPUs.
+        known.gpus[index] = (min(memory) if len(memory) == 1 else None, uuid.strip("-"))
+
+
 def read_map(path: Path) -> Map:
     """The map of gpu-bind: places of each rank's GPUs, and per GPU its NUMA node, UUID and the number of its device."""
-    known = Map({}, {}, {})
+    known = Map()
     for line in read(path).splitlines():
-        fields = line.split()
-        if fields[:2] == ["#", "minors"]:
-            minors = enumerate(",".join(fields[2:]).split(","))
-            known.minors = {index: int(minor) for index, minor in minors if minor.isdigit()}
-        if len(fields) < 6 or not fields[0].isdigit():
-            continue
-        memory, uuids = parse_set(fields[3]), fields[5].split(",")
-        known.ranks[int(fields[0])] = indices = [int(index) for index in fields[1].split(",")]
-        for index, uuid in zip(indices, uuids if len(uuids) == len(indices) else [""] * len(indices)):
-            # A rank on several NUMA nodes says nothing about one of its GPUs.
-            known.gpus[index] = (min(memory) if len(memory) == 1 else None, uuid.strip("-"))
+        try:
+            _enter(known, line.split())
+        except ValueError:
+            known.damaged.append(line.strip())
     return known
+
+
+def _judge_map(path: Path, known: Map) -> list[Finding]:
+    remedy = "Run the role hpcai.gpu_cluster.numa_pinning, which writes the map anew."
+    return [
+        Finding("map_damaged", "incomplete", f"{path} has a line that is not one of a map: {line[:80]}", remedy)
+        for line in known.damaged
+    ]
 
 
 def _driver_minor(procfs: Path, bus_id: str) -> int | None:
@@ -142,7 +157,7 @@ def see_node(request: Request) -> Node:
     gpus, findings = _ask_gpus(request, mapped)
     for gpu in gpus:
         _place(gpu, cpus, request.sysfs, mapped)
-    return Node(cpus, memory, gpus, findings)
+    return Node(cpus, memory, gpus, [*findings, *_judge_map(request.map, mapped)])
 
 
 __all__ = ["ask_nvidia_smi", "read", "read_map", "see_node"]

@@ -309,6 +309,18 @@ def test_the_map_places_gpus_that_the_kernel_does_not(bench: Bench, start: Start
     assert (report["gpus"][0]["numa"], report["gpus"][0]["numa_from"]) == (1, "map")
 
 
+@pytest.mark.parametrize("rest", ["1 {A} 1-0 - -", "1,x {A} 0 - -", "1 {A} zero - -"])
+def test_a_damaged_map_is_told_and_its_other_lines_count(bench: Bench, start: Start, rest: str) -> None:
+    bench.numa(0, A).numa(1, B).gpu(0, "0001:00:00.0", -1)
+    bench.uses(0, start(B).pid)
+    line = f"1 {rest.format(A=A)}"
+    bench.map.write_text(f"# rank gpus cpus memory hca uuids\n{line}\n0 0 {B} 1 - -\n")
+    report = bench.report(rc=2)
+    assert kinds(report) == {("map_damaged", "incomplete")}
+    assert f"{bench.map} has a line that is not one of a map: {line}" in report["findings"][0]["what"]
+    assert report["gpus"][0]["numa_from"] == "map"
+
+
 def test_ranks_with_several_gpus_come_from_the_map(bench: Bench, start: Start) -> None:
     bench.numa(0, A).numa(1, B)
     for index in range(4):
