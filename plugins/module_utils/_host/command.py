@@ -32,8 +32,11 @@ class Host(Runner, t.Protocol):
     def get_bin_path(self, arg: str) -> str | None:
         """Where a program is, or None."""
 
-    def set_default_selinux_context(self, path: str, changed: bool) -> bool:
-        """Label a path as the policy wants it; does nothing without SELinux."""
+    def selinux_default_context(self, path: str) -> list[t.Any]:
+        """The parts of the label that the policy wants at a path; nothing without SELinux."""
+
+    def set_context_if_different(self, path: str, context: list[t.Any], changed: bool) -> bool:
+        """Label a path; does nothing without SELinux."""
 
 
 def run_job(argv: list[str], user: str, timeout_s: int) -> tuple[int, str, str]:

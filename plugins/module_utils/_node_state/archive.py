@@ -17,6 +17,7 @@ import time
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.command import Host
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.sources import open_source
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.label import label_tree
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.request import Archive
 
 #: Left in a directory that was unpacked from an archive: says which one, and what was built in it, so that the next run need
@@ -54,10 +55,10 @@ def unpack(archive: Archive, host: Host) -> None:
         _extract(archive, packed, tree, host)
         _mark(tree, archive, built=False)
         os.chmod(tree, 0o755)  # noqa: S103 - programs for everybody
+        label_tree(tree, archive.path, host)
         os.rename(tree, archive.path)
     finally:
         shutil.rmtree(work)
-    label_tree(archive.path, host)
 
 
 def _extract(archive: Archive, packed: str, tree: str, host: Host) -> None:
@@ -72,14 +73,6 @@ def _extract(archive: Archive, packed: str, tree: str, host: Host) -> None:
             f"Nothing was left to put at {archive.path}.",
             "Lower strip_components of the archive.",
         )
-
-
-def label_tree(path: str, host: Host) -> None:
-    """Label a directory and all in it as the policy wants it; that depends on where it lies."""
-    host.set_default_selinux_context(path, False)
-    for directory, folders, files in os.walk(path):
-        for name in (*folders, *files):
-            host.set_default_selinux_context(os.path.join(directory, name), False)
 
 
 def build(archive: Archive, host: Host) -> None:
@@ -97,7 +90,7 @@ def build(archive: Archive, host: Host) -> None:
         raise ClusterError(
             "build_failed", f"{words[0]} in {path} failed with {rc}: {said}", "See what it said, run again."
         )
-    label_tree(path, host)
+    label_tree(path, path, host)
     # Last, so that a build that was interrupted is done again.
     _mark(path, archive, built=True)
 
@@ -132,4 +125,4 @@ def fetch_archive(source: str, target: str, sha256: str, timeout_s: int) -> None
         )
 
 
-__all__ = ["build", "fetch_archive", "label_tree", "read_marker", "unpack"]
+__all__ = ["build", "fetch_archive", "read_marker", "unpack"]

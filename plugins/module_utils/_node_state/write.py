@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import glob
 import os
 import shutil
 import tempfile
@@ -15,6 +16,7 @@ import typing as t
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.command import Host
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.label import label
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.read import owner_ids
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.request import Absent, Directory, File, Link
 
@@ -29,18 +31,32 @@ def make_parents(path: str, host: Host) -> None:
     if os.path.isdir(parent):
         return
     make_parents(parent, host)
-    os.makedirs(parent, mode=0o755, exist_ok=True)
-    host.set_default_selinux_context(parent, False)
+    _new_directory(parent, lambda made: os.chmod(made, 0o755), host)  # noqa: S103 - the way to what was asked for
 
 
 def make_directory(directory: Directory, host: Host) -> None:
     """A directory and its mode and owner."""
-    path = directory.path
-    if not os.path.isdir(path):
-        make_parents(path, host)
-        os.mkdir(path, 0o700)
-        host.set_default_selinux_context(path, False)
-    _own(path, directory)
+    if os.path.isdir(directory.path):
+        _own(directory.path, directory)
+        return
+    make_parents(directory.path, host)
+    _new_directory(directory.path, lambda made: _own(made, directory), host)
+
+
+def _new_directory(path: str, own: t.Callable[[str], None], host: Host) -> None:
+    """An empty directory. It appears when it has its owner and its label."""
+    parent, prefix = os.path.dirname(path), f".{os.path.basename(path)}.node_state-"
+    # What a killed run left behind.
+    for leftover in glob.glob(os.path.join(glob.escape(parent), glob.escape(prefix) + "*")):
+        os.rmdir(leftover)
+    work = tempfile.mkdtemp(prefix=prefix, dir=parent)
+    try:
+        own(work)
+        label(work, path, host)
+        os.rename(work, path)
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            os.rmdir(work)
 
 
 def _own(path: str | int, item: Directory | File) -> None:
@@ -73,8 +89,8 @@ def write_file(file: File, host: Host) -> None:
         _own(temporary, file)
         if file.validate:
             _validate(file, temporary, host)
-        _replace(file, temporary)
-        host.set_default_selinux_context(file.path, False)
+        label(temporary, file.path, host)
+        _replace(file, temporary, host)
     finally:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(temporary)
@@ -89,7 +105,7 @@ def _temporary(file: File, parent: str) -> tuple[int, str]:
         return tempfile.mkstemp(prefix=".node_state-")
 
 
-def _replace(file: File, temporary: str) -> None:
+def _replace(file: File, temporary: str, host: Host) -> None:
     try:
         # Not AnsibleModule.atomic_move: that gives a new file mode 0644, whatever the mode of its source.
         os.replace(temporary, file.path)
@@ -103,6 +119,7 @@ def _replace(file: File, temporary: str) -> None:
                 "Where it is mounted by itself, set `unsafe_writes: true` for it to write into it.",
             ) from exc
         _overwrite(file)
+        label(file.path, file.path, host)
 
 
 def _overwrite(file: File) -> None:
@@ -130,11 +147,11 @@ def make_link(link: Link, host: Host) -> None:
     temporary = f"{link.path}.node_state-{os.getpid()}"
     os.symlink(link.target, temporary)
     try:
+        label(temporary, link.path, host)
         os.replace(temporary, link.path)
-    except OSError:
-        os.unlink(temporary)
-        raise
-    host.set_default_selinux_context(link.path, False)
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(temporary)
 
 
 def remove(absent: Absent) -> None:

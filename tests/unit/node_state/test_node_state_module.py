@@ -12,6 +12,8 @@ import json
 import os
 import pathlib
 import pwd
+import re
+import sys
 import tarfile
 import typing as t
 
@@ -490,6 +492,27 @@ class Policy:
     def __init__(self, *, enabled: bool) -> None:
         self.enabled = enabled
         self.labels: dict[str, str] = {}
+        #: How many labels are given before the module is killed.
+        self.left = sys.maxsize
+
+    def follow(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Be the SELinux of this machine. What is renamed keeps its labels."""
+        monkeypatch.setattr(basic, "HAVE_SELINUX", True)
+        monkeypatch.setattr(basic, "selinux", self, raising=False)
+        for name in ("rename", "replace"):
+            monkeypatch.setattr(os, name, self._moving(getattr(os, name)))
+
+    def _moving(self, move: t.Callable[[str, str], None]) -> t.Callable[[str, str], None]:
+        def moved(old: str, new: str) -> None:
+            move(old, new)
+            self.labels = {
+                re.sub(rf"^{re.escape(old)}(?=/|$)", new, path): label for path, label in self.labels.items()
+            }
+
+        return moved
+
+    def is_right(self, path: str) -> bool:
+        return self.labels.get(path) == self.matchpathcon(path, 0)[1]
 
     def is_selinux_enabled(self) -> int:
         return int(self.enabled)
@@ -505,6 +528,9 @@ class Policy:
         return 0, self.labels.get(str(path), "system_u:object_r:default_t:s0")
 
     def lsetfilecon(self, path: str, label: str) -> int:
+        self.left -= 1
+        if self.left < 0:
+            raise KeyboardInterrupt
         self.labels[str(path)] = label
         return 0
 
@@ -514,8 +540,7 @@ def test_everything_that_is_made_gets_the_label_of_its_place(
     node: Node, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, enabled: bool
 ) -> None:
     policy = Policy(enabled=enabled)
-    monkeypatch.setattr(basic, "HAVE_SELINUX", True)
-    monkeypatch.setattr(basic, "selinux", policy, raising=False)
+    policy.follow(monkeypatch)
     (node.root / "was").write_text("there\n")
     (node.root / "was").chmod(0o644)
     entry = {"path": f"{node.root}/opt/1.0", "src": str(tmp_path / "a.tbz"), "sha256": archive(tmp_path / "a.tbz")}
@@ -530,6 +555,46 @@ def test_everything_that_is_made_gets_the_label_of_its_place(
     labelled = [name for name in listing(node.root) if f"{node.root}/{name}" in policy.labels]
     assert labelled == ([*made[:6], "opt/1.0/.node_state.json", *made[6:]] if enabled else [])
     assert all(label == policy.matchpathcon(path, 0)[1] for path, label in policy.labels.items())
+
+
+def test_a_run_that_is_killed_leaves_nothing_with_a_wrong_label_for_good(
+    node: Node, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is looked at again that is there, so everything must be labelled before it is."""
+    entry = {"src": str(tmp_path / "a.tbz"), "sha256": archive(tmp_path / "a.tbz")}
+    policy = Policy(enabled=True)
+    policy.follow(monkeypatch)
+    for after in range(20):
+        root = node.root / str(after)
+        root.mkdir()
+        wanted = {
+            "directories": [{"path": f"{root}/a/b", "mode": "0700"}],
+            "archives": [{"path": f"{root}/opt/1.0", **entry}],
+            "files": [{"path": f"{root}/a/file", "content": "x"}],
+            "links": [{"path": f"{root}/link", "target": "a"}],
+        }
+        policy.left = after
+        killed = False
+        try:
+            node.run(**wanted)
+        except KeyboardInterrupt:
+            killed = True
+        policy.left = sys.maxsize
+        assert node.run(**wanted)["changed"] is killed
+        made = [
+            "a",
+            "a/b",
+            "a/file",
+            "link",
+            "opt",
+            "opt/1.0",
+            "opt/1.0/.node_state.json",
+            "opt/1.0/bin",
+            "opt/1.0/bin/tool",
+        ]
+        assert listing(root) == made
+        assert [name for name in made if not policy.is_right(f"{root}/{name}")] == [], after
+    assert not killed
 
 
 def mounted_alone(path: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -174,7 +174,10 @@ class Modinfo:
         place = "/lib/modules/6.1.0-50-amd64/updates/dkms/nvidia-current.ko"
         return 0, f"filename:       {place}\nversion:        535.261.03\nlicense:        NVIDIA\n", ""
 
-    def set_default_selinux_context(self, path: str, changed: bool) -> bool:
+    def selinux_default_context(self, path: str) -> list[t.Any]:
+        return []
+
+    def set_context_if_different(self, path: str, context: list[t.Any], changed: bool) -> bool:
         raise NotImplementedError
 
 
@@ -440,7 +443,10 @@ class Scontrol:
         reason = f" Reason={self.reason} [root@2026-11-20T14:00:00]" if self.reason else ""
         return 0, f"NodeName=gpu-1 Arch=x86_64 State={self.state} ThreadsPerCore=1{reason}\n", ""
 
-    def set_default_selinux_context(self, path: str, changed: bool) -> bool:
+    def selinux_default_context(self, path: str) -> list[t.Any]:
+        return []
+
+    def set_context_if_different(self, path: str, context: list[t.Any], changed: bool) -> bool:
         raise NotImplementedError
 
 

@@ -63,7 +63,10 @@ class Recorded:
     def get_bin_path(self, arg: str) -> str | None:
         raise NotImplementedError
 
-    def set_default_selinux_context(self, path: str, changed: bool) -> bool:
+    def selinux_default_context(self, path: str) -> list[t.Any]:
+        return []
+
+    def set_context_if_different(self, path: str, context: list[t.Any], changed: bool) -> bool:
         raise NotImplementedError
 
 
