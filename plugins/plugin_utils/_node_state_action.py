@@ -39,6 +39,18 @@ def package_changes(names: list[str]) -> dict[str, t.Any]:
     }
 
 
+def _refuse_words(args: t.Mapping[str, t.Any]) -> None:
+    """Refuse items as ``path=/x content=y``. Ansible would take them, but the action has to look into these."""
+    for option in ("files", "archives"):
+        items = args.get(option) or []
+        for number, item in enumerate([items] if isinstance(items, str) else items, 1):
+            if not isinstance(item, t.Mapping):
+                # Without its words: a secret may be among them.
+                raise AnsibleActionFail(
+                    f"Item {number} of `{option}` is not a mapping. Write it with a line for each of its keys."
+                )
+
+
 class NodeStateAction(PlainArguments):
     """One module call where nothing is missing; otherwise packages, archives and a second call.
 
@@ -62,6 +74,7 @@ class NodeStateAction(PlainArguments):
         except ClusterError as exc:
             raise AnsibleActionFail(str(exc)) from exc
         self.validate_argument_spec(argument_spec=self.OPTIONS)
+        _refuse_words(self._task.args)
         args, contents = self._arguments(variables)
         installed: list[str] = []
         while True:

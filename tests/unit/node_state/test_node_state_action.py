@@ -216,3 +216,15 @@ def test_what_a_diff_cannot_show_comes_with_its_size(monkeypatch: pytest.MonkeyP
 def test_a_file_has_one_source(monkeypatch: pytest.MonkeyPatch, item: dict[str, t.Any], says: str) -> None:
     with pytest.raises(AnsibleActionFail, match=says):
         play(monkeypatch, [], files=[{"path": "/f", **item}])
+
+
+@pytest.mark.parametrize("option", ["files", "archives"])
+@pytest.mark.parametrize("shape", [str, lambda text: [text]], ids=["text", "list"])
+def test_items_that_are_words_are_refused(
+    monkeypatch: pytest.MonkeyPatch, option: str, shape: t.Callable[[str], t.Any]
+) -> None:
+    """Ansible would take them for mappings; the action looks into the items itself."""
+    words = {"files": "path=/x content=y", "archives": f"path=/x src=/y sha256={'0' * 64}"}[option]
+    with pytest.raises(AnsibleActionFail, match=f"^Item 1 of `{option}` is not a mapping. Write") as caught:
+        play(monkeypatch, [], **{option: shape(words)})
+    assert words not in str(caught.value)
