@@ -45,7 +45,7 @@ def _bad(message: str, remedy: str) -> ClusterError:
 
 def missing_packages(items: t.Sequence[t.Any], host: Host) -> tuple[list[str], str]:
     """Which packages are not installed, and which package system said so (``dpkg``, ``rpm`` or an empty string)."""
-    if not items:
+    if not any(package_names(items, manager) for manager in ("dpkg", "rpm")):
         return [], ""
     if shutil.which("dpkg-query"):
         names = package_names(items, "dpkg")

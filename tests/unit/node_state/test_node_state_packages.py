@@ -10,8 +10,25 @@ import typing as t
 import pytest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.packages import (
+    missing_packages,
     package_names,
 )
+
+
+class NoHost:
+    """A node that must not be asked for anything."""
+
+    def run_command(self, args: list[str], **_more: t.Any) -> tuple[int, str, str]:
+        raise AssertionError(args)
+
+    def get_bin_path(self, arg: str) -> str | None:
+        raise AssertionError(arg)
+
+    def selinux_default_context(self, path: str) -> list[t.Any]:
+        raise AssertionError(path)
+
+    def set_context_if_different(self, path: str, context: list[t.Any], changed: bool) -> bool:
+        raise AssertionError(path)
 
 
 @pytest.mark.parametrize(
@@ -32,3 +49,9 @@ def test_one_item_may_name_several_packages() -> None:
     items = [{"name": ["tar", {"dpkg": "bzip2", "rpm": ["bzip2", "bzip2-libs"]}]}, {"name": "tar"}, {"name": []}]
     assert package_names(items, "dpkg") == ["tar", "bzip2"]
     assert package_names(items, "rpm") == ["tar", "bzip2", "bzip2-libs"]
+
+
+@pytest.mark.parametrize("items", [[{"name": []}], [{"dpkg": []}, {"rpm": [], "dpkg": []}]])
+def test_no_name_at_all_needs_no_package_system(monkeypatch: pytest.MonkeyPatch, items: list[t.Any]) -> None:
+    monkeypatch.setenv("PATH", "")
+    assert missing_packages(items, NoHost()) == ([], "")
