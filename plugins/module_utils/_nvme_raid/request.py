@@ -17,9 +17,9 @@ LEVELS = ("raid0", "raid1", "raid10", "single")
 FILESYSTEMS = ("xfs", "ext4")
 # Limits of the formats: XFS_LABEL max 12 bytes (mkfs.xfs(8)), ext4 16 bytes (mke2fs(8)), md's name 32 bytes (md(4)).
 _LABEL_BYTES = {"xfs": 12, "ext4": 16}
-_NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9_-]{0,30}$")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,30}")
 # Kernel names are given in the order in which disks answer at boot. Nothing lasting may be tied to them.
-_KERNEL_NAME = re.compile(r"^(?:/dev/)?(?:nvme\d+n\d+|sd[a-z]+|vd[a-z]+|xvd[a-z]+)$")
+_KERNEL_NAME = re.compile(r"(?:/dev/)?(?:nvme\d+n\d+|sd[a-z]+|vd[a-z]+|xvd[a-z]+)")
 # md tells mkfs its geometry; passing it again makes mkfs disagree with the array or shrink its log stripes.
 _GEOMETRY = re.compile(r"(?:^|[,=\s])(?:su|sw|sunit|swidth|stride|stripe[_-]width)=")
 
@@ -83,7 +83,7 @@ def _check(wanted: Wanted) -> None:
     """Refuse what cannot be done before anything is looked at."""
     for key in ("chunk_kib", "min_mib", "max_mib", "expected_disks"):
         _number(getattr(wanted, key), key)
-    if not _NAME.match(wanted.name):
+    if not _NAME.fullmatch(wanted.name):
         raise bad_input(
             f"`name`: {wanted.name!r} is not a name for an array.",
             "Use up to 31 letters, digits, hyphens and underscores.",
@@ -97,18 +97,18 @@ def _check(wanted: Wanted) -> None:
         if value not in allowed:
             raise bad_input(f"`{key}` is {value!r}.", f"Use one of {', '.join(allowed)}.")
     limit = _LABEL_BYTES[wanted.filesystem]
-    if len(wanted.label.encode()) > limit or not re.match(r"^[!-~]+$", wanted.label):
+    if len(wanted.label.encode()) > limit or not re.fullmatch(r"[!-~]+", wanted.label):
         raise bad_input(
             f"`label`: {wanted.label!r} cannot be the label of an {wanted.filesystem} file system.",
             f"Use at most {limit} printable characters without spaces.",
         )
     if wanted.level in ("raid0", "raid10") and (wanted.chunk_kib < 4 or wanted.chunk_kib & (wanted.chunk_kib - 1)):
         raise bad_input(f"`chunk_kib`: chunks cannot have {wanted.chunk_kib} KiB.", "Use a power of two, at least 4.")
-    if not re.match(r"^/[^/\s]", wanted.mount_point) or ".." in wanted.mount_point.split("/"):
+    if not re.fullmatch(r"/[^/\s].*", wanted.mount_point) or ".." in wanted.mount_point.split("/"):
         raise bad_input(
             f"`mount_point`: {wanted.mount_point!r} cannot be a mount point.", "Use an absolute path below the root."
         )
-    if not re.match(r"^[0-7]{3,5}$", wanted.mode):
+    if not re.fullmatch(r"[0-7]{3,5}", wanted.mode):
         raise bad_input(f"`mode`: {wanted.mode!r} is not a mode.", 'Write it in octal and quoted, as in "01777".')
     _check_devices(wanted)
     if "nobarrier" in wanted.mount_options:
@@ -123,7 +123,9 @@ def _check(wanted: Wanted) -> None:
 
 
 def _check_devices(wanted: Wanted) -> None:
-    fixed = [pattern for pattern in wanted.by_id if _KERNEL_NAME.match(pattern) or not pattern.startswith("/dev/disk/")]
+    fixed = [
+        pattern for pattern in wanted.by_id if _KERNEL_NAME.fullmatch(pattern) or not pattern.startswith("/dev/disk/")
+    ]
     if fixed:
         raise bad_input(
             f"`by_id`: {fixed[0]} does not name the same disk after every boot.",

@@ -708,6 +708,15 @@ def test_stars_do_not_reach_into_folders_of_links() -> None:
     assert plan(ask(by_id=["/dev/disk/*_0"]), Node((disk(0),))).steps
 
 
+@pytest.mark.parametrize("option", ["name", "label", "mode", "mount_point"])
+def test_a_line_break_is_part_of_no_word(option: str) -> None:
+    good = {"name": "ab", "label": "ab", "mode": "0777", "mount_point": "/mnt/x"}
+    assert ask(**good)
+    with pytest.raises(ClusterError, match=f"`{option}`") as caught:
+        ask(**{**good, option: f"{good[option]}\n"})
+    assert caught.value.kind == "bad_input"
+
+
 # -- removing ------------------------------------------------------------------------------------------------------------
 
 
