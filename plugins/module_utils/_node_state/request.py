@@ -236,6 +236,18 @@ def _check_once(request: Request) -> None:
             if item.path in seen and kind != "absent":
                 raise _bad(f"{item.path} is listed under {seen[item.path]} and {kind}.", "List every path once.")
             seen[item.path] = kind
+    _check_below(request, {path: kind for path, kind in seen.items() if kind != "absent"})
+
+
+def _check_below(request: Request, wanted: t.Mapping[str, str]) -> None:
+    """Refuse paths below one that goes with all that it holds. They are compared before that, and would be back one run later."""
+    for absent in request.absent if wanted else ():
+        below = [path for path in wanted if absent.recursive and path.startswith(f"{absent.path}/")]
+        if below:
+            raise _bad(
+                f"{absent.path} is listed under absent with all that it holds, and {below[0]} under {wanted[below[0]]}.",
+                "List under absent what must go of it, or remove it in a task before.",
+            )
 
 
 #: A request that asks for nothing, for those who call NodeState from Python.

@@ -97,6 +97,25 @@ def test_dangerous_or_misspelled_removals_are_refused(item: t.Any, says: str) ->
         parse_absent([item])
 
 
+@pytest.mark.parametrize("kind", ["directories", "archives", "files", "links"])
+def test_nothing_is_wanted_below_what_is_to_go_with_all_that_it_holds(kind: str) -> None:
+    """It would be taken away in one run and put back in the next."""
+    item = {
+        "directories": {"path": "/opt/tool/x", "mode": "0755"},
+        "archives": {"path": "/opt/tool/x", "src": "/y", "sha256": "0" * 64},
+        "files": file_entry(path="/opt/tool/x", validate=[]),
+        "links": {"path": "/opt/tool/x", "target": "y"},
+    }[kind]
+    whole = {"path": "/opt/tool", "recursive": True}
+    with pytest.raises(
+        ClusterError, match=f"/opt/tool is listed under absent with all that it holds, and /opt/tool/x under {kind}"
+    ):
+        request_of(request(absent=[whole], **{kind: [item]}))
+    # Beside it, and below what goes only when it is empty.
+    request_of(request(absent=[{**whole, "path": "/opt/too"}], **{kind: [item]}))
+    request_of(request(absent=[{"path": "/opt/tool", "if_empty": True}], **{kind: [item]}))
+
+
 def test_a_path_may_be_listed_only_once() -> None:
     with pytest.raises(ClusterError, match="listed under absent and links"):
         request_of(request(absent=["/a/b"], links=[{"path": "/a/b/", "target": "x"}]))
