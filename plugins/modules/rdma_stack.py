@@ -207,7 +207,9 @@ not_applied:
   type: list
   elements: dict
 reboot_required:
-  description: Whether new modules wait for a reboot. The action plugin makes it, which only O(allow_reboot) lets it do.
+  description:
+    - Whether new modules wait for a reboot, as in check mode. With O(allow_reboot) the action plugin makes it, and runs the
+      module again. Where the old modules are loaded after it, the module fails with C(reboot_in_vain).
   returned: success
   type: bool
 rebooted:
