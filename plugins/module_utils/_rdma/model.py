@@ -47,7 +47,6 @@ class Modules:
     not the kernel's own, ``headers`` whether modules can be built for this kernel.
     """
 
-    found: bool = False
     vendor: bool = False
     loaded: bool = False
     stale: tuple[str, ...] = ()

@@ -105,7 +105,6 @@ def read_modules(host: Runner, system: System, root: Path = Path("/")) -> Module
     ]
     driver = on_disk.get(_DRIVERS[0])
     return Modules(
-        found=driver is not None,
         vendor=driver is not None and is_vendor_module(driver["filename"]),
         loaded=bool(loaded),
         stale=tuple(stale),

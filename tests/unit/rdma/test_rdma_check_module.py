@@ -16,7 +16,7 @@ from module_run import run_main
 
 OFED = "24.10-3.2.5.0"
 INBOX = Software()
-FITTING = Modules(found=True, vendor=True, loaded=True)
+FITTING = Modules(vendor=True, loaded=True)
 BANDWIDTH = perftest.Bandwidth(65536, 5000, 197.0, 196.5)
 
 
@@ -67,7 +67,7 @@ def test_a_node_that_is_right(check: t.Any) -> None:
     [
         ({}, {"source": "mlnx_ofed", "version": OFED}, "RDMA stack"),
         (
-            {"software": Software(ofed=f"MLNX_OFED_LINUX-{OFED}"), "modules": Modules(found=True)},
+            {"software": Software(ofed=f"MLNX_OFED_LINUX-{OFED}"), "modules": Modules()},
             {"source": "mlnx_ofed", "version": OFED},
             "kernel modules of the stack",
         ),

@@ -272,13 +272,13 @@ def test_modules_on_disk_and_in_the_kernel(
         (tmp_path / "sys/module/mlx5_core/srcversion").write_text(f"{loaded}\n")
     (tmp_path / f"lib/modules/{UBUNTU.kernel}/build").mkdir(parents=True)
     found = read.read_modules(Host({"modinfo": (0, MODINFO.format(place=place))}), UBUNTU, tmp_path)
-    assert found == model.Modules(found=True, vendor=vendor, loaded=bool(loaded), stale=stale, headers=True)
+    assert found == model.Modules(vendor=vendor, loaded=bool(loaded), stale=stale, headers=True)
 
 
 def test_a_kernel_that_tells_no_digests(tmp_path: pathlib.Path) -> None:
     (tmp_path / "sys/module/ib_core").mkdir(parents=True)
     host = Host({"modinfo": (0, (pathlib.Path(__file__).parent / "fixtures/modinfo_debian.txt").read_text())})
-    assert read.read_modules(host, UBUNTU, tmp_path) == model.Modules(found=True, loaded=True)
+    assert read.read_modules(host, UBUNTU, tmp_path) == model.Modules(loaded=True)
 
 
 def test_a_kernel_without_rdma(tmp_path: pathlib.Path) -> None:

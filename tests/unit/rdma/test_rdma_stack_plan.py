@@ -23,8 +23,8 @@ MLNX = model.Wanted("mlnx_ofed", OFED)
 NONE = model.Software()
 UNLOADED = model.Modules()
 INSTALLED = model.Software(ofed=f"MLNX_OFED_LINUX-{OFED}")
-FITTING = model.Modules(found=True, vendor=True, loaded=True, headers=True)
-INBOX_LOADED = model.Modules(found=True, loaded=True, headers=True)
+FITTING = model.Modules(vendor=True, loaded=True, headers=True)
+INBOX_LOADED = model.Modules(loaded=True, headers=True)
 
 
 def kinds(
@@ -137,7 +137,7 @@ def test_nobody_s_consent_makes_jobs_harmless() -> None:
 
 
 def test_a_new_kernel_gets_its_modules_or_is_refused() -> None:
-    unfit = model.Modules(found=True, vendor=False, headers=True)
+    unfit = model.Modules(vendor=False, headers=True)
     assert kinds(MLNX, INSTALLED, unfit) == ["rebuild"]
     assert refusal(dataclasses.replace(MLNX, kernel_support=False), INSTALLED, unfit).kind == "kernel_mismatch"
     assert kinds(dataclasses.replace(MLNX, user_space_only=True), INSTALLED, unfit) == []
@@ -251,7 +251,6 @@ def test_firmware_is_never_touched(user_space: bool, support: bool, supported: b
     ),
     modules=st.builds(
         model.Modules,
-        found=st.booleans(),
         vendor=st.booleans(),
         loaded=st.booleans(),
         stale=st.sampled_from([(), ("ib_core",)]),
