@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
+import re
 import resource
 import typing as t
 from pathlib import Path
@@ -24,6 +25,8 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.requ
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma import files
 
 _RXE_UNIT = os.path.basename(files.RXE)
+# A number of more digits is beyond what the kernel takes.
+_LIMIT = re.compile(r"unlimited|-1|[0-9]{1,18}")
 _LIMITS = {"memlock": resource.RLIMIT_MEMLOCK, "nofile": resource.RLIMIT_NOFILE, "stack": resource.RLIMIT_STACK}
 
 
@@ -35,7 +38,13 @@ def limit_allowed(name: str, value: str) -> bool:
     """
     if name not in _LIMITS:
         raise ClusterError(
-            "bad_input", f"{name!r} is not a limit that can be set.", f"Choose from {', '.join(_LIMITS)}."
+            "bad_input", f"`limits` has {name!r}, which cannot be set.", f"Choose from {', '.join(_LIMITS)}."
+        )
+    if not _LIMIT.fullmatch(value):
+        raise ClusterError(
+            "bad_input",
+            f"`limits` has {value!r} for {name}, which is no limit.",
+            "Write a number without a unit, or unlimited. Nothing has been changed.",
         )
     wanted = resource.RLIM_INFINITY if value == "unlimited" else int(value)
     child = os.fork()

@@ -177,6 +177,15 @@ def test_a_file_without_a_sum_is_refused_before_anything_is_done(run: t.Any) -> 
     assert (done, result["error_kind"]) == ([], "checksum_missing")
 
 
+@pytest.mark.parametrize("value", ["8G", "", "-5", "1_000", "9" * 30, "none"])
+def test_a_limit_that_is_none_is_refused_before_anything_is_done(run: t.Any, value: str) -> None:
+    machine = Machine({}, vendor=False, loaded=False)
+    done, result = run(machine, **{**WANTED, "limits": {"memlock": value}})
+    assert (done, result["error_kind"]) == ([], "bad_input")
+    assert "`limits`" in result["msg"]
+    assert repr(value) in result["msg"]
+
+
 def test_a_reboot_in_place_of_a_restart_is_asked_for(run: t.Any) -> None:
     machine = Machine({}, vendor=False, loaded=True)
     done, result = run(machine, **{**WANTED, "allow_restart": False, "allow_reboot": True})
