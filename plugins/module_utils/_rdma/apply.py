@@ -114,7 +114,8 @@ class Stack:
 
     def _uninstall(self, step: Step) -> None:
         script = shutil.which("ofed_uninstall.sh")
-        if not script and self._there()[0] != "doca":
+        # Where nothing answers as a stack any more, an earlier removal was interrupted: what it left are DOCA's packages.
+        if not script and self._there()[0] not in ("", "doca"):
             raise ClusterError("no_uninstaller", "There is no ofed_uninstall.sh.", "Remove the stack by hand.")
         with marked(f"removal of {step.name}"):
             # DOCA's packages need those that the script removes, so they go first; what they brought goes with the script.

@@ -24,6 +24,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma.model impo
     Wanted,
 )
 
+_REMOVAL = "removal of "
 # These would flash or change the firmware, which is never this collection's business.
 _FIRMWARE_OPTIONS = ("--fw-update-only", "--force-fw-update", "--fw-image-dir", "--fw-dir", "--enable-sriov")
 
@@ -50,11 +51,33 @@ def installed_stack(software: Software) -> tuple[str, str]:
     return "", ""
 
 
+def remaining_stack(software: Software) -> tuple[str, str]:
+    """The stack of which there is something: the installed one, or one that was interrupted and is there in part."""
+    source, version = installed_stack(software)
+    if source not in ("", "other") or not software.unfinished:
+        return source, version
+    text = software.unfinished
+    begun, _space, version = (text[len(_REMOVAL) :] if text.startswith(_REMOVAL) else text).partition(" ")
+    return begun, version
+
+
+def _remains(software: Software) -> str:
+    """What remains of a stack, as the beginning of a sentence."""
+    have = " ".join(remaining_stack(software)).strip()
+    part = f" in part ({software.unfinished} was interrupted)" if software.unfinished else ""
+    return f"{have} is installed{part}"
+
+
+def _vendor_loaded(software: Software, modules: Modules) -> bool:
+    """Whether modules are loaded that a removal leaves behind. After an interrupted one they may be the kernel's own again."""
+    return modules.loaded and (bool(installed_stack(software)[0]) or modules.vendor or bool(modules.stale))
+
+
 def is_current(wanted: Wanted, software: Software) -> bool:
     """Whether the node has the wanted stack in the wanted version, and all of it."""
     source, version = installed_stack(software)
     if wanted.source == "inbox":
-        return not source
+        return not source and not software.unfinished
     if source != wanted.source or software.unfinished:
         return False
     if source == "mlnx_ofed":
@@ -178,14 +201,14 @@ def _refuse_container(wanted: Wanted, system: System) -> None:
 
 
 def _other_stack_away(wanted: Wanted, software: Software) -> list[Step]:
-    source, version = installed_stack(software)
+    source, version = remaining_stack(software)
     if not source or source == wanted.source:
         return []
     have = f"{source} {version}".strip()
     if not wanted.allow_replace:
         raise ClusterError(
             "conflict",
-            f"{have} is installed, and `source` is {wanted.source}.",
+            f"{_remains(software)}, and `source` is {wanted.source}.",
             f"Set `allow_replace: true` to remove {source} first, or `source: {source}` to keep it.",
         )
     return [Step("uninstall", have, have, "")]
@@ -197,8 +220,8 @@ def _wanted_stack(wanted: Wanted, system: System, software: Software, modules: M
         return []
     want = f"{wanted.source} {wanted.version}".strip()
     if not is_current(wanted, software):
-        source, version = installed_stack(software)
-        have = f"{source} {version}".strip() if source == wanted.source else ""
+        source, _version = remaining_stack(software)
+        have = " ".join(installed_stack(software)).strip() if source == wanted.source else ""
         left = f" ({software.unfinished} was interrupted)" if software.unfinished else ""
         return [Step("install", want, f"{have}{left}".strip(), want)]
     if modules.vendor or not wanted.kernel_parts:
@@ -213,26 +236,27 @@ def _new_modules(wanted: Wanted, software: Software, modules: Modules, steps: t.
     if wanted.kernel_parts and modules.loaded and (steps or modules.stale):
         stale = f"{', '.join(modules.stale)} loaded from another build"
         return [plan_restart(wanted, "new modules are to be installed" if steps else stale)]
-    if modules.loaded and any(step.kind == "uninstall" for step in steps):
-        have = " ".join(installed_stack(software)).strip()
+    if _vendor_loaded(software, modules) and any(step.kind == "uninstall" for step in steps):
+        have = " ".join(remaining_stack(software)).strip()
         # openibd goes with its stack: only a reboot brings the kernel's own modules.
         return [plan_restart(dataclasses.replace(wanted, allow_restart=False), f"{have} is loaded")]
     return []
 
 
 def plan_removal(wanted: Wanted, software: Software, users: t.Callable[[], t.Sequence[str]]) -> list[Step]:
-    """Taking a vendor's stack away; the distribution's packages stay."""
-    source, version = installed_stack(software)
+    """Taking a vendor's stack away, also what an interruption left of one; the distribution's packages stay."""
+    source, version = remaining_stack(software)
     if not source or wanted.source == "inbox":
         return []
     if source != wanted.source:
         raise ClusterError(
             "conflict",
-            f"{source} {version} is installed, and `source` is {wanted.source}.",
+            f"{_remains(software)}, and `source` is {wanted.source}.",
             f"Set `source: {source}` to remove it.",
         )
-    refuse_users(users(), f"removing {source} {version}")
-    return [Step("uninstall", f"{source} {version}", f"{source} {version}", "")]
+    have = f"{source} {version}".strip()
+    refuse_users(users(), f"removing {have}")
+    return [Step("uninstall", have, have, "")]
 
 
 __all__ = [
@@ -248,5 +272,6 @@ __all__ = [
     "plan_stack",
     "refuse_conflicts",
     "refuse_users",
+    "remaining_stack",
     "wants_initramfs",
 ]

@@ -20,6 +20,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma.plan impor
     plan_removal,
     plan_stack,
     refuse_users,
+    remaining_stack,
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma.request import Request
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma.settings import NodeSettings
@@ -34,7 +35,7 @@ class Run:
         self.stack = Stack(host, request, self.system)
         self.settings = NodeSettings(host, request.settings(self.system), phase=self.wanted.phase)
         self.software = read.read_software(host, self.system)
-        look = self.wanted.kernel_parts or bool(installed_stack(self.software)[0])
+        look = self.wanted.kernel_parts or bool(remaining_stack(self.software)[0])
         self.modules = read.read_modules(host, self.system) if look else Modules()
         self.changes = Changes()
 

@@ -166,6 +166,12 @@ def test_stack_and_modules(software: model.Software, modules: model.Modules, wha
     assert [item["what"] for item in verdicts if item["verdict"] == "fail"] == ([what] if what else [])
 
 
+def test_a_removal_that_did_not_end_is_not_what_was_wanted() -> None:
+    left = model.Software(packages={"doca-host": "3.2.1"}, unfinished="removal of doca 3.2.1")
+    (verdict,) = check.judge_stack(model.Wanted("inbox"), left, model.Modules())
+    assert (verdict["verdict"], verdict["found"]) == ("fail", "inbox (removal of doca 3.2.1 was interrupted)")
+
+
 @pytest.mark.parametrize("modules", [model.Modules(), model.Modules(vendor=True, stale=("ib_core",))])
 def test_a_container_is_not_judged_by_the_modules_of_its_host(modules: model.Modules) -> None:
     wanted = model.Wanted("mlnx_ofed", OFED, user_space_only=True)

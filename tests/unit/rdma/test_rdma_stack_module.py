@@ -209,3 +209,21 @@ def test_a_stack_goes_with_what_it_brought_and_its_files(run: t.Any) -> None:
         {"what": "kernel modules", "reason": "the removed ones stay loaded until a reboot"}
     ]
     assert result["stack"] == {"source": "", "version": ""}
+
+
+@pytest.mark.parametrize(
+    "options", [{"state": "absent", "source": "doca", "version": DOCA}, {"source": "inbox", "allow_replace": True}]
+)
+def test_a_removal_that_was_interrupted_is_finished(
+    run: t.Any, tmp_path: pathlib.Path, options: dict[str, t.Any]
+) -> None:
+    """apt has taken doca-ofed away and then died."""
+    mark = tmp_path / "lib/unfinished"
+    mark.parent.mkdir()
+    mark.write_text(f"removal of doca {HOST}\n")
+    machine = Machine({"doca-host": HOST, "mofed-provides-openmpi": "1"}, vendor=False, loaded=False)
+    done, result = run(machine, **options)
+    assert done == ["apt-get --yes purge doca-host mofed-provides-openmpi", "apt-get --yes update"]
+    assert brief(result) == [f"uninstall doca {HOST}"]
+    assert not mark.exists()
+    assert run(machine, **options)[1]["changed"] is False

@@ -48,6 +48,10 @@ def doca(version: str = DOCA, *names: str) -> model.Software:
     return model.Software("OFED-internal-25.10", {"doca-host": host, **dict.fromkeys(names or ("doca-ofed",), "3.2.1")})
 
 
+# apt took doca-ofed away, and not doca-host.
+HALF_REMOVED = model.Software(packages={"doca-host": f"{DOCA}-ubuntu2204"}, unfinished=f"removal of doca {DOCA}")
+
+
 @pytest.mark.parametrize(
     ("wanted", "software", "current"),
     [
@@ -58,6 +62,7 @@ def doca(version: str = DOCA, *names: str) -> model.Software:
         (model.Wanted("doca", OFED), INSTALLED, False),
         (model.Wanted("inbox"), NONE, True),
         (model.Wanted("inbox"), INSTALLED, False),
+        (model.Wanted("inbox"), model.Software(unfinished=f"removal of doca {DOCA}"), False),
         (model.Wanted("doca", DOCA), doca(), True),
         (model.Wanted("doca", DOCA), doca("3.2.1-044000-25.10".replace("-25", "_25")), True),
         (model.Wanted("doca", DOCA), dataclasses.replace(doca(), unfinished="doca"), False),
@@ -242,7 +247,7 @@ def test_firmware_is_never_touched(user_space: bool, support: bool, supported: b
 
 @given(
     source=st.sampled_from(["inbox", "doca", "mlnx_ofed"]),
-    software=st.sampled_from([NONE, INSTALLED, doca(), dataclasses.replace(INSTALLED, unfinished="x")]),
+    software=st.sampled_from([NONE, INSTALLED, doca(), dataclasses.replace(INSTALLED, unfinished="x"), HALF_REMOVED]),
     flags=st.fixed_dictionaries(
         {
             name: st.booleans()
@@ -299,6 +304,43 @@ def test_removal_takes_only_what_was_named() -> None:
         stack.plan_removal(model.Wanted("doca", DOCA), INSTALLED, nobody)
     with pytest.raises(ClusterError, match="hpl"):
         stack.plan_removal(MLNX, INSTALLED, lambda: ["hpl (pid 7)"])
+
+
+INBOX = model.Wanted("inbox", allow_replace=True)
+
+
+@pytest.mark.parametrize(
+    "software",
+    [
+        HALF_REMOVED,
+        # doca-ofed is gone, and what it brought still answers `ofed_info -s`.
+        dataclasses.replace(HALF_REMOVED, ofed="OFED-internal-25.10-2.4.1"),
+        # An installation that did not end.
+        dataclasses.replace(HALF_REMOVED, unfinished=f"doca {DOCA}"),
+    ],
+)
+def test_what_was_interrupted_is_brought_to_an_end(software: model.Software) -> None:
+    (removal,) = stack.plan_removal(model.Wanted("doca", DOCA), software, list)
+    (step,) = stack.plan_stack(INBOX, UBUNTU, software, UNLOADED, list)
+    assert (removal.kind, removal.name) == (step.kind, step.name) == ("uninstall", f"doca {DOCA}")
+    assert kinds(dataclasses.replace(MLNX, allow_replace=True), software) == ["uninstall", "install"]
+    # To install the same again takes nothing away.
+    assert kinds(model.Wanted("doca", DOCA, user_space_only=True), software) == ["install"]
+    for refused in (refusal(model.Wanted("inbox"), software), refusal(MLNX, software)):
+        assert (refused.kind, f"({software.unfinished} was interrupted)" in refused.message) == ("conflict", True)
+    with pytest.raises(ClusterError, match="`source: doca`"):
+        stack.plan_removal(MLNX, software, list)
+    with pytest.raises(ClusterError, match="hpl"):
+        stack.plan_removal(model.Wanted("doca", DOCA), software, lambda: ["hpl (pid 7)"])
+
+
+def test_modules_that_an_interrupted_removal_left_loaded_wait_for_a_reboot() -> None:
+    stale = dataclasses.replace(INBOX_LOADED, stale=("mlx5_core",))
+    for modules in (stale, FITTING):
+        assert refusal(INBOX, HALF_REMOVED, modules).kind == "consent_missing"
+        assert kinds(dataclasses.replace(INBOX, allow_reboot=True), HALF_REMOVED, modules) == ["uninstall", "reboot"]
+    # The node was started again since.
+    assert kinds(INBOX, HALF_REMOVED, INBOX_LOADED) == ["uninstall"]
 
 
 @pytest.mark.parametrize(
