@@ -133,7 +133,11 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._cluster_ssh.app
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._cluster_ssh.home import SshHome
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._cluster_ssh.model import Node
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._cluster_ssh.plan import makes_key
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._cluster_ssh.read import public_key_of, read_identity
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._cluster_ssh.read import (
+    made_in_part,
+    public_key_of,
+    read_identity,
+)
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._cluster_ssh.request import (
     IDENTITY_SPEC,
     IdentityRequest,
@@ -149,7 +153,8 @@ def identify(request: IdentityRequest, module: AnsibleModule) -> dict[str, t.Any
         )
     home = SshHome.of(request.user, request.cluster)
     found = read_identity(request, home, module)
-    public_key, makes = found.public_key, makes_key(request, found)
+    public_key = found.public_key
+    makes = makes_key(request, found) or (request.make_key and made_in_part(home, module))
     if makes and module.check_mode:
         public_key = ""
     elif makes:

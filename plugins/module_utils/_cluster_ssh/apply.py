@@ -15,7 +15,11 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.command im
 
 
 def make_key(home: SshHome, host: Host) -> None:
-    """Make a new key pair beside the old one and put it in place: a run that dies leaves the old pair or the new."""
+    """Make a new key pair beside the old one and put it in place, the public half first.
+
+    A run that dies between the two leaves the private half beside its place, by which the next one knows
+    (:func:`read.made_in_part`). The other way round nothing would tell that the key was made by us.
+    """
     home.make()
     fresh = home.key_path + ".new"
     for path in (fresh, fresh + ".pub"):
@@ -24,7 +28,7 @@ def make_key(home: SshHome, host: Host) -> None:
     rc, _out, err = host.run_command(argv)
     if rc != 0:
         raise ClusterError("keygen_failed", f"ssh-keygen failed: {err.strip()}", "Install the OpenSSH client.")
-    for suffix in ("", ".pub"):
+    for suffix in (".pub", ""):
         os.chown(fresh + suffix, home.uid, home.gid)
         os.replace(fresh + suffix, home.key_path + suffix)
 

@@ -274,8 +274,9 @@ def _pair(request: TrustRequest, found: Home, home: SshHome, key: str) -> tuple[
             "`private_key` is not the private half of the key that the nodes trust. Nothing was changed.",
             "Hand over the `private_key` that cluster_ssh_identity exports on the first node in the same run.",
         )
+    # The private key last: by it the next run sees whether both are there.
     private = Write(home.key_path, request.private_key.rstrip("\n") + "\n", 0o600)
-    return private, Write(home.key_path + ".pub", f"{key} {home.key_comment}\n", 0o644)
+    return Write(home.key_path + ".pub", f"{key} {home.key_comment}\n", 0o644), private
 
 
 def _texts(found: Home, home: SshHome, lines: t.Mapping[str, t.Sequence[str]]) -> tuple[Write, ...]:

@@ -92,6 +92,13 @@ def public_half(private_key: str, host: Host) -> str:
     return bare_key(out) if rc == 0 else ""
 
 
+def made_in_part(home: SshHome, host: Host) -> bool:
+    """Whether a run died while it put a new key in place: the public half lies there, the private one still beside it."""
+    fresh = home.read(home.key_path + ".new")
+    made = public_half(fresh, host) if fresh else ""
+    return bool(made) and made == bare_key(home.read(home.key_path + ".pub") or "")
+
+
 def read_identity(request: IdentityRequest, home: SshHome, host: Host) -> Identity:
     """What this node has to tell the others. Its host keys and names are what they will write down."""
     blocks = {name: home.lines(name) for name in FILE_MODES}
@@ -122,4 +129,4 @@ def read_home(request: TrustRequest, home: SshHome, host: Host) -> Home:
     )
 
 
-__all__ = ["host_keys", "names_of", "parse_addresses", "public_key_of", "read_home", "read_identity"]
+__all__ = ["host_keys", "made_in_part", "names_of", "parse_addresses", "public_key_of", "read_home", "read_identity"]
