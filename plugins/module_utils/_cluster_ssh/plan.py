@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 # Private to the collection: it may change without notice.
-"""The pure half of the ``cluster_ssh_*`` modules: names, lines and blocks of ssh's files, as plain data."""
+"""Who is trusted by which key, and what is to be written into ``~/.ssh`` for that, as plain data."""
 
 from __future__ import annotations
 
