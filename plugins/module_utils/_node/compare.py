@@ -23,6 +23,7 @@ _GPU_MEMORY_TOLERANCE_PERCENT = 3
 _ORDER = ("ok", "warn", "incomplete", "fail")
 _GPU_REMEDY = "Read the XID messages in the kernel log, reset the GPU or reboot; if it stays, replace the node."
 _TYPE_REMEDY = "Check that the node is of this machine type (`name` of node_profile), or override the value."
+_RATE_REMEDY = "Look at /sys/class/infiniband/*/ports/*/rate, and for the driver's messages in the kernel log."
 
 
 class _Section:
@@ -240,16 +241,31 @@ def _fabric(section: _Section, _profile: Profile, facts: Facts) -> list[Verdict]
         if found["state"] not in (None, "ACTIVE"):
             remedy = "Check cable, switch port and subnet manager (ibstat)."
             section.add("fail", f"port of {label}", "ACTIVE", found["state"], remedy)
-        elif hca.get("rate_gbps") and (found["rate_gbps"] or 0) < hca["rate_gbps"]:
-            remedy = "Reseat or replace the cable; see the port's error counters."
-            section.add("fail", f"rate of {label}", f"{hca['rate_gbps']} Gb/s", f"{found['rate_gbps']} Gb/s", remedy)
+        elif hca.get("rate_gbps"):
+            _rate(section, label, hca["rate_gbps"], found["rate_gbps"])
     if "count" in section.values:
-        rate = section.values.get("rate_gbps", 0)
-        fast = [hca["device"] for hca in facts["hcas"] if (hca["rate_gbps"] or 0) >= rate]
-        if len(fast) < section.values["count"]:
-            text = f"{section.values['count']} ports of at least {rate} Gb/s"
-            section.add("fail", "HCA ports", text, f"{len(fast)}: {', '.join(fast)}", "Check cables and switch ports.")
+        _count_ports(section, facts)
     return section.done("HCAs", f"{len(expected) or section.values.get('count')} HCAs")
+
+
+def _rate(section: _Section, label: str, least: float, found: float | None) -> None:
+    if found is None:
+        section.add("incomplete", f"rate of {label}", f"{least} Gb/s", "the kernel does not tell", _RATE_REMEDY)
+    elif found < least:
+        remedy = "Reseat or replace the cable; see the port's error counters."
+        section.add("fail", f"rate of {label}", f"{least} Gb/s", f"{found} Gb/s", remedy)
+
+
+def _count_ports(section: _Section, facts: Facts) -> None:
+    count, rate = section.values["count"], section.values.get("rate_gbps", 0)
+    fast = [hca["device"] for hca in facts["hcas"] if (hca["rate_gbps"] or 0) >= rate]
+    unread = [hca["device"] for hca in facts["hcas"] if rate and hca["rate_gbps"] is None]
+    wanted, found = f"{count} ports of at least {rate} Gb/s", f"{len(fast)}: {', '.join(fast)}"
+    if len(fast) + len(unread) < count:
+        section.add("fail", "HCA ports", wanted, found, "Check cables and switch ports.")
+    elif len(fast) < count:
+        reason = f"{found}; the kernel does not tell the rate of {', '.join(unread)}"
+        section.add("incomplete", "HCA ports", wanted, reason, _RATE_REMEDY)
 
 
 def _nvme(section: _Section, _profile: Profile, facts: Facts) -> list[Verdict]:

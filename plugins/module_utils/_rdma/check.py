@@ -39,13 +39,17 @@ def check(request: CheckRequest, host: Runner) -> dict[str, t.Any]:
     ports, judged = settled(request.fabric, lambda: read_hcas(Path("/")) or [], request.settle_s)
     verdicts = judge_stack(wanted, read_software(host, system), modules) + judged
     result: dict[str, t.Any] = {"changed": False, "verdicts": verdicts, "ports": ports}
-    # A port that is known to be wrong is not worth waiting for.
-    if request.bandwidth != "none" and not describe(verdicts, "fail"):
+    # A port that is wrong, or not known, is not worth waiting for.
+    if request.bandwidth != "none" and not describe(verdicts, "fail", "incomplete"):
         result["bandwidth"], judged = _measure(request, ports)
         verdicts += judged
     wrong = describe(verdicts, "fail")
+    unknown = describe(verdicts, "incomplete")
     if wrong:
-        result.update(failed=True, error_kind="rdma_mismatch", msg=f"RDMA is not what it should be.\n{wrong}")
+        told = "\n".join(filter(None, ["RDMA is not what it should be.", wrong, unknown]))
+        result.update(failed=True, error_kind="rdma_mismatch", msg=told)
+    elif unknown:
+        result.update(failed=True, error_kind="rdma_unknown", msg=f"RDMA could not be looked at in full.\n{unknown}")
     return result
 
 

@@ -187,13 +187,16 @@ def test_one_difference_gives_one_verdict(
     assert judged(node) == verdicts
 
 
-def test_a_port_whose_rate_cannot_be_read_is_not_taken_for_a_fast_one(healthy: dict[str, t.Any]) -> None:
+def test_a_port_whose_rate_cannot_be_read_is_neither_fast_nor_slow(healthy: dict[str, t.Any]) -> None:
     node = copy.deepcopy(healthy)
     node["hcas"][5]["rate_gbps"] = None
-    assert [what for _verdict, what in judged(node)] == ["rate of HCA mlx5_ib5 (0106:00:00.0)"]
+    assert judged(node) == [("incomplete", "rate of HCA mlx5_ib5 (0106:00:00.0)")]
     spec = profile()
     spec["fabric"] = {"count": 8, "rate_gbps": 200}
-    assert [what for _verdict, what in judged(node, "fabric", spec=spec)] == ["HCA ports"]
+    assert judged(node, "fabric", spec=spec) == [("incomplete", "HCA ports")]
+    # Were it fast, there would still be too few.
+    node["hcas"][6]["rate_gbps"] = 100
+    assert judged(node, "fabric", spec=spec) == [("fail", "HCA ports")]
 
 
 @pytest.mark.parametrize(

@@ -84,6 +84,15 @@ def test_what_is_wrong_fails_with_all_verdicts_and_measures_nothing(
     assert result["ports"] == [port("mlx5_0")]
 
 
+@pytest.mark.parametrize("fabric", [{"count": 1, "rate_gbps": 200}, {"hcas": [{"name": "mlx5_0", "rate_gbps": 200}]}])
+def test_what_could_not_be_found_out_is_not_told_as_wrong_and_does_not_pass(check: t.Any, fabric: t.Any) -> None:
+    asked: list[t.Any] = []
+    result = check({**port("mlx5_0"), "rate_gbps": None}, asked=asked, bandwidth="server", fabric=fabric)
+    assert [one["verdict"] for one in result["verdicts"]] == ["ok", "incomplete"]
+    assert (result["failed"], result["error_kind"], asked) == (True, "rdma_unknown", [])
+    assert "not known" in result["msg"]
+
+
 def test_libraries_alone_need_no_modules(check: t.Any) -> None:
     software = Software(ofed=f"MLNX_OFED_LINUX-{OFED}")
     options = {"source": "mlnx_ofed", "version": OFED, "user_space_only": True}
