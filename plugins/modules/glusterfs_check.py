@@ -45,7 +45,7 @@ options:
     type: dict
     default: {}
   nodes:
-    description: The nodes that must have written one.
+    description: The nodes that must have written one. Needed to collect.
     type: list
     elements: str
     default: []

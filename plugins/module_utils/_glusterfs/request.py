@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import typing as t
 
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._glusterfs.model import Wanted
 
 #: Of the module glusterfs_volume, whose action plugin needs it, too.
@@ -110,6 +111,12 @@ class CheckRequest:
     @classmethod
     def of(cls, options: t.Mapping[str, t.Any]) -> CheckRequest:
         """The request behind the module's parameters, which Ansible has checked and filled up."""
+        if options["step"] == "collect" and not options["nodes"]:
+            raise ClusterError(
+                "bad_input",
+                f"`nodes` is empty: nothing would show that {options['volume']} is shared.",
+                "Name the nodes that wrote to the volume; at least one of them has to be in the run.",
+            )
         return cls(
             step=options["step"],
             volume=options["volume"],

@@ -712,6 +712,22 @@ def test_a_node_is_unmounted_where_all_are_asked_or_lost(machine: Machine, monke
     assert machine.run(state="unmounted", check=True, **lost)["done"] == unmounted
 
 
+@pytest.mark.parametrize("check", [False, True])
+def test_a_proof_by_no_node_is_refused(machine: Machine, monkeypatch: pytest.MonkeyPatch, check: bool) -> None:
+    """Mount and bricks are right, and nobody would show that the volume is shared."""
+    monkeypatch.setattr(verify, "current_mount", lambda _path: ("fuse.glusterfs", "localhost:/scratch"))
+    keeper(machine.pool, "a", "b").start()
+    args = {
+        "step": "collect",
+        "volume": "scratch",
+        "mount_point": str(machine.mount_point),
+        "_ansible_check_mode": check,
+    }
+    result = run_main(glusterfs_check.main, args)
+    assert (result["failed"], result.get("error_kind")) == (True, "bad_input")
+    assert "`nodes`" in result["msg"]
+
+
 def test_status_tells_what_is_wrong_and_does_not_fail(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     def status() -> dict[str, t.Any]:
         args = {"step": "status", "volume": "scratch", "mount_point": str(machine.mount_point)}
