@@ -14,6 +14,7 @@ import signal
 import subprocess
 import threading
 import time
+import traceback
 import typing as t
 
 from proof import budget, schedule
@@ -95,7 +96,7 @@ class Runner:
                     waiting.remove(start.step)
                     running[start.step.name] = start
                     threading.Thread(
-                        target=lambda one: finished.put((one.step, self._step(one))), args=(start,)
+                        target=lambda one: finished.put((one.step, self._outcome(one))), args=(start,)
                     ).start()
                 if running:
                     step, outcome = finished.get()
@@ -109,6 +110,15 @@ class Runner:
 
     def _fits(self, step: Step, seconds: t.Mapping[str, float]) -> bool:
         return budget.fits(self.clock.seconds(), seconds[step.name], self.budget_s)
+
+    def _outcome(self, start: Start) -> Outcome:
+        """How a step ended. The run waits for this answer, so there is one whatever goes wrong here."""
+        try:
+            return self._step(start)
+        except Exception as exc:
+            trace = "".join(traceback.format_exception(exc))
+            self.clock.say(f"{start.step.name}: failed, because the runner could not go on: {exc}\n{trace}")
+            return Outcome(start.step.name, "failed", member=start.member)
 
     def _step(self, start: Start) -> Outcome:
         step, began = start.step, self.clock.seconds()
@@ -157,15 +167,18 @@ class Runner:
     ) -> str:
         """Run a command with its output in the log. Returns what went wrong, or nothing."""
         with log.open("wb") as stream:
-            process = subprocess.Popen(
-                argv,
-                cwd=self.root,
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                stdout=stream,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
+            try:
+                process = subprocess.Popen(
+                    argv,
+                    cwd=self.root,
+                    env=environment,
+                    stdin=subprocess.DEVNULL,
+                    stdout=stream,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                )
+            except OSError as exc:
+                return f"cannot be started: {exc}"
             self._processes.add(process)
             try:
                 status = process.wait(timeout=limit_s)

@@ -101,7 +101,7 @@ class Run:
                 "left": "not run, because a step that it needs did not end well",
                 "cut": "did not fit into the budget",
             }
-            say(f"{one.name}: {why.get(one.result, 'failed, see ' + one.log)}")
+            say(f"{one.name}: {why.get(one.result, f'failed, see {one.log}' if one.log else 'failed, see above')}")
         count = {kind: sum(one.outcome == kind for one in self.tests) for kind in ("passed", "failed", "skipped")}
         # A step that failed without a failed test, such as a playbook, counts as one failure.
         failures = max(count["failed"], len(bad) + len(unfinished)) + len(strange)

@@ -53,6 +53,21 @@ def test_what_needs_a_failed_step_is_left_and_the_others_go_on(tmp_path: pathlib
     assert not (tmp_path / "ran").exists()
 
 
+@pytest.mark.parametrize(
+    ("command", "told"),
+    [
+        (("no-such-program",), "cannot be started: [Errno 2]"),
+        (("sh", "-c", "\0"), "embedded null byte"),
+    ],
+)
+def test_a_step_that_cannot_be_run_has_failed_and_the_others_go_on(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str], command: tuple[str, ...], told: str
+) -> None:
+    outcomes = run(tmp_path, Step("a", (command,)), Step("b", (python("pass"),), after=("a",)))
+    assert {name: one.result for name, one in outcomes.items()} == {"a": "failed", "b": "ok"}
+    assert told in capsys.readouterr().out
+
+
 def test_two_steps_run_at_the_same_time(tmp_path: pathlib.Path) -> None:
     meet = "import os, time\nopen('{0}', 'w')\nwhile not os.path.exists('{1}'): time.sleep(0.01)"
     outcomes = run(
