@@ -10,6 +10,9 @@ import typing as t
 
 #: Machines differ by 30 %: what took 100 s where it was measured may take 130 s here.
 MARGIN = 1.3
+#: What takes three times as long as estimated hangs, unless it is so short that the machine may just have been busy.
+PATIENCE = 3.0
+LEAST_LIMIT_S = 600.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,9 +45,14 @@ def fits(elapsed_s: float, estimate_s: float, budget_s: float) -> bool:
     return elapsed_s + estimate_s * MARGIN <= budget_s
 
 
+def limit_s(estimate_s: float, least_s: float = LEAST_LIMIT_S) -> float:
+    """After how many seconds a step of this estimate is taken to hang."""
+    return max(least_s, PATIENCE * estimate_s)
+
+
 def debt(steps: t.Iterable[Step]) -> list[str]:
     """The lines that tell what did not fit: name, digest, and last proof, in the order in which the next run takes them."""
     return [f"{step.name}  {step.digest}  {step.proven or 'never proven'}" for step in order(steps)]
 
 
-__all__ = ["MARGIN", "Step", "debt", "fits", "order"]
+__all__ = ["LEAST_LIMIT_S", "MARGIN", "PATIENCE", "Step", "debt", "fits", "limit_s", "order"]

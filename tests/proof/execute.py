@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import pathlib
 import queue
@@ -42,14 +43,25 @@ class Clock:
             print(f"[{self.seconds():4.0f} s] {text}", flush=True)
 
 
+class _Limit(t.NamedTuple):
+    """How long a command may run, and the result of a step that it ends: the budget cuts, a limit of the step's own fails."""
+
+    seconds: float
+    result: str
+
+
 class Runner:
     """What a run shares: where its files go, the time, and the budget."""
 
-    def __init__(self, root: pathlib.Path, clock: Clock, budget_s: float = 0.0) -> None:
+    def __init__(
+        self, root: pathlib.Path, clock: Clock, budget_s: float = 0.0, least_limit_s: float = budget.LEAST_LIMIT_S
+    ) -> None:
         self.root = root
         self.clock = clock
         #: Seconds after which nothing runs any more; 0 means that there is no limit.
         self.budget_s = budget_s
+        #: What any step may take, however short its estimate.
+        self.least_limit_s = least_limit_s
         self.records = root / ".cache" / "proof"
         self.logs = root / ".cache" / "log"
         for directory in (self.records, self.logs):
@@ -96,7 +108,8 @@ class Runner:
                     waiting.remove(start.step)
                     running[start.step.name] = start
                     threading.Thread(
-                        target=lambda one: finished.put((one.step, self._outcome(one))), args=(start,)
+                        target=lambda one: finished.put((one.step, self._outcome(one, seconds[one.step.name]))),
+                        args=(start,),
                     ).start()
                 if running:
                     step, outcome = finished.get()
@@ -111,16 +124,16 @@ class Runner:
     def _fits(self, step: Step, seconds: t.Mapping[str, float]) -> bool:
         return budget.fits(self.clock.seconds(), seconds[step.name], self.budget_s)
 
-    def _outcome(self, start: Start) -> Outcome:
+    def _outcome(self, start: Start, estimate_s: float) -> Outcome:
         """How a step ended. The run waits for this answer, so there is one whatever goes wrong here."""
         try:
-            return self._step(start)
+            return self._step(start, estimate_s)
         except Exception as exc:
             trace = "".join(traceback.format_exception(exc))
             self.clock.say(f"{start.step.name}: failed, because the runner could not go on: {exc}\n{trace}")
             return Outcome(start.step.name, "failed", member=start.member)
 
-    def _step(self, start: Start) -> Outcome:
+    def _step(self, start: Start, estimate_s: float) -> Outcome:
         step, began = start.step, self.clock.seconds()
         where = f" on {start.member}" if start.member else ""
         self.clock.say(f"{step.name}{where}")
@@ -128,13 +141,13 @@ class Runner:
         for number, argv in enumerate(step.commands):
             log = self.logs / f"{stem}-{number}.log"
             environment = self._environment(start, f"{stem}-{number}")
-            problem = self._command(argv, log, environment, self._limit(step))
+            limit = self._limit(step, budget.limit_s(estimate_s, self.least_limit_s), began)
+            result, problem = self._command(argv, log, environment, limit)
             if problem:
-                cut = bool(self.budget_s) and self.clock.seconds() >= self.budget_s
                 took = self.clock.seconds() - began
                 outcome = Outcome(
                     step.name,
-                    "cut" if cut else "failed",
+                    result,
                     took,
                     start.member,
                     shlex.join(argv),
@@ -146,8 +159,12 @@ class Runner:
         self.clock.say(f"{step.name}: ok in {took:.0f} s")
         return Outcome(step.name, "ok", took, start.member)
 
-    def _limit(self, step: Step) -> float:
-        return min(step.limit_s, max(1.0, self.budget_s - self.clock.seconds())) if self.budget_s else step.limit_s
+    def _limit(self, step: Step, step_limit_s: float, began: float) -> _Limit:
+        """What the next command may take. A step that hangs must not pass as one that the budget was too small for."""
+        now = self.clock.seconds()
+        own = min(step.limit_s, began + step_limit_s - now)
+        left = self.budget_s - now if self.budget_s else math.inf
+        return _Limit(max(1.0, min(own, left)), "cut" if left < own else "failed")
 
     def _environment(self, start: Start, stem: str) -> dict[str, str]:
         mine = {
@@ -163,9 +180,9 @@ class Runner:
         return {**os.environ, **mine}
 
     def _command(
-        self, argv: t.Sequence[str], log: pathlib.Path, environment: t.Mapping[str, str], limit_s: float
-    ) -> str:
-        """Run a command with its output in the log. Returns what went wrong, or nothing."""
+        self, argv: t.Sequence[str], log: pathlib.Path, environment: t.Mapping[str, str], limit: _Limit
+    ) -> tuple[str, str]:
+        """Run a command with its output in the log. Returns the result, and what went wrong, or nothing."""
         with log.open("wb") as stream:
             try:
                 process = subprocess.Popen(
@@ -178,16 +195,16 @@ class Runner:
                     start_new_session=True,
                 )
             except OSError as exc:
-                return f"cannot be started: {exc}"
+                return "failed", f"cannot be started: {exc}"
             self._processes.add(process)
             try:
-                status = process.wait(timeout=limit_s)
+                status = process.wait(timeout=limit.seconds)
             except subprocess.TimeoutExpired:
                 _end(process)
-                return f"no end after {limit_s:.0f} s"
+                return limit.result, f"no end after {limit.seconds:.0f} s"
             finally:
                 self._processes.discard(process)
-        return f"exit status {status}" if status else ""
+        return ("failed", f"exit status {status}") if status else ("ok", "")
 
     def _tell(self, outcome: Outcome, problem: str, log: pathlib.Path) -> None:
         lines = log.read_text(errors="replace").splitlines()[-TAIL:]

@@ -29,7 +29,7 @@ class Step:
     minutes: float = 1.0
     #: The scenarios of ``scenarios.py`` that are proven when it ends well.
     proves: tuple[str, ...] = ()
-    #: A command that hangs is killed after this.
+    #: A command that hangs is killed after this; the step, after ``budget.limit_s`` of its estimate.
     limit_s: float = 3600.0
 
 

@@ -10,7 +10,7 @@ import random
 import hypothesis.strategies as st
 import pytest
 from hypothesis import given
-from proof.budget import MARGIN, Step, debt, fits, order
+from proof.budget import MARGIN, Step, debt, fits, limit_s, order
 
 DAYS = st.sampled_from(["", "2026-11-20", "2026-11-21", "2026-11-22"])
 SECONDS = st.floats(0.0, 2000.0)
@@ -41,6 +41,13 @@ def test_the_order_is_must_then_never_proven_then_longest_unproven_then_longest(
 )
 def test_what_fits_leaves_a_slow_machine_its_margin(elapsed_s: float, estimate_s: float, expected: bool) -> None:
     assert fits(elapsed_s, estimate_s, 130) is expected
+
+
+@pytest.mark.parametrize(("estimate_s", "expected"), [(0, 600), (200, 600), (201, 603), (1178, 3534)])
+def test_a_step_hangs_after_three_times_its_estimate_and_never_before_ten_minutes(
+    estimate_s: float, expected: float
+) -> None:
+    assert limit_s(estimate_s) == expected
 
 
 def test_debt_is_told_in_the_order_of_the_next_run() -> None:

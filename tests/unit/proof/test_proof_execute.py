@@ -104,6 +104,16 @@ def test_the_budget_cuts_what_would_not_end_in_time(tmp_path: pathlib.Path) -> N
     assert not (tmp_path / "a").exists()
 
 
+def test_what_hangs_has_failed_though_there_is_a_budget(tmp_path: pathlib.Path) -> None:
+    """Were it cut, it would be debt: green, and eat the next budget, too."""
+    runner = Runner(tmp_path, Clock(), budget_s=200, least_limit_s=2)
+    began = time.monotonic()
+    hang = python("import time; time.sleep(600)")
+    (outcome,) = runner.run([Step("a", (python("pass"), hang))], {"a": 0.1}, 1, lambda _step, _outcome: None)
+    assert outcome.result == "failed"
+    assert time.monotonic() - began < 120
+
+
 def test_what_needs_a_cut_step_is_cut_and_not_blamed(tmp_path: pathlib.Path) -> None:
     steps = Step("up", (python("import time; time.sleep(600)"),)), Step("test", (python("pass"),), needs=("up",))
     outcomes = run(tmp_path, *steps, budget_s=2)
