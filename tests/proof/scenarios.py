@@ -32,6 +32,11 @@ _WALKS = {
     "node": ("plugins/**", "roles/**"),
     "node_facts": ("plugins/**", "roles/**"),
 }
+#: What tests/sanity/run copies for ansible-test, and itself. Its checks read pages and metadata, too.
+_ANSIBLE_TEST = (
+    *("tests/sanity/**", "**/*.md", "galaxy.yml", "changelogs", "docs", "meta", "playbooks", "plugins", "roles"),
+    "tests/integration/targets",
+)
 
 
 def _each(tree: Tree, pattern: str) -> dict[str, str]:
@@ -59,8 +64,9 @@ def _ansible_test(tree: Tree) -> t.Iterator[Scenario]:
     if "tests/unit/conftest.py" in paths:
         yield Scenario("newest-core", ("tests/unit",), minutes=1.5)
     if "tests/sanity/run" in paths:
-        yield Scenario("sanity", ("tests/sanity/run", "plugins", "meta/runtime.yml"), minutes=2.0)
-        yield Scenario("targets", ("tests/sanity/run", "tests/integration/targets"), minutes=1.0)
+        yield Scenario("sanity", ("tests/sanity/run", "plugins", "meta/runtime.yml"), minutes=2.0, walks=_ANSIBLE_TEST)
+        roots = ("tests/sanity/run", "tests/integration/targets")
+        yield Scenario("targets", roots, minutes=1.0, walks=_ANSIBLE_TEST)
 
 
 def _containers(tree: Tree) -> t.Iterator[Scenario]:

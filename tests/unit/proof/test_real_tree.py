@@ -8,6 +8,8 @@ from __future__ import annotations
 import fnmatch
 import pathlib
 import re
+import shlex
+import subprocess
 
 import pytest
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._programs import PROGRAMS
@@ -131,6 +133,19 @@ def test_new_pages_and_benchmarks_affect_no_lab(repository: Repository) -> None:
     new = {"docs/new.md", "roles/mofed/NEW.md", "benchmarks/new/run.py", ledger.PATH}
     found = repository.with_files(*new)
     assert not [name for name, files in found.items() if files & new and name.startswith(LABS)]
+
+
+def test_what_ansible_test_is_given_belongs_to_it(repository: Repository) -> None:
+    """As tests/sanity/run lists it: pages, settings and documentation, which no other run reads."""
+    script = "tests/sanity/run"
+    listed = re.search(r"git -C \"\$root\" (ls-files .*?) \|\n", (ROOT / script).read_text(), re.DOTALL)
+    assert listed
+    command = ["git", "-C", str(ROOT), *shlex.split(listed[1].replace("\\\n", " "))]
+    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    copied = {path for path in printed.split("\0") if path in repository.tree.paths()}
+    assert {"galaxy.yml", "README.md", "meta/runtime.yml", "plugins/doc_fragments/attributes.py"} < copied
+    for name in ("sanity", "targets"):
+        assert {*copied, script} - repository.closures[name] == set()
 
 
 def test_nobody_has_the_ledger(repository: Repository) -> None:
