@@ -54,9 +54,9 @@ class Digests:
         return self._digests
 
     def _of(self, tree: WorkTree) -> dict[str, str]:
-        how = {name: str(step.commands) for step in steps.table(self._known).values() for name in step.proves}
+        how = steps.how(self._known)
         return {
-            name: closure.digest(tree, paths, how=how.get(name, ""))
+            name: closure.digest(tree, paths, how=how[name])
             for name, paths in closure.closures(tree, self._known).items()
         }
 

@@ -183,7 +183,7 @@ def scenario_step(scenario: Scenario) -> Step:
     if scenario.name == "cluster":
         commands = tuple(molecule(command, "cluster") for command in ("converge", "idempotence", "verify"))
         return dataclasses.replace(step, commands=commands, needs=("lab/up",), after=("cluster/fresh",), holds=("lab",))
-    raise ValueError(f"Nobody has said how {scenario.name} is run: see {__name__}.scenario_step.")
+    raise ValueError(f"It is not told how {scenario.name} is run: add it to {__name__}.scenario_step.")
 
 
 def _role(step: Step, role: str) -> Step:
@@ -233,4 +233,21 @@ def table(scenarios: t.Iterable[Scenario]) -> dict[str, Step]:
     return made
 
 
-__all__ = ["NEWEST_CORE", "ROOT", "scenario_step", "shell", "static_steps", "table", "tear_down_steps", "unit_step"]
+def how(scenarios: t.Sequence[Scenario]) -> dict[str, str]:
+    """Scenario to the commands that run it, as text. Which folders of unit tests share a run says nothing about one of them."""
+    commands = {name: str(step.commands) for step in table(scenarios).values() for name in step.proves}
+    units = str(unit_step([], ()).commands)
+    return {**commands, **{one.name: units for one in scenarios if one.name.startswith("unit")}}
+
+
+__all__ = [
+    "NEWEST_CORE",
+    "ROOT",
+    "how",
+    "scenario_step",
+    "shell",
+    "static_steps",
+    "table",
+    "tear_down_steps",
+    "unit_step",
+]
