@@ -33,6 +33,11 @@ from proof.scenario import Scenario
 from proof.tree import WorkTree
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+#: bin/test says the same.
+BUSY = (
+    "Another run of bin/test, or a step that goes on after its run was killed, is at work in this checkout. "
+    "Wait for its end, or use another clone. `fuser .cache/proof/lock` names the processes."
+)
 
 
 class Digests:
@@ -62,17 +67,21 @@ class Digests:
 
 
 @contextlib.contextmanager
-def only_run(root: pathlib.Path) -> t.Iterator[bool]:
-    """Whether this is the only run in a checkout, for as long as it lasts. Two would take each other's labs and records."""
+def only_run(root: pathlib.Path) -> t.Iterator[int | None]:
+    """The lock's descriptor where this is the only run in a checkout, for as long as it lasts, and None where it is not.
+
+    Two would take each other's labs and records. A step that holds the descriptor, too, keeps others out after its run was
+    killed. bin/test takes the same lock while it installs what is missing.
+    """
     path = root / ".cache" / "proof" / "lock"
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a+") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            yield False
+            yield None
         else:
-            yield True
+            yield lock.fileno()
 
 
 def find_scenarios() -> list[Scenario]:
@@ -96,7 +105,6 @@ def main(argv: t.Sequence[str] | None = None) -> int:
     parser.add_argument("--dry-run", action="store_true", help="only print the steps")
     options = parser.parse_args(argv)
     clock = Clock(max(0.0, time.time() - options.since) if options.since else 0.0)
-    runner = Runner(ROOT, clock, options.budget_minutes * 60)
     known = find_scenarios()
     digests = Digests(known)
     now = digests()
@@ -110,10 +118,11 @@ def main(argv: t.Sequence[str] | None = None) -> int:
     if any(one.name.startswith(("lab", "vm/up")) for one in plan.steps) and os.geteuid() != 0:
         clock.say("The container lab needs root. Run: sudo bin/test, or sudo bin/test --all")
         return 2
-    with only_run(ROOT) as alone:
-        if not alone:
-            clock.say("Another run of bin/test is at work in this checkout. Wait for its end, or use another clone.")
+    with only_run(ROOT) as lock:
+        if lock is None:
+            clock.say(BUSY)
             return 2
+        runner = Runner(ROOT, clock, options.budget_minutes * 60, lock)
         runner.forget()
         # An interrupted run takes its labs down, too.
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
@@ -121,15 +130,15 @@ def main(argv: t.Sequence[str] | None = None) -> int:
         try:
             outcomes = runner.run(plan.steps, plan.seconds, os.cpu_count() or 1, run.ended)
         finally:
-            _tear_down(plan, clock)
+            _tear_down(plan, clock, lock)
         return run.report(outcomes)
 
 
-def _tear_down(plan: Plan, clock: Clock) -> None:
+def _tear_down(plan: Plan, clock: Clock, lock: int) -> None:
     """Take down the labs that the run brought up, however it ended, at the same time and without a budget."""
     names = {step.name for step in plan.steps}
     down = [step for step in steps.tear_down_steps() if step.name.replace("/down", "/up") in names]
-    tidy = Runner(ROOT, clock)
+    tidy = Runner(ROOT, clock, lock=lock)
     threads = [
         threading.Thread(target=tidy.run, args=([step], {step.name: 0.0}, 1, lambda _step, _outcome: None))
         for step in down

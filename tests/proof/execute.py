@@ -54,12 +54,20 @@ class Runner:
     """What a run shares: where its files go, the time, and the budget."""
 
     def __init__(
-        self, root: pathlib.Path, clock: Clock, budget_s: float = 0.0, least_limit_s: float = budget.LEAST_LIMIT_S
+        self,
+        root: pathlib.Path,
+        clock: Clock,
+        budget_s: float = 0.0,
+        lock: int | None = None,
+        least_limit_s: float = budget.LEAST_LIMIT_S,
     ) -> None:
         self.root = root
         self.clock = clock
         #: Seconds after which nothing runs any more; 0 means that there is no limit.
         self.budget_s = budget_s
+        # The run's lock. Commands hold it, too: should the run be killed, no other one begins beside them. What they start
+        # through Python, such as machines that stay, does not inherit it.
+        self._shared = () if lock is None else (lock,)
         #: What any step may take, however short its estimate.
         self.least_limit_s = least_limit_s
         self.records = root / ".cache" / "proof"
@@ -193,6 +201,7 @@ class Runner:
                     stdout=stream,
                     stderr=subprocess.STDOUT,
                     start_new_session=True,
+                    pass_fds=self._shared,
                 )
             except OSError as exc:
                 return "failed", f"cannot be started: {exc}"
