@@ -12,6 +12,8 @@ import subprocess
 import types
 import typing as t
 
+from proof import ledger
+
 
 class Tree(t.Protocol):
     """Files by their paths, which are relative to the root of the repository. The content of a link is its target."""
@@ -54,9 +56,9 @@ class WorkTree:
         return self._paths
 
     def fingerprint(self) -> str:
-        """A name for all files with their contents: equal as long as nothing has changed."""
+        """A name for all files with their contents: equal as long as nothing has changed but the ledger."""
         whole = hashlib.sha256()
-        for path in sorted(self._paths):
+        for path in sorted(self._paths - {ledger.PATH}):
             whole.update(f"{path}\0{self.identity(path)}\n".encode("utf-8", "surrogateescape"))
         return whole.hexdigest()
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import pathlib
 
 import pytest
+from proof import ledger
 from proof.tree import CommitTree, Objects, WorkTree
 from small_repository import Repository
 
@@ -73,6 +74,13 @@ def test_a_repository_inside_is_no_file(repository: Repository) -> None:
     Repository(inner).write("x", "x")
     Repository(inner).commit()
     assert not [path for path in WorkTree(repository.root).paths() if path.startswith("inner")]
+
+
+def test_a_fingerprint_does_not_follow_the_ledger(repository: Repository) -> None:
+    """Every step that ends well writes it, and asks then whether anything has changed."""
+    first = WorkTree(repository.root).fingerprint()
+    repository.write(ledger.PATH, "{}")
+    assert WorkTree(repository.root).fingerprint() == first
 
 
 def test_a_fingerprint_follows_every_change_and_nothing_else(repository: Repository) -> None:
