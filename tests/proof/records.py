@@ -12,6 +12,14 @@ import typing as t
 import xml.etree.ElementTree as ET
 
 
+class RecordError(Exception):
+    """A record is not whole, because what wrote it was killed. ``path``: of the record."""
+
+    def __init__(self, path: pathlib.Path, why: object) -> None:
+        super().__init__(f"{path} was not written to its end ({why})")
+        self.path = path
+
+
 @dataclasses.dataclass(frozen=True)
 class Test:
     """One test, as pytest's JUnit file tells it."""
@@ -28,10 +36,13 @@ class Test:
 
 
 def read_tests(path: pathlib.Path) -> list[Test]:
-    """The tests of one run of pytest; none where it did not get as far as writing its file."""
+    """The tests of one run of pytest; none where it did not get as far as writing its file. Raises ``RecordError``."""
     if not path.exists():
         return []
-    return [_test(case) for case in ET.parse(path).iter("testcase")]
+    try:
+        return [_test(case) for case in ET.parse(path).iter("testcase")]
+    except (ET.ParseError, ValueError) as exc:
+        raise RecordError(path, exc) from exc
 
 
 def _test(case: ET.Element) -> Test:
@@ -47,12 +58,18 @@ def _test(case: ET.Element) -> Test:
 
 
 def read_task_files(path: pathlib.Path) -> dict[str, float]:
-    """Seconds per task file, from what ``callbacks/task_seconds.py`` wrote: one line of JSON per playbook."""
+    """Seconds per task file, from what ``callbacks/task_seconds.py`` wrote: one line of JSON per playbook.
+
+    Raises ``RecordError``.
+    """
     seconds: dict[str, float] = {}
     if path.exists():
-        for line in path.read_text().splitlines():
-            for name, value in json.loads(line)["task_files"].items():
-                seconds[name] = seconds.get(name, 0.0) + value
+        try:
+            for line in path.read_text().splitlines():
+                for name, value in json.loads(line)["task_files"].items():
+                    seconds[name] = seconds.get(name, 0.0) + value
+        except (AttributeError, KeyError, TypeError, ValueError) as exc:
+            raise RecordError(path, exc) from exc
     return seconds
 
 
@@ -67,4 +84,4 @@ def table(title: str, seconds: t.Mapping[str, float], count: int = 10) -> list[s
     return [title, *(f"  {value:7.1f} s  {name}" for name, value in rows)] if rows else []
 
 
-__all__ = ["Test", "longest", "read_task_files", "read_tests", "table"]
+__all__ = ["RecordError", "Test", "longest", "read_task_files", "read_tests", "table"]

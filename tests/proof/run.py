@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import json
 import typing as t
@@ -32,15 +33,20 @@ class Run:
         self.known_skips = skips.load()
         self.tests: list[records.Test] = []
         self.details: list[dict[str, t.Any]] = []
+        #: Steps that ended well by their exit status, but left a record that cannot be read.
+        self.spoilt: dict[str, Outcome] = {}
 
     def ended(self, step: Step, outcome: Outcome) -> None:
         """Note where the time of a step went, and what it has proven."""
-        stem = step.name.replace("/", "-")
-        tests, files = [], {}
-        for number in range(len(step.commands)):
-            tests += records.read_tests(self.runner.records / f"{stem}-{number}.xml")
-            for name, value in records.read_task_files(self.runner.records / f"{stem}-{number}.tasks").items():
-                files[name] = files.get(name, 0.0) + value
+        tests: list[records.Test] = []
+        files: dict[str, float] = {}
+        try:
+            tests, files = self._read(step)
+        except records.RecordError as exc:
+            self.runner.clock.say(f"{step.name}: {exc}")
+            if outcome.result == "ok":
+                log = str(exc.path.relative_to(self.runner.root))
+                outcome = self.spoilt[step.name] = dataclasses.replace(outcome, result="failed", log=log)
         self.tests += tests
         self.details.append(
             {
@@ -54,6 +60,17 @@ class Run:
         )
         if outcome.result == "ok" and step.proves and not skips.unknown(tests, self.known_skips):
             self._prove(step, outcome)
+
+    def _read(self, step: Step) -> tuple[list[records.Test], dict[str, float]]:
+        """The tests of a step, and its seconds per task file. Raises ``records.RecordError``."""
+        stem = step.name.replace("/", "-")
+        tests: list[records.Test] = []
+        files: dict[str, float] = {}
+        for number in range(len(step.commands)):
+            tests += records.read_tests(self.runner.records / f"{stem}-{number}.xml")
+            for name, value in records.read_task_files(self.runner.records / f"{stem}-{number}.tasks").items():
+                files[name] = files.get(name, 0.0) + value
+        return tests, files
 
     def _prove(self, step: Step, outcome: Outcome) -> None:
         path = self.runner.root / ledger.PATH
@@ -70,6 +87,7 @@ class Run:
     def report(self, outcomes: t.Sequence[Outcome]) -> int:
         """Print where the time went and what was left. Returns the exit status."""
         say = self.runner.clock.say
+        outcomes = [self.spoilt.get(one.name, one) for one in outcomes]
         self._write(outcomes)
         by_step = {one["name"]: one["seconds"] for one in self.details if one["seconds"]}
         by_file: dict[str, float] = {}

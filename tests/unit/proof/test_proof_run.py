@@ -1,0 +1,55 @@
+# Copyright (c) 2026 The hpcai.gpu_cluster developers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a run makes of its steps' records. The steps are real commands."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import sys
+
+import pytest
+from proof import ledger
+from proof.execute import Clock, Runner
+from proof.plan import Plan
+from proof.run import Run
+from proof.step import Outcome, Step
+
+BEFORE = {"a": "d1", "b": "d2"}
+
+
+def command(record: str, text: str) -> tuple[str, ...]:
+    return (sys.executable, "-c", f"open('.cache/proof/{record}', 'w').write({text!r})")
+
+
+def run(root: pathlib.Path, *given: Step) -> tuple[int, dict[str, Outcome]]:
+    """The exit status of a run of these steps, and the steps as run.json tells them."""
+    (root / "tests").mkdir()
+    runner = Runner(root, Clock())
+    seconds = {one.name: 1.0 for one in given}
+    one_run = Run("affected", Plan(list(given), seconds, frozenset()), BEFORE, lambda: BEFORE, runner)
+    status = one_run.report(runner.run(given, seconds, 1, one_run.ended))
+    told = json.loads((root / ".cache/proof/run.json").read_text())["steps"]
+    return status, {one["name"]: one["result"] for one in told}
+
+
+@pytest.mark.parametrize(
+    ("record", "text"),
+    [
+        ("a-0.xml", "<testsuites><testcase name='x'"),
+        ("a-0.tasks", '{"task_files": {"x.y'),
+        ("a-0.tasks", '{"seconds": 1}'),
+        ("a-0.tasks", "[]"),
+    ],
+)
+def test_a_record_that_was_not_written_to_its_end_fails_its_step_only(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str], record: str, text: str
+) -> None:
+    good = Step("b", (command("b-0.xml", "<testsuite><testcase name='t' time='1'/></testsuite>"),), proves=("b",))
+    status, results = run(tmp_path, Step("a", (command(record, text),), proves=("a",)), good)
+    assert (status, results) == (1, {"a": "failed", "b": "ok"})
+    assert set(ledger.read(tmp_path / ledger.PATH)) == {"b"}
+    said = capsys.readouterr().out
+    assert f"a: failed, see .cache/proof/{record}" in said
+    assert "1 passed, 1 failed, 0 skipped" in said
