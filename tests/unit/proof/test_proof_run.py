@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import json
 import pathlib
+import shutil
 import sys
 
 import pytest
-from proof import ledger
+from proof import __main__ as program
+from proof import ledger, steps
 from proof.execute import Clock, Runner
+from proof.ledger import Proof
 from proof.plan import Plan
 from proof.run import Run
 from proof.step import Outcome, Step
@@ -25,7 +28,7 @@ def command(record: str, text: str) -> tuple[str, ...]:
 
 def run(root: pathlib.Path, *given: Step) -> tuple[int, dict[str, Outcome]]:
     """The exit status of a run of these steps, and the steps as run.json tells them."""
-    (root / "tests").mkdir()
+    (root / "tests").mkdir(exist_ok=True)
     runner = Runner(root, Clock())
     seconds = {one.name: 1.0 for one in given}
     one_run = Run("affected", Plan(list(given), seconds, frozenset()), BEFORE, lambda: BEFORE, runner)
@@ -53,3 +56,29 @@ def test_a_record_that_was_not_written_to_its_end_fails_its_step_only(
     said = capsys.readouterr().out
     assert f"a: failed, see .cache/proof/{record}" in said
     assert "1 passed, 1 failed, 0 skipped" in said
+
+
+@pytest.fixture
+def without_newer_python(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The programs that bin/_env.sh needs, and no Python."""
+    for name in ("bash", "dirname", "mkdir", "git"):
+        (tmp_path / name).symlink_to(shutil.which(name) or name)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("HOME", str(tmp_path))
+
+
+@pytest.mark.usefixtures("without_newer_python")
+def test_a_machine_without_the_newest_python_knows_the_files_of_what_it_cannot_run() -> None:
+    """Otherwise it would take the proof for one of a scenario that is gone."""
+    known, digests = program.look()
+    assert steps.NEWEST_CORE not in [one.name for one in known]
+    assert len(known) > 20
+    assert set(digests()) == {*(one.name for one in known), steps.NEWEST_CORE}
+
+
+def test_proofs_of_what_was_not_run_stay_and_those_of_what_is_gone_do_not(tmp_path: pathlib.Path) -> None:
+    old = Proof("d0", 1.0, "2026-11-01")
+    (tmp_path / "tests").mkdir()
+    ledger.write(tmp_path / ledger.PATH, {"a": old, "gone": old})
+    assert run(tmp_path, Step("b", (command("b", ""),), proves=("b",))) == (0, {"b": "ok"})
+    assert {name: proof.digest for name, proof in ledger.read(tmp_path / ledger.PATH).items()} == {"a": "d0", "b": "d2"}
