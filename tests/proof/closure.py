@@ -3,9 +3,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The files whose content can change the result of a scenario, and a digest over them.
 
-From a scenario's roots and parts on, every file that is mentioned belongs to it. Nobody can read what a program makes up
-while it runs, so two rules err on the side of too much: where a name has a hole, everything that fits is taken unless the
-scenario's own files say which; and a file that no scenario knows belongs to all of them.
+From a scenario's roots and parts on, every file that is mentioned belongs to it. A name that a program makes while
+it runs stands in no file, so two rules err on the side of too much: where a name has a hole, everything that fits is taken
+unless the scenario's own files say which; and a file that no scenario knows belongs to all of them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _not_followed = parts.matcher(parts.NOT_FOLLOWED)
 _UNIT = re.compile(r"(roles/[^/]+|molecule/[^/]+|tests/unit/[^/]+|tests/[^/]+/(?:cluster|vm))/")
 #: The list of programs, and one of it: its name, and the module of its entry below module_utils.
 _PROGRAMS = "plugins/plugin_utils/_programs.py"
-_PROGRAM = re.compile(r'Program\("([\w-]+)", "([\w.]+):')
+_PROGRAM = re.compile(r'\bProgram\(\s*"([\w-]+)",\s*"([\w.]+):')
 #: Where a task file looks for files besides its own directory.
 _BESIDE = ("tasks", "handlers", "vars", "defaults", "templates")
 

@@ -15,22 +15,21 @@ from proof.tree import Tree
 _ROLES = {"mofed": 3.0, "nvidia_driver": 3.0, "container_runtime": 2.0, "hpcx_mpi": 2.0, "cluster_ssh": 1.0}
 _FAULTS = {"test_staging_faults": 5.0, "test_teardown": 3.0}
 _MACHINES = {
-    "test_driver_reboot": 7.0,
+    "test_nvidia_modules": 7.0,
     "test_slurm": 6.0,
     "test_nvme_raid": 5.0,
     "test_mofed": 4.0,
     "test_numa_pinning": 3.0,
 }
-#: Roles whose scenarios are for people: files of tests/scenarios/vm prove the same, and more, on the same machines.
+#: Roles whose molecule scenarios are run by hand, not by bin/test: files of tests/scenarios/vm prove the same and more.
 _BY_PEOPLE = ("nvme_raid",)
 #: Minutes of the unit tests that start programs; most of the others take seconds.
-_UNITS = {"staging": 1.0, "azcopy": 1.0, "roles": 0.7, "lab": 0.5, "nvme_raid": 0.5, "gpu_clocks": 0.4, "proof": 0.3}
+_UNITS = {"dataset": 1.0, "azcopy": 1.0, "roles": 0.7, "lab": 0.5, "nvme_raid": 0.5, "gpu_clocks": 0.4, "proof": 0.3}
 #: Unit tests that read whatever there is, or much of it, as text.
 _WALKS = {
     "docs": ("**",),
     "proof": ("**",),
     "node": ("plugins/**", "roles/**"),
-    "node_facts": ("plugins/**", "roles/**"),
 }
 #: What tests/sanity/run copies for ansible-test, and itself. Its checks read pages and metadata, too.
 _ANSIBLE_TEST = (

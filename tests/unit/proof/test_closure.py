@@ -130,6 +130,19 @@ def test_files_that_a_role_ships(variables: str, shipped: set[str]) -> None:
     }
 
 
+@pytest.mark.parametrize("form", ['Program("{}", "{}:main"),', 'Program(\n    "{}",\n    "{}:main",\n),'])
+def test_a_role_that_names_a_program_brings_its_entry(form: str) -> None:
+    listed = "\n".join(form.format(name, entry) for name, entry in (("a-b", "_a.program"), ("c", "_c.program")))
+    files = {
+        "roles/r/tasks/main.yml": "- hpcai.gpu_cluster.node_state: {files: [{program: a-b}]}\n",
+        "plugins/plugin_utils/_programs.py": f"PROGRAMS = ({listed})\n",
+        f"{UTILS}/_a/program.py": "",
+        f"{UTILS}/_c/program.py": "",
+    }
+    assert f"{UTILS}/_a/program.py" in closure(files, "roles/r")
+    assert f"{UTILS}/_c/program.py" not in closure(files, "roles/r")
+
+
 CONFTEST = """
 class Lab:
     def role(self, name):

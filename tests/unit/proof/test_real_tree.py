@@ -14,6 +14,7 @@ import subprocess
 import pytest
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._programs import PROGRAMS
 from proof import ledger, parts
+from proof import scenarios as scenario_table
 from proof.closure import Cache, References, chain, closures, digest
 from proof.scenarios import scenarios
 from proof.tree import Tree, WorkTree
@@ -178,14 +179,33 @@ def test_some_lab_knows_every_plugin_role_and_playbook(repository: Repository) -
     assert {path for path in product - labs if pathlib.PurePosixPath(path).stem not in WITHOUT_LAB} == set()
 
 
-@pytest.mark.parametrize(
-    ("role", "program"), [("gpu_clocks", "gpu-clocks"), ("numa_pinning", "gpu-bind-check"), ("nvme_raid", "nvme-raid")]
-)
-def test_every_file_of_a_program_is_in_the_labs_of_its_role(repository: Repository, role: str, program: str) -> None:
+#: The role that brings a program to nodes.
+ROLE_OF = {"gpu-bind-check": "numa_pinning", "gpu-clocks": "gpu_clocks", "nvme-raid": "nvme_raid"}
+
+
+@pytest.mark.parametrize("program", sorted(PROGRAMS))
+def test_every_file_of_a_program_is_in_the_labs_of_its_role(repository: Repository, program: str) -> None:
     files = {f"plugins/module_utils/{path}" for path in PROGRAMS[program].files()}
-    users = {name for name, paths in repository.closures.items() if f"roles/{role}/tasks/main.yml" in paths}
+    tasks = f"roles/{ROLE_OF[program]}/tasks/main.yml"
+    users = {name for name, paths in repository.closures.items() if tasks in paths}
     assert len(users) > 3
     assert all({*files, "plugins/plugin_utils/_programs.py"} <= repository.closures[name] for name in users)
+
+
+@pytest.mark.parametrize(
+    ("names", "prefix"),
+    [
+        (scenario_table._UNITS, "unit/"),
+        (scenario_table._WALKS, "unit/"),
+        (scenario_table._ROLES, "role/"),
+        (scenario_table._FAULTS, "faults/"),
+        (scenario_table._MACHINES, "vm/"),
+    ],
+)
+def test_what_is_told_of_a_scenario_is_told_of_one_that_there_is(
+    repository: Repository, names: dict[str, object], prefix: str
+) -> None:
+    assert {f"{prefix}{name}" for name in names} - set(repository.closures) == set()
 
 
 def imports(path: pathlib.Path) -> set[str]:
