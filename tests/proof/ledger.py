@@ -100,7 +100,7 @@ def prove(
     """The ledger with a green run of a scenario. Whoever calls this has seen the run end well."""
     if digest_before != digest_after:
         raise LedgerError(
-            f"The files of {name} changed while it ran, so that nobody knows what was proven. Run it again."
+            f"The files of {name} changed while it ran: its result holds neither for the old ones nor the new. Run it again."
         )
     return {**ledger, name: Proof(digest_after, round(seconds, 1), date)}
 

@@ -138,7 +138,7 @@ def mentions(path: str, content: bytes) -> Mentions:
 
 
 def _says_nothing(path: str) -> bool:
-    """Pages, and recorded outputs: the words in them are somebody else's."""
+    """Pages, recorded outputs, and C: words in them may look like names of files, but nothing reads these."""
     return path.endswith((".md", ".lock", "package-lock.json", ".c")) or "/fixtures/" in path
 
 

@@ -183,7 +183,7 @@ def scenario_step(scenario: Scenario) -> Step:
     if scenario.name == "cluster":
         commands = tuple(molecule(command, "cluster") for command in ("converge", "idempotence", "verify"))
         return dataclasses.replace(step, commands=commands, needs=("lab/up",), after=("cluster/fresh",), holds=("lab",))
-    raise ValueError(f"It is not told how {scenario.name} is run: add it to {__name__}.scenario_step.")
+    raise ValueError(f"There is no rule how {scenario.name} is run: add one to {__name__}.scenario_step.")
 
 
 def _role(step: Step, role: str) -> Step:
