@@ -36,7 +36,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 #: bin/test says the same.
 BUSY = (
     "Another run of bin/test, or a step that goes on after its run was killed, is at work in this checkout. "
-    "Wait for its end, or use another clone. `fuser .cache/proof/lock` names the processes."
+    "Wait for its end, or use another clone. To see whose: fuser .cache/proof/lock"
 )
 
 
