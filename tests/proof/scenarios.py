@@ -16,8 +16,8 @@ _ROLES = {"mofed": 3.0, "nvidia_driver": 3.0, "container_runtime": 2.0, "hpcx_mp
 _FAULTS = {"test_staging_faults": 5.0, "test_teardown": 3.0}
 _MACHINES = {
     "test_nvidia_modules": 7.0,
-    "test_slurm": 6.0,
-    "test_nvme_raid": 5.0,
+    "test_slurm": 12.0,
+    "test_nvme_raid": 12.0,
     "test_mofed": 4.0,
     "test_numa_pinning": 3.0,
 }
