@@ -87,6 +87,7 @@ class Node:
         return {name: int(count) for name, count in (word.split("=") for word in recap.split())}, done.stdout
 
 
+@pytest.mark.slow
 def test_the_client_is_installed_on_a_node_without_lists_of_packages(tmp_path: pathlib.Path) -> None:
     node = Node(tmp_path)
     assert node.install("--check")[0]["failed"] == 0
