@@ -24,15 +24,19 @@ class Start:
 
 
 def with_needs(wanted: t.Iterable[str], table: t.Mapping[str, Step]) -> list[str]:
-    """The wanted steps, each behind those that it needs, in an order that is stable. A circle is an error."""
+    """The wanted steps, each behind those that it needs, in an order that is stable. A circle is an error.
+
+    What a step only comes after is put before it where it is wanted, too: at its own place it would keep the step waiting.
+    """
+    wanted = list(wanted)
     found: dict[str, None] = {}
 
     def add(name: str, path: tuple[str, ...]) -> None:
         if name in path:
             raise ValueError(f"These steps need each other: {' -> '.join((*path, name))}")
         if name not in found:
-            for need in table[name].needs:
-                add(need, (*path, name))
+            for before in (*table[name].needs, *(one for one in table[name].after if one in wanted)):
+                add(before, (*path, name))
             found[name] = None
 
     for name in wanted:

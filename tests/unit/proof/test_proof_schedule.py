@@ -27,6 +27,11 @@ def test_what_is_needed_comes_first_and_once() -> None:
     assert schedule.with_needs(["a", "b"], table) == ["c", "b", "a"]
 
 
+def test_what_a_step_comes_after_is_not_left_behind_it() -> None:
+    table = {one.name: one for one in (step("a", after=("b", "c")), step("b", needs=("d",)), step("c"), step("d"))}
+    assert schedule.with_needs(["a", "b"], table) == ["d", "b", "a"]
+
+
 def test_a_circle_is_refused() -> None:
     table = {one.name: one for one in (step("a", needs=("b",)), step("b", needs=("a",)))}
     with pytest.raises(ValueError, match="a -> b -> a"):
