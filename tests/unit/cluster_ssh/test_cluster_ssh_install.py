@@ -76,6 +76,8 @@ class Node:
             **os.environ,
             "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"),
             "ANSIBLE_STDOUT_CALLBACK": "ansible.builtin.default",
+            # Newer cores leave it out.
+            "ANSIBLE_INJECT_INVOCATION": "1",
             "APT_CONFIG": str(self.directory / "apt.conf"),
         }
         done = subprocess.run(

@@ -69,6 +69,8 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str
     environment = {
         **os.environ,
         "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"),
+        # Newer cores leave it out.
+        "ANSIBLE_INJECT_INVOCATION": "1",
         "ANSIBLE_CALLBACK_PLUGINS": str(folder / "callback"),
         "ANSIBLE_CALLBACKS_ENABLED": "results",
     }
