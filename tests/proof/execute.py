@@ -103,15 +103,15 @@ class Runner:
 
         try:
             while waiting or running:
+                if self.budget_s:
+                    for step in [one for one in waiting if not self._fits(one, seconds)]:
+                        waiting.remove(step)
+                        take(step, Outcome(step.name, "cut"))
                 for fate, names in bad.items():
                     for name in schedule.lost(waiting, names):
                         step = next(one for one in waiting if one.name == name)
                         waiting.remove(step)
                         take(step, Outcome(name, fate))
-                if self.budget_s:
-                    for step in [one for one in waiting if not self._fits(one, seconds)]:
-                        waiting.remove(step)
-                        take(step, Outcome(step.name, "cut"))
                 while start := schedule.next_start(waiting, list(running.values()), at_once):
                     waiting.remove(start.step)
                     running[start.step.name] = start

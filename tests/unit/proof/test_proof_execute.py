@@ -120,6 +120,14 @@ def test_what_needs_a_cut_step_is_cut_and_not_blamed(tmp_path: pathlib.Path) -> 
     assert {name: one.result for name, one in outcomes.items()} == {"up": "cut", "test": "cut"}
 
 
+def test_what_needs_a_step_that_does_not_fit_is_not_started(tmp_path: pathlib.Path) -> None:
+    steps = [Step("up", (python("pass"),)), Step("test", (python("open('ran', 'w')"),), needs=("up",))]
+    runner = Runner(tmp_path, Clock(), budget_s=50)
+    outcomes = runner.run(steps, {"up": 45.0, "test": 0.1}, 2, lambda _step, _outcome: None)
+    assert {one.name: one.result for one in outcomes} == {"up": "cut", "test": "cut"}
+    assert not (tmp_path / "ran").exists()
+
+
 def test_the_budget_cuts_what_takes_longer_than_it_should(tmp_path: pathlib.Path) -> None:
     began = time.monotonic()
     outcomes = run(tmp_path, Step("a", (python("import time; time.sleep(600)"),)), budget_s=2)
