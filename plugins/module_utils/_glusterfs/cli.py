@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import time
 import xml.etree.ElementTree as ET
@@ -23,6 +24,8 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.command im
 _POLL_S = 0.5
 # glusterd serializes changes of the cluster and refuses a second one at once.
 _BUSY = ("Another transaction", "Locking failed", "locking failed")
+# Nodes that have just joined reach each other a moment later than they reach the one that leads.
+_SOON = re.compile("|".join((*_BUSY, r"Host \S+ not connected")))
 
 
 class Gluster:
@@ -78,13 +81,13 @@ class Gluster:
             why = refusal(root)
             if not why:
                 return root
-            if not any(busy in why for busy in _BUSY):
+            if not _SOON.search(why):
                 raise ClusterError(
                     "gluster_failed",
                     f"`gluster {' '.join(words)}` failed: {why}.",
                     "See /var/log/glusterfs/glusterd.log.",
                 )
-            self.wait(f"glusterd was not free for `gluster {' '.join(words[:2])}`")
+            self.wait(f"glusterd was not free for `gluster {' '.join(words[:2])}` ({why.strip()})")
 
     def volume(self, name: str) -> Volume | None:
         """The volume, or None."""

@@ -34,6 +34,7 @@ class Pool:
         self.blind = ""
         self.me = "a"
         self.busy = 0
+        self.refusal = "Another transaction is in progress for scratch."
         self.commands: list[str] = []
 
     def run_command(self, args: list[str], **_kwargs: t.Any) -> tuple[int, str, str]:
@@ -42,7 +43,7 @@ class Pool:
             return 0, self._tell(words), ""
         if self.busy:
             self.busy -= 1
-            return 0, self._xml("", "Another transaction is in progress for scratch."), ""
+            return 0, self._xml("", self.refusal), ""
         self.commands.append(" ".join(words))
         return 0, self._xml("", self._change(words)), ""
 
@@ -158,6 +159,13 @@ def test_a_node_that_does_not_answer_is_not_taken_in() -> None:
     with pytest.raises(ClusterError, match="peer probe b"):
         keeper(pool, "a", "b").start()
     assert not pool.exists
+
+
+def test_nodes_that_do_not_reach_each_other_yet_are_waited_for() -> None:
+    pool = Pool("a", "b")
+    pool.busy, pool.refusal = 3, "Staging failed on a. Error: Host b not connected"
+    keeper(pool, "a", "b").start()
+    assert pool.started
 
 
 def test_a_busy_glusterd_is_asked_again() -> None:
