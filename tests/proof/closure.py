@@ -11,6 +11,7 @@ unless the scenario's own files say which; and a file that no scenario knows bel
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import json
 import posixpath
@@ -23,9 +24,10 @@ from proof.mentions import HOLE, Mentions
 from proof.scenario import Scenario
 from proof.tree import Tree
 
-_told_only = parts.matcher([*parts.TOLD_ONLY, parts.LEDGER])
-_by_hand = parts.matcher(parts.BY_HAND)
-_not_followed = parts.matcher(parts.NOT_FOLLOWED)
+# Every scenario asks of every file again.
+_told_only = functools.cache(parts.matcher([*parts.TOLD_ONLY, parts.LEDGER]))
+_by_hand = functools.cache(parts.matcher(parts.BY_HAND))
+_not_followed = functools.cache(parts.matcher(parts.NOT_FOLLOWED))
 #: Directories that are looked into as one: what their files mention completes each other.
 _UNIT = re.compile(r"(roles/[^/]+|molecule/[^/]+|tests/unit/[^/]+|tests/[^/]+/(?:cluster|vm))/")
 #: The list of programs, and one of it: its name, and the module of its entry below module_utils.
@@ -35,20 +37,23 @@ _PROGRAM = re.compile(r'\bProgram\(\s*"([\w-]+)",\s*"([\w.]+):')
 _BESIDE = ("tasks", "handlers", "vars", "defaults", "templates")
 
 
-@dataclasses.dataclass
-class Cache:
-    """What was read out of contents. It may serve many trees."""
-
-    mentions: dict[tuple[str, str], Mentions] = dataclasses.field(default_factory=dict)
-    content_digests: dict[tuple[str, str], bytes] = dataclasses.field(default_factory=dict)
-
-
 class _Filling(t.NamedTuple):
     """A word that fits into a hole, and the files that are meant then."""
 
     hole: mentions.Name | mentions.Path
     word: str
     files: set[str]
+
+
+@dataclasses.dataclass
+class Cache:
+    """What was read out of contents. It may serve many trees."""
+
+    mentions: dict[tuple[str, str], Mentions] = dataclasses.field(default_factory=dict)
+    #: By the paths of a tree, and in it by what a file and those around it say.
+    references: dict[frozenset[str], dict[tuple[str, ...], frozenset[str]]] = dataclasses.field(default_factory=dict)
+    fillings: dict[frozenset[str], dict[tuple[str, str], list[_Filling]]] = dataclasses.field(default_factory=dict)
+    content_digests: dict[tuple[str, str], bytes] = dataclasses.field(default_factory=dict)
 
 
 class References:
@@ -64,8 +69,11 @@ class References:
             while directory:
                 self._below.setdefault(directory, set()).add(path)
                 directory = posixpath.dirname(directory)
+        self._parts: dict[str, frozenset[str]] = {}
+        self._around: dict[str, str] = {}
         self._known: dict[str, frozenset[str]] = {}
-        self._holes: dict[str, list[_Filling]] = {}
+        self._resolved = self._cache.references.setdefault(self.paths, {})
+        self._holes = self._cache.fillings.setdefault(self.paths, {})
 
     def expand(self, patterns: t.Iterable[str]) -> set[str]:
         """The files that patterns name: a file, all of a directory, or what fits."""
@@ -84,8 +92,11 @@ class References:
         found = self._below.get(directory, set())
         return {path for path in found if not _by_hand(path)} or found
 
-    def part(self, name: str) -> set[str]:
-        return {path for path in filter(parts.matcher(parts.PARTS[name].files), self.paths) if not _by_hand(path)}
+    def part(self, name: str) -> frozenset[str]:
+        if name not in self._parts:
+            matching = filter(parts.matcher(parts.PARTS[name].files), self.paths)
+            self._parts[name] = frozenset(path for path in matching if not _by_hand(path))
+        return self._parts[name]
 
     def said_in(self, path: str) -> Mentions:
         key = (path, self._tree.identity(path))
@@ -96,8 +107,24 @@ class References:
     def of(self, path: str) -> frozenset[str]:
         """The files that this one refers to, but for those whose names have holes."""
         if path not in self._known:
-            self._known[path] = frozenset(self._resolve(path)) - {path}
+            key = (path, self._tree.identity(path), self._identity_around(path), self._programs_identity)
+            if key not in self._resolved:
+                self._resolved[key] = frozenset(self._resolve(path)) - {path}
+            self._known[path] = self._resolved[key]
         return self._known[path]
+
+    def _identity_around(self, path: str) -> str:
+        unit = _UNIT.match(path)
+        if not unit:
+            return ""
+        if unit[1] not in self._around:
+            said = sorted(f"{one} {self._tree.identity(one)}" for one in self._below[unit[1]])
+            self._around[unit[1]] = hashlib.sha256("\n".join(said).encode()).hexdigest()
+        return self._around[unit[1]]
+
+    @functools.cached_property
+    def _programs_identity(self) -> str:
+        return self._tree.identity(_PROGRAMS) if _PROGRAMS in self.paths else ""
 
     def _resolve(self, path: str) -> set[str]:
         if _not_followed(path):
@@ -252,9 +279,10 @@ class References:
 
     def holes(self, path: str) -> list[_Filling]:
         """What fits into the names with holes that a file mentions."""
-        if path not in self._holes:
-            self._holes[path] = [] if _not_followed(path) else self._fillings(path)
-        return self._holes[path]
+        key = (path, self._tree.identity(path))
+        if key not in self._holes:
+            self._holes[key] = [] if _not_followed(path) else self._fillings(path)
+        return self._holes[key]
 
     def _fillings(self, path: str) -> list[_Filling]:
         said = self.said_in(path)
@@ -330,7 +358,7 @@ class _Walk:
         while done != set(self.from_where):
             for path in set(self.from_where) - done:
                 done.add(path)
-                if self.from_where[path] != f"part {parts.EVERYWHERE}":
+                if self.from_where[path] != f"part {parts.EVERYWHERE}" and self._references.holes(path):
                     for files in self._filled(
                         path, words | self._references.said_in(path).words, used if path in own else None
                     ):
@@ -372,7 +400,7 @@ def chain(tree: Tree, scenario: Scenario, path: str) -> list[str]:
 
 
 def digest(tree: Tree, paths: t.Iterable[str], how: str = "", cache: Cache | None = None) -> str:
-    """A digest over paths and contents. ``how``: the commands that run the scenario, where they shall count."""
+    """A digest over paths and contents. ``how``: how the scenario is run, where that shall count."""
     cache = cache or Cache()
     total = hashlib.sha256(how.encode())
     for path in sorted(paths):
