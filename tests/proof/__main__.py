@@ -4,7 +4,7 @@
 """What bin/test runs once its tools are there: ``python -m proof quick|affected|all [--must] [--budget-minutes N]``.
 
 quick     static checks, and the unit tests that take seconds
-affected  static checks, and every scenario whose files differ from those that it was last proven with
+affected  static checks, and every scenario whose files, or the way it is run, differ from what it was last proven with
 all       everything, whatever was proven before
 
 ``--must`` adds to ``affected`` what every change has to pass: all unit tests, and the whole site on the container lab.
@@ -27,6 +27,7 @@ import typing as t
 
 from proof import closure, ledger, scenarios, steps
 from proof.execute import Clock, Runner
+from proof.how import REQUIREMENTS, how, tools
 from proof.plan import Plan, make_plan
 from proof.run import Run
 from proof.scenario import Scenario
@@ -41,7 +42,7 @@ BUSY = (
 
 
 class Digests:
-    """Scenario to the digest of its files as they are now, and of the commands that run it.
+    """Scenario to the digest of its files as they are now, and of how it is run.
 
     Every step that ends well asks for them; they take seconds, and to see that no file has changed takes a tenth of that.
     """
@@ -59,9 +60,10 @@ class Digests:
         return self._digests
 
     def _of(self, tree: WorkTree) -> dict[str, str]:
-        how = steps.how(self._known)
+        pinned = [tree.read(path).decode() for path in REQUIREMENTS if path in tree.paths()]
+        run_as = how(self._known, os.environ, tools(pinned))
         return {
-            name: closure.digest(tree, paths, how=how[name])
+            name: closure.digest(tree, paths, how=run_as[name])
             for name, paths in closure.closures(tree, self._known).items()
         }
 

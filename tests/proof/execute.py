@@ -20,7 +20,7 @@ import typing as t
 
 from proof import budget, schedule
 from proof.schedule import Start
-from proof.step import Outcome, Step
+from proof.step import COMMON_ENVIRONMENT, Outcome, Step
 
 # Molecule runs its playbooks elsewhere.
 CALLBACKS = pathlib.Path(__file__).resolve().with_name("callbacks")
@@ -177,11 +177,10 @@ class Runner:
     def _environment(self, start: Start, stem: str) -> dict[str, str]:
         mine = {
             **start.step.environment,
+            **COMMON_ENVIRONMENT,
             "PYTEST_ADDOPTS": f"--junitxml={self.records / stem}.xml",
             "TASK_SECONDS": str(self.records / f"{stem}.tasks"),
             "ANSIBLE_CALLBACK_PLUGINS": str(CALLBACKS),
-            "ANSIBLE_CALLBACKS_ENABLED": "task_seconds",
-            "ANSIBLE_FORCE_COLOR": "0",
         }
         if start.member:
             mine[start.step.pool_variable] = start.member

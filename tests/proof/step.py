@@ -8,6 +8,9 @@ from __future__ import annotations
 import dataclasses
 import typing as t
 
+#: What every step gets, besides where its records go.
+COMMON_ENVIRONMENT: t.Mapping[str, str] = {"ANSIBLE_CALLBACKS_ENABLED": "task_seconds", "ANSIBLE_FORCE_COLOR": "0"}
+
 
 @dataclasses.dataclass(frozen=True)
 class Step:
@@ -48,4 +51,4 @@ class Outcome:
     log: str = ""
 
 
-__all__ = ["Outcome", "Step"]
+__all__ = ["COMMON_ENVIRONMENT", "Outcome", "Step"]

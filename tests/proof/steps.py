@@ -233,17 +233,9 @@ def table(scenarios: t.Iterable[Scenario]) -> dict[str, Step]:
     return made
 
 
-def how(scenarios: t.Sequence[Scenario]) -> dict[str, str]:
-    """Scenario to the commands that run it, as text. Which folders of unit tests share a run says nothing about one of them."""
-    commands = {name: str(step.commands) for step in table(scenarios).values() for name in step.proves}
-    units = str(unit_step([], ()).commands)
-    return {**commands, **{one.name: units for one in scenarios if one.name.startswith("unit")}}
-
-
 __all__ = [
     "NEWEST_CORE",
     "ROOT",
-    "how",
     "scenario_step",
     "shell",
     "static_steps",

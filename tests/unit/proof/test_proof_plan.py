@@ -55,13 +55,6 @@ def test_every_test_file_of_the_labs_is_run() -> None:
     assert files <= roots
 
 
-def test_of_every_scenario_it_is_known_how_it_is_run() -> None:
-    found = steps.how(KNOWN)
-    assert set(found) == set(NOW)
-    (command,) = steps.unit_step([], ()).commands
-    assert {found[name] for name in NOW if name.startswith("unit/")} == {str((command,))}
-
-
 def test_nothing_but_static_checks_where_everything_is_proven() -> None:
     assert set(names(plan("affected"))) == STATIC
 
