@@ -58,8 +58,8 @@ def make_plan(
 
 def _seconds(step: Step, past: ledger.Ledger) -> float:
     """How long a step takes: as measured last, else as estimated."""
-    if len(step.proves) == 1 and step.proves[0] in past:
-        return past[step.proves[0]].seconds
+    if step.proves and all(name in past for name in step.proves):
+        return sum(past[name].seconds for name in step.proves)
     return step.minutes * 60
 
 

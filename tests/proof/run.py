@@ -16,6 +16,20 @@ from proof.plan import Plan
 from proof.step import Outcome, Step
 
 
+def shares(names: t.Sequence[str], seconds: float, tests: t.Iterable[records.Test]) -> dict[str, float]:
+    """What each of the scenarios that one step proves took of its seconds: as much as their tests did of all tests' time.
+
+    The tests of ``unit/gzip`` are those below ``tests.unit.gzip``.
+    """
+    took = dict.fromkeys(names, 0.0)
+    for test in tests:
+        name = "/".join(test.name.split(".")[1:3])
+        if name in took:
+            took[name] += test.seconds
+    whole = sum(took.values())
+    return {name: seconds * (own / whole if whole else 1 / len(took)) for name, own in took.items()}
+
+
 class Run:
     """One run: its plan, and what it has found so far."""
 
@@ -59,7 +73,7 @@ class Run:
             }
         )
         if outcome.result == "ok" and step.proves and not skips.unknown(tests, self.known_skips):
-            self._prove(step, outcome)
+            self._prove(step, shares(step.proves, outcome.seconds, tests))
 
     def _read(self, step: Step) -> tuple[list[records.Test], dict[str, float]]:
         """The tests of a step, and its seconds per task file. Raises ``records.RecordError``."""
@@ -72,14 +86,14 @@ class Run:
                 files[name] = files.get(name, 0.0) + value
         return tests, files
 
-    def _prove(self, step: Step, outcome: Outcome) -> None:
+    def _prove(self, step: Step, seconds: t.Mapping[str, float]) -> None:
         path = self.runner.root / ledger.PATH
         after = self.digests()
         past = ledger.read(path)
         today = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d")
         for name in step.proves:
             try:
-                past = ledger.prove(past, name, self.before[name], after[name], outcome.seconds, today)
+                past = ledger.prove(past, name, self.before[name], after[name], seconds[name], today)
             except ledger.LedgerError as exc:
                 self.runner.clock.say(str(exc))
         ledger.write(path, ledger.known(past, self.before))
@@ -146,4 +160,4 @@ class Run:
         path.write_text(json.dumps(result, indent=1) + "\n")
 
 
-__all__ = ["Run"]
+__all__ = ["Run", "shares"]

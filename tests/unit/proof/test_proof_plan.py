@@ -72,6 +72,13 @@ def test_only_the_affected_folders_of_unit_tests_are_run() -> None:
     assert (units.commands[0][-1], units.proves) == ("tests/unit/gzip", ("unit/gzip",))
 
 
+def test_the_estimate_of_unit_tests_is_the_sum_of_their_folders() -> None:
+    some = plan("affected", unit__gzip="2026-11-02", unit__blob="2026-11-02")
+    assert some.seconds["units"] == 120.0
+    never = make_plan("all", False, KNOWN, NOW, {})
+    assert never.seconds["units"] == steps.unit_step([], ()).minutes * 60
+
+
 def test_an_affected_scenario_brings_its_lab() -> None:
     found = names(plan("affected", vm__test_mofed="2026-11-02"))
     assert [name for name in found if name not in STATIC] == [

@@ -12,11 +12,11 @@ import sys
 
 import pytest
 from proof import __main__ as program
-from proof import ledger, steps
+from proof import ledger, records, steps
 from proof.execute import Clock, Runner
 from proof.ledger import Proof
 from proof.plan import Plan
-from proof.run import Run
+from proof.run import Run, shares
 from proof.step import Outcome, Step
 
 BEFORE = {"a": "d1", "b": "d2"}
@@ -82,3 +82,21 @@ def test_proofs_of_what_was_not_run_stay_and_those_of_what_is_gone_do_not(tmp_pa
     ledger.write(tmp_path / ledger.PATH, {"a": old, "gone": old})
     assert run(tmp_path, Step("b", (command("b", ""),), proves=("b",))) == (0, {"b": "ok"})
     assert {name: proof.digest for name, proof in ledger.read(tmp_path / ledger.PATH).items()} == {"a": "d0", "b": "d2"}
+
+
+def case(name: str, seconds: float) -> records.Test:
+    return records.Test(name, seconds, "passed")
+
+
+def test_scenarios_that_share_a_step_share_its_seconds_as_their_tests_do() -> None:
+    tests = [case("tests.unit.a.test_x::one", 2.0), case("tests.unit.a.test_y.Some::two", 4.0)]
+    tests += [case("tests.unit.ab.test_z::three[1.5]", 2.0), case("tests.unit.other.test_o::four", 50.0)]
+    found = shares(["unit/a", "unit/ab", "unit/quick"], 40.0, tests)
+    assert found == {"unit/a": 30.0, "unit/ab": 10.0, "unit/quick": 0.0}
+    assert sum(found.values()) == 40.0
+
+
+def test_the_seconds_of_a_step_without_tests_belong_to_what_it_proves() -> None:
+    assert shares(["cluster"], 40.0, []) == {"cluster": 40.0}
+    assert shares(["sanity"], 40.0, [case("sanity::pep8", 1.0)]) == {"sanity": 40.0}
+    assert shares(["unit/a", "unit/b"], 40.0, []) == {"unit/a": 20.0, "unit/b": 20.0}
