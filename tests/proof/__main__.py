@@ -31,6 +31,7 @@ from proof.how import REQUIREMENTS, how, tools
 from proof.plan import Plan, make_plan
 from proof.run import Run
 from proof.scenario import Scenario
+from proof.timetable import length_s
 from proof.tree import WorkTree
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -112,9 +113,11 @@ def main(argv: t.Sequence[str] | None = None) -> int:
     now = digests()
     here = {one.name: now[one.name] for one in known}
     plan = make_plan(options.mode, options.must, known, here, ledger.read(ROOT / ledger.PATH))
-    total = sum(plan.seconds.values()) / 60
+    at_once = os.cpu_count() or 1
+    total, by_the_clock = sum(plan.seconds.values()) / 60, length_s(plan.steps, plan.seconds, at_once) / 60
     clock.say(
-        f"{len(plan.steps)} steps, {total:.0f} minutes one after the other: {', '.join(one.name for one in plan.steps)}"
+        f"{len(plan.steps)} steps, {total:.0f} minutes one after the other, about {by_the_clock:.0f} by the clock: "
+        + ", ".join(one.name for one in plan.steps)
     )
     if options.dry_run:
         return 0
@@ -131,7 +134,7 @@ def main(argv: t.Sequence[str] | None = None) -> int:
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
         run = Run(options.mode, plan, now, digests, runner)
         try:
-            outcomes = runner.run(plan.steps, plan.seconds, os.cpu_count() or 1, run.ended)
+            outcomes = runner.run(plan.steps, plan.seconds, at_once, run.ended)
         finally:
             _tear_down(plan, clock, lock)
         return run.report(outcomes)

@@ -5,8 +5,9 @@
 
     PYTHONPATH=tests python -m proof.replay --commits 100
 
-Minutes are the measured ones of tests/proven.json where there are some, and otherwise estimates. They are those of the
-affected scenarios, one after the other, without what --always names.
+Minutes are the measured ones of tests/proven.json where there are some, and otherwise estimates, and leave out what
+--always names. They are told twice: those of the affected scenarios one after the other, and by the clock those of
+bin/test --affected, which runs two steps at once and also the static checks and what sets the labs up.
 """
 
 from __future__ import annotations
@@ -21,21 +22,26 @@ import typing as t
 
 from proof import ledger
 from proof.closure import Cache, closures, digest
+from proof.plan import make_plan
 from proof.scenario import Scenario
 from proof.scenarios import scenarios
+from proof.timetable import length_s
 from proof.tree import CommitTree, Objects, Tree
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+#: On a machine with two processors.
+AT_ONCE = 2
 Table = t.Callable[[Tree], list[Scenario]]
 
 
 @dataclasses.dataclass(frozen=True)
 class Cost:
-    """Of one commit. ``affected``: scenarios and their minutes."""
+    """Of one commit. ``affected``: scenarios and their minutes. ``clock_minutes``: of the run that proves them."""
 
     commit: str
     title: str
     affected: dict[str, float]
+    clock_minutes: float = 0.0
 
     @property
     def minutes(self) -> float:
@@ -65,24 +71,30 @@ class Replay:
         self._always = always
         self._cache = Cache()
         self._digests: dict[str, dict[str, str]] = {}
-        self._minutes: dict[str, float] = {}
+        self._scenarios: dict[str, list[Scenario]] = {}
 
     def digests(self, commit: str) -> dict[str, str]:
         if commit not in self._digests:
             tree = CommitTree(self._root, commit, self._objects)
             given = self._table(tree)
             found = closures(tree, given, self._cache)
-            self._minutes.update((one.name, one.minutes) for one in given)
+            self._scenarios[commit] = given
             self._digests[commit] = {name: digest(tree, files, cache=self._cache) for name, files in found.items()}
         return self._digests[commit]
 
     def cost(self, commit: str, parent: str, title: str) -> Cost:
         before, after = self.digests(parent), self.digests(commit)
         changed = [name for name in after if after[name] != before.get(name) and name not in self._always]
-        return Cost(commit, title, {name: self._minutes_of(name) for name in changed})
+        given = self._scenarios[commit]
+        minutes = {one.name: self._minutes_of(one) for one in given if one.name in changed}
+        return Cost(commit, title, minutes, self._clock_minutes(given, changed))
 
-    def _minutes_of(self, name: str) -> float:
-        return self._proofs[name].seconds / 60 if name in self._proofs else self._minutes[name]
+    def _minutes_of(self, one: Scenario) -> float:
+        return self._proofs[one.name].seconds / 60 if one.name in self._proofs else one.minutes
+
+    def _clock_minutes(self, given: t.Sequence[Scenario], changed: t.Iterable[str]) -> float:
+        plan = make_plan("affected", False, given, dict.fromkeys(changed, ""), self._proofs)
+        return length_s(plan.steps, plan.seconds, AT_ONCE) / 60
 
 
 def history(root: pathlib.Path, count: int) -> list[tuple[str, str, str]]:
@@ -99,13 +111,17 @@ def history(root: pathlib.Path, count: int) -> list[tuple[str, str, str]]:
 
 def summary(costs: t.Sequence[Cost]) -> list[str]:
     """Median, quartiles, and the share of changes that need no lab."""
-    minutes = [cost.minutes for cost in costs]
-    low, middle, high = statistics.quantiles(minutes, n=4, method="inclusive") if len(minutes) > 1 else minutes * 3
     without = sum(not cost.needs_lab for cost in costs)
     return [
-        f"{len(costs)} commits: median {middle:.1f} min, quartiles {low:.1f} and {high:.1f} min, most {max(minutes):.1f} min",
+        f"{len(costs)} commits, one step after the other: {_spread([cost.minutes for cost in costs])}",
+        f"by the clock, {AT_ONCE} steps at once: {_spread([cost.clock_minutes for cost in costs])}",
         f"{without} of them ({without / len(costs):.0%}) need no lab",
     ]
+
+
+def _spread(minutes: list[float]) -> str:
+    low, middle, high = statistics.quantiles(minutes, n=4, method="inclusive") if len(minutes) > 1 else minutes * 3
+    return f"median {middle:.1f} min, quartiles {low:.1f} and {high:.1f} min, most {max(minutes):.1f} min"
 
 
 def main(argv: t.Sequence[str] | None = None) -> int:
@@ -126,8 +142,9 @@ def main(argv: t.Sequence[str] | None = None) -> int:
             cost = replay.cost(commit, parent, title)
             costs.append(cost)
             labs = sum(map(is_lab, cost.affected))
+            minutes = f"{cost.minutes:5.1f} min {cost.clock_minutes:5.1f} by the clock"
             print(
-                f"{commit[:9]} {cost.minutes:5.1f} min {labs:3d} labs {len(cost.affected) - labs:3d} unit  {title[:90]}"
+                f"{commit[:9]} {minutes} {labs:3d} labs {len(cost.affected) - labs:3d} unit  {title[:90]}", flush=True
             )
             if arguments.names:
                 print("          " + " ".join(sorted(filter(is_lab, cost.affected))))

@@ -12,19 +12,43 @@ from proof.scenario import Scenario
 from proof.tree import Tree
 
 #: Minutes of a role's scenario, where it takes more or less than most.
-_ROLES = {"mofed": 3.0, "nvidia_driver": 3.0, "container_runtime": 2.0, "hpcx_mpi": 2.0, "cluster_ssh": 1.0}
-_FAULTS = {"test_staging_faults": 5.0, "test_teardown": 3.0}
+_ROLES = {
+    "nvidia_driver": 2.7,
+    "glusterfs": 1.9,
+    "container_runtime": 0.9,
+    "cluster_ssh": 0.9,
+    "numa_pinning": 0.6,
+    "node_profile": 0.3,
+}
+_FAULTS = {"test_staging_faults": 5.4, "test_teardown": 3.2}
 _MACHINES = {
-    "test_nvidia_modules": 7.0,
-    "test_slurm": 12.0,
-    "test_nvme_raid": 12.0,
-    "test_mofed": 4.0,
-    "test_numa_pinning": 3.0,
+    "test_nvidia_modules": 5.6,
+    "test_slurm": 7.8,
+    "test_nvme_raid": 9.3,
+    "test_mofed": 2.8,
+    "test_mofed_modules": 3.7,
+    "test_rdma_between_machines": 2.5,
+    "test_numa_pinning": 1.8,
 }
 #: Roles whose molecule scenarios are run by hand, not by bin/test: files of tests/scenarios/vm prove the same and more.
 _BY_PEOPLE = ("nvme_raid",)
 #: Minutes of the unit tests that start programs; most of the others take seconds.
-_UNITS = {"dataset": 1.0, "azcopy": 1.0, "roles": 0.7, "lab": 0.5, "nvme_raid": 0.5, "gpu_clocks": 0.4, "proof": 0.3}
+_UNITS = {
+    "azcopy": 3.1,
+    "gpu_clocks": 0.9,
+    "blob": 0.8,
+    "dataset": 0.8,
+    "lab": 0.5,
+    "node": 0.4,
+    "docs": 0.4,
+    "glusterfs": 0.4,
+    "gzip": 0.4,
+    "nvidia_driver": 0.4,
+    "gpu_bind": 0.3,
+    "shards": 0.3,
+    "roles": 0.2,
+    "proof": 0.2,
+}
 #: Unit tests that read whatever there is, or much of it, as text.
 _WALKS = {
     "docs": ("**",),
@@ -63,7 +87,7 @@ def _ansible_test(tree: Tree) -> t.Iterator[Scenario]:
     if "tests/unit/conftest.py" in paths:
         yield Scenario("newest-core", ("tests/unit",), minutes=1.5)
     if "tests/sanity/run" in paths:
-        yield Scenario("sanity", ("tests/sanity/run", "plugins", "meta/runtime.yml"), minutes=2.0, walks=_ANSIBLE_TEST)
+        yield Scenario("sanity", ("tests/sanity/run", "plugins", "meta/runtime.yml"), minutes=1.6, walks=_ANSIBLE_TEST)
         roots = ("tests/sanity/run", "tests/integration/targets")
         yield Scenario("targets", roots, minutes=1.0, walks=_ANSIBLE_TEST)
 
@@ -72,9 +96,9 @@ def _containers(tree: Tree) -> t.Iterator[Scenario]:
     lab = ("containers",)
     for name in _each(tree, r"molecule/([^/]+)/molecule\.yml"):
         if name not in {"cluster", "vm", *_BY_PEOPLE}:
-            yield Scenario(f"role/{name}", (f"molecule/{name}",), lab, _ROLES.get(name, 1.5))
+            yield Scenario(f"role/{name}", (f"molecule/{name}",), lab, _ROLES.get(name, 1.3))
     if _each(tree, r"(molecule/cluster/molecule\.yml)"):
-        yield Scenario("cluster", ("molecule/cluster", "playbooks/site.yml", "playbooks/image.yml"), lab, 6.0)
+        yield Scenario("cluster", ("molecule/cluster", "playbooks/site.yml", "playbooks/image.yml"), lab, 2.6)
     for name, path in _each(tree, r"tests/(?:integration|scenarios)/(?:cluster/)?(test_[^/]*)\.py").items():
         if "fresh" in name:
             yield Scenario("cluster/fresh", (path,), lab, 1.0)
@@ -85,9 +109,9 @@ def _containers(tree: Tree) -> t.Iterator[Scenario]:
 def _machines(tree: Tree) -> t.Iterator[Scenario]:
     lab = ("machines",)
     if _each(tree, r"(molecule/vm/molecule\.yml)"):
-        yield Scenario("vm", ("molecule/vm",), lab, 13.0)
+        yield Scenario("vm", ("molecule/vm",), lab, 5.4)
     for name, path in _each(tree, r"tests/(?:integration|scenarios)/vm/(test_[^/]*)\.py").items():
-        minutes = 2.0 if "fresh" in name else _MACHINES.get(name, 4.0)
+        minutes = 1.7 if "fresh" in name else _MACHINES.get(name, 4.0)
         yield Scenario(f"vm/{name}", (path,), lab, minutes)
 
 

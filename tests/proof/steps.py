@@ -97,7 +97,7 @@ def unit_step(folders: t.Sequence[str], proves: t.Sequence[str], quick: bool = F
         "units",
         (command,),
         needs=() if quick else ("packages/lab", "packages/vm"),
-        minutes=4 if quick else 6,
+        minutes=4 if quick else 9.5,
         proves=tuple(proves),
     )
 
@@ -106,7 +106,7 @@ def newest_core_steps() -> list[Step]:
     """The tests that touch Ansible, with the newest ansible-core that is supported."""
     run = "with_newest_core python -m pytest --numprocesses 2 -m 'ansible and not slow' tests/unit"
     return [
-        Step(f"{NEWEST_CORE}/venv", (shell("prepare_newest_core"),), minutes=1),
+        Step(f"{NEWEST_CORE}/venv", (shell("prepare_newest_core"),), minutes=1.1),
         Step(
             NEWEST_CORE,
             (shell(run),),
@@ -139,14 +139,14 @@ def set_up_steps() -> list[Step]:
         Step("packages/lab", (shell("prepare_lab_packages"),), holds=("apt",), minutes=0.5),
         Step("packages/vm", (shell("prepare_vm_packages"),), holds=("apt",), minutes=0.5),
         # One makes the image that both labs run on.
-        Step("lab/up", new, needs=("packages/lab",), minutes=3),
-        Step("lab-roles/up", new, needs=("lab/up",), environment=ROLES_LAB, minutes=0.5),
-        Step("vm/image", (("tests/lab/vm/build",),), needs=("packages/vm",), minutes=2),
+        Step("lab/up", new, needs=("packages/lab",), minutes=0.8),
+        Step("lab-roles/up", new, needs=("lab/up",), environment=ROLES_LAB, minutes=0.3),
+        Step("vm/image", (("tests/lab/vm/build",),), needs=("packages/vm",), minutes=2.6),
         Step(
             "vm/up",
             tuple(molecule(command, "vm") for command in ("destroy", "create", "prepare")),
             needs=("vm/image",),
-            minutes=1.5,
+            minutes=2.3,
         ),
     ]
 

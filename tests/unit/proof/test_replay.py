@@ -48,6 +48,15 @@ def test_each_commit_costs_what_it_changed(repository: Repository) -> None:
     assert costs == [everything, {"unit/a": 0.5}, {}, {"role/late": 4.0}, {"cluster": 7.0}]
 
 
+def test_minutes_by_the_clock_are_those_of_the_run_with_its_checks_and_labs(repository: Repository) -> None:
+    """The history's last three changes: all scenarios, only a unit test, and a page."""
+    with Objects(repository.root) as objects:
+        replay = Replay(repository.root, objects, table, {})
+        lab, unit, page = (replay.cost(*commit).clock_minutes for commit in history(repository.root, 3))
+    assert lab > 6.0  # the site, on a lab that is brought up
+    assert 0.5 < page <= unit < lab
+
+
 def test_what_runs_in_any_case_is_not_counted(repository: Repository) -> None:
     with Objects(repository.root) as objects:
         replay = Replay(repository.root, objects, table, {}, always=["cluster"])
@@ -62,15 +71,16 @@ def test_the_very_first_commit_has_nothing_to_be_compared_with(repository: Repos
 
 
 def test_the_summary() -> None:
-    costs = [Cost("", "", {"cluster": minutes}) for minutes in (8.0, 4.0, 2.0)] + [
-        Cost("", "", {"unit/a": 0.1}),
-        Cost("", "", {}),
+    costs = [Cost("", "", {"cluster": minutes}, minutes / 2) for minutes in (8.0, 4.0, 2.0)] + [
+        Cost("", "", {"unit/a": 0.1}, 0.5),
+        Cost("", "", {}, 0.5),
     ]
     assert summary(costs) == [
-        "5 commits: median 2.0 min, quartiles 0.1 and 4.0 min, most 8.0 min",
+        "5 commits, one step after the other: median 2.0 min, quartiles 0.1 and 4.0 min, most 8.0 min",
+        "by the clock, 2 steps at once: median 1.0 min, quartiles 0.5 and 2.0 min, most 4.0 min",
         "2 of them (40%) need no lab",
     ]
-    assert summary(costs[:1])[0].startswith("1 commits: median 8.0 min")
+    assert summary(costs[:1])[0].startswith("1 commits, one step after the other: median 8.0 min")
 
 
 @pytest.mark.parametrize(
