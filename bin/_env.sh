@@ -12,6 +12,7 @@
 #   make_venv PYTHON DIRECTORY   a virtual environment with requirements/test.txt
 #   newer_python                 prints a Python for the newest ansible-core that is supported, or nothing
 #   prepare_newest_core          .cache/venv-newest with it
+#   begin_newest_core            the same beside other preparations, where nothing has to be installed for it
 #   with_newest_core COMMAND...  runs a command in it
 #   prepare_blob_tools           Azurite and AzCopy in .cache/blob
 #   prepare_lab_packages         podman and what else the lab needs, through apt
@@ -72,15 +73,17 @@ apt_install() {
 }
 
 make_venv() {
-  local python=$1 venv=$2 stamp
+  local python=$1 venv=$2 log stamp
+  log=${venv##*/}
+  log=${log#.}
   stamp="$("$python" --version) $(hash_files "$root"/requirements/*.txt)"
   if [[ $(cat "$venv/.stamp" 2>/dev/null) == "$stamp" ]]; then
     return 0
   fi
-  say "Making ${venv#"$root"/} with $("$python" --version) (log: .cache/log/pip.log)"
+  say "Making ${venv#"$root"/} with $("$python" --version) (log: .cache/log/$log-pip.log)"
   "$python" -c 'import ensurepip' 2>/dev/null || apt_install "$("$python" -c 'import sys; print("python%d.%d-venv" % sys.version_info[:2])')"
-  quietly venv "$python" -m venv "$venv"
-  quietly pip "$venv/bin/python" -m pip install --disable-pip-version-check --no-input --requirement "$root/requirements/test.txt"
+  quietly "$log" "$python" -m venv "$venv"
+  quietly "$log-pip" "$venv/bin/python" -m pip install --disable-pip-version-check --no-input --requirement "$root/requirements/test.txt"
   printf '%s\n' "$stamp" >"$venv/.stamp"
 }
 
@@ -115,6 +118,14 @@ newer_python() {
 
 prepare_newest_core() {
   make_venv "$(newer_python)" "$root/.cache/venv-newest"
+}
+
+# It leaves packages of the system to prepare_newest_core alone, so that it can run beside prepare_python.
+begin_newest_core() {
+  local python
+  python=$(newer_python)
+  [[ -n $python ]] && "$python" -c 'import ensurepip' 2>/dev/null || return 0
+  prepare_newest_core
 }
 
 with_newest_core() {
