@@ -9,32 +9,28 @@ import typing as t
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.request import ARGUMENT_SPEC
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._plain_arguments import PlainArguments
-from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._reboot import announcement, reboot
+from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._reboot import Reboots, run_and_reboot, run_module
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._role_variables import names_role_variables
 
-_MODULE = "hpcai.gpu_cluster.nvidia_driver"
-# One for another driver, and one for modes of the GPUs that only this driver could set.
-_MOST_REBOOTS = 2
+_MODULE = "nvidia_driver"
 
 
-def in_vain(result: dict[str, t.Any]) -> dict[str, t.Any]:
-    """The result where a reboot did not bring what it was for."""
+def reasons(result: dict[str, t.Any]) -> list[str]:
+    """Why a reboot is due."""
+    return result.get("reboot_required") or []
+
+
+def in_vain(_before: dict[str, t.Any], after: dict[str, t.Any]) -> dict[str, t.Any]:
+    """What is said where a reboot did not bring what it was for."""
     return {
-        **result,
-        "failed": True,
-        "error_kind": "reboot_in_vain",
-        "msg": f"The node was rebooted, and still: {'; '.join(result['reboot_required'])}.",
+        "msg": f"The node was rebooted, and still: {'; '.join(reasons(after))}.",
         "remedy": "See `modinfo nvidia` and `dkms status`: an old module may lie beside the new one or in the initramfs. Modes of "
         "GPUs that a hypervisor passes through may wait until the machine is stopped and started.",
     }
 
 
-def joined(first: dict[str, t.Any], second: dict[str, t.Any]) -> dict[str, t.Any]:
-    """The result of two runs of the module with a reboot between them."""
-    result = {**first, **second, "rebooted": True, "changed": True}
-    for key in ("changes", "diff"):
-        result[key] = [*(first.get(key) or []), *(second.get(key) or [])]
-    return result
+# Two: one for another driver, and one for modes of the GPUs that only this driver could set.
+_REBOOTS = Reboots(_MODULE, reasons, in_vain, most=2)
 
 
 class ActionModule(PlainArguments):
@@ -49,20 +45,6 @@ class ActionModule(PlainArguments):
         super().run(tmp, task_vars)
         variables = task_vars or {}
         _spec, args = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
-        result = self._call(variables)
-        if not args["allow_reboot"] or "configure" not in args["phases"] or self._task.check_mode:
-            return result
-        for _reboot in range(_MOST_REBOOTS):
-            reasons = result.get("reboot_required")
-            if result.get("failed") or not reasons:
-                return result
-            rebooted = reboot(self, announcement("nvidia_driver", reasons), args["reboot_timeout_s"], variables)
-            if rebooted.get("failed"):
-                return {**rebooted, "changes": result.get("changes")}
-            result = joined(result, self._call(variables))
-            if result.get("reboot_required") == reasons:
-                break
-        return in_vain(result) if result.get("reboot_required") and not result.get("failed") else result
-
-    def _call(self, variables: dict[str, t.Any]) -> dict[str, t.Any]:
-        return self._execute_module(module_name=_MODULE, module_args=dict(self._task.args), task_vars=variables)
+        if not args["allow_reboot"] or "configure" not in args["phases"]:
+            return run_module(self, _MODULE, variables)
+        return run_and_reboot(self, _REBOOTS, args["reboot_timeout_s"], variables)

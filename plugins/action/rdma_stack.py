@@ -9,23 +9,24 @@ import typing as t
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma.request import ARGUMENT_SPEC
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._plain_arguments import PlainArguments
-from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._reboot import announcement, reboot
+from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._reboot import Reboots, run_and_reboot
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._role_variables import names_role_variables
 
-_MODULE = "hpcai.gpu_cluster.rdma_stack"
 _LOOK = "Look at the initial ram disk (`initramfs`)."
 
 
-def joined(first: dict[str, t.Any], second: dict[str, t.Any]) -> dict[str, t.Any]:
-    """The result of two runs of the module with a reboot between them. One that asks for another reboot was in vain."""
-    before = {"changed": True, "rebooted": True, "changes": first.get("changes"), "diff": first.get("diff")}
-    if second.get("failed"):
-        return {**second, **before}
-    if second["reboot_required"]:
-        msg = f"After the reboot the old RDMA modules are loaded again. {_LOOK}"
-        return {**second, **before, "failed": True, "error_kind": "reboot_in_vain", "msg": msg, "remedy": _LOOK}
-    told = {key: [*(first.get(key) or []), *(second.get(key) or [])] for key in ("changes", "diff")}
-    return {**second, **before, **told}
+def reasons(result: dict[str, t.Any]) -> list[str]:
+    """Why a reboot is due. The module asks for one with consent only."""
+    return ["new kernel modules wait for a reboot"] if result.get("reboot_required") else []
+
+
+def in_vain(before: dict[str, t.Any], _after: dict[str, t.Any]) -> dict[str, t.Any]:
+    """What a second run says that asks for another reboot. It planned that one only, so its changes are none."""
+    told = {"changes": before.get("changes"), "diff": before.get("diff")}
+    return {**told, "msg": f"After the reboot the old RDMA modules are loaded again. {_LOOK}", "remedy": _LOOK}
+
+
+_REBOOTS = Reboots("rdma_stack", reasons, in_vain)
 
 
 class ActionModule(PlainArguments):
@@ -38,17 +39,6 @@ class ActionModule(PlainArguments):
     def run(self, tmp: str | None = None, task_vars: dict[str, t.Any] | None = None) -> dict[str, t.Any]:
         """Run the module; where it asks for a reboot, which it does with consent only, reboot and run it once more."""
         super().run(tmp, task_vars)
-        variables = task_vars or {}
         # Before the module: it changes the node.
         _spec, args = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
-        result = self._call(variables)
-        if result.get("failed") or not result.get("reboot_required") or self._task.check_mode:
-            return result
-        message = announcement("rdma_stack", ["new kernel modules wait for a reboot"])
-        rebooted = reboot(self, message, args["reboot_timeout_s"], variables)
-        if rebooted.get("failed"):
-            return {**rebooted, "changed": True, "changes": result.get("changes")}
-        return joined(result, self._call(variables))
-
-    def _call(self, variables: dict[str, t.Any]) -> dict[str, t.Any]:
-        return self._execute_module(module_name=_MODULE, module_args=dict(self._task.args), task_vars=variables)
+        return run_and_reboot(self, _REBOOTS, args["reboot_timeout_s"], task_vars or {})

@@ -16,6 +16,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.requ
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._file_contents import FileContents, Sources
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._plain_arguments import PlainArguments
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._role_variables import names_role_variables
+from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._run_action import run_action
 
 #: How long apt waits for another that installs, in seconds, where the play does not say.
 _LOCK_TIMEOUT_S = 300
@@ -148,19 +149,9 @@ class NodeStateAction(PlainArguments):
         """Install packages, with the play's defaults for the module that does; returns the failure, or None."""
         if manager == "dpkg":
             return self._install_with_apt(names, variables)
-        task = self._task.copy()
         # The action adds the defaults of the package manager's module.
-        task.args = self._with_defaults("ansible.builtin.package", names)
-        action = self._shared_loader_obj.action_loader.get(
-            "ansible.builtin.package",
-            task=task,
-            connection=self._connection,
-            play_context=self._play_context,
-            loader=self._loader,
-            templar=self._templar,
-            shared_loader_obj=self._shared_loader_obj,
-        )
-        result = action.run(task_vars=variables)
+        args = self._with_defaults("ansible.builtin.package", names)
+        result = run_action(self, "ansible.builtin.package", args, variables)
         return {**result, "error_kind": "package_failed"} if result.get("failed") else None
 
     def _with_defaults(self, module: str, names: list[str]) -> dict[str, t.Any]:

@@ -94,6 +94,8 @@ def test_a_node_that_does_not_come_back_is_a_failure(monkeypatch: pytest.MonkeyP
     result, calls = play(monkeypatch, [PENDING], reboot={"failed": True, "msg": "Timed out"}, allow_reboot=True)
     assert calls == ["module", "reboot"]
     assert result["error_kind"] == "reboot_failed"
+    # The driver was changed before.
+    assert (result["changed"], result["changes"]) == (True, PENDING["changes"])
 
 
 def test_a_reboot_that_changed_nothing_is_a_failure_and_not_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -119,6 +121,7 @@ def test_a_failure_after_the_reboot_keeps_its_own_words(monkeypatch: pytest.Monk
     wrong = {**DONE, "failed": True, "msg": "driver_wrong", "reboot_required": ["570 runs"]}
     result, _calls = play(monkeypatch, [PENDING, wrong], allow_reboot=True)
     assert (result["failed"], result["msg"]) == (True, "driver_wrong")
+    assert (result["changed"], result["rebooted"], result["changes"]) == (True, True, PENDING["changes"])
 
 
 def test_what_is_announced_cannot_leave_its_quotes() -> None:
