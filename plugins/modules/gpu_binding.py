@@ -135,6 +135,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_affinity.op
     PlanRequest,
     plan_and_render,
 )
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.options import from_options
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node.facts import collect
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.apply import NodeState
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.request import (
@@ -173,12 +174,7 @@ class BindingRequest:
     @classmethod
     def of(cls, params: dict[str, t.Any]) -> BindingRequest:
         """From the module's parameters."""
-        names = ("facts", "profile", "source", "map", "gpu_bind", "gres_conf", "nccl_topology")
-        return cls(
-            verify_only=params["state"] == "verified",
-            plan=PlanRequest.of(params),
-            **{name: params[name] for name in names},
-        )
+        return from_options(cls, params, verify_only=params["state"] == "verified", plan=PlanRequest.of(params))
 
 
 def _wanted(plan: dict[str, t.Any], request: BindingRequest) -> dict[str, t.Any]:

@@ -10,6 +10,7 @@ import dataclasses
 import typing as t
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._cluster_ssh.model import Node
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.options import from_options
 
 _HOME: dict[str, t.Any] = {
     "cluster": {"type": "str", "default": "gpu_cluster"},
@@ -61,7 +62,7 @@ class Lines:
     @classmethod
     def of(cls, options: t.Mapping[str, t.Any]) -> Lines:
         """The part of a module's parameters that becomes lines."""
-        return cls(options["cluster"], tuple(options["key_options"]), options["port"], options["forget_unseen"])
+        return from_options(cls, options)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,8 +81,7 @@ class IdentityRequest:
     @classmethod
     def of(cls, options: t.Mapping[str, t.Any]) -> IdentityRequest:
         """The request behind the module's parameters, which Ansible has checked and filled up."""
-        fields = {field.name: options[field.name] for field in dataclasses.fields(cls)}
-        return cls(**{**fields, "extra_names": tuple(options["extra_names"])})
+        return from_options(cls, options)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,13 +98,13 @@ class TrustRequest:
     @classmethod
     def of(cls, options: t.Mapping[str, t.Any]) -> TrustRequest:
         """The request behind the module's parameters; what nodes report is checked."""
-        return cls(
-            user=options["user"],
+        return from_options(
+            cls,
+            options,
             present=options["state"] == "present",
             nodes=nodes_of(options["nodes"]),
             lines=Lines.of(options),
             private_key=options["private_key"] or "",
-            drop_key=options["drop_key"],
         )
 
 
@@ -127,15 +127,13 @@ class CheckRequest:
     @classmethod
     def of(cls, options: t.Mapping[str, t.Any]) -> CheckRequest:
         """The request behind the module's parameters; what nodes report is checked."""
-        return cls(
-            user=options["user"],
+        return from_options(
+            cls,
+            options,
             hosts=tuple(dict.fromkeys(options["hosts"])),
             lines=Lines.of(options),
             nodes=None if options["nodes"] is None else nodes_of(options["nodes"]),
             others=nodes_of(options["others"]),
-            key_on_all=options["key_on_all"],
-            timeout_s=options["timeout_s"],
-            parallel=options["parallel"],
         )
 
 

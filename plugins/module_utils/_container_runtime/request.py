@@ -9,6 +9,8 @@ from __future__ import annotations
 import dataclasses
 import typing as t
 
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.options import from_options
+
 ARGUMENT_SPEC: dict[str, t.Any] = {
     "state": {"type": "str", "choices": ["present", "verified", "absent"], "default": "present"},
     "phases": {
@@ -70,9 +72,7 @@ class Request:
     @classmethod
     def of(cls, options: t.Mapping[str, t.Any]) -> Request:
         """The request behind a module's parameters, which Ansible has checked and filled up."""
-        found: dict[str, t.Any] = {field.name: options[field.name] for field in dataclasses.fields(cls)}
-        found.update({name: tuple(value) for name, value in found.items() if isinstance(value, list)})
-        return cls(**found)
+        return from_options(cls, options)
 
     @property
     def configures(self) -> bool:

@@ -11,6 +11,7 @@ import typing as t
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._glusterfs.model import Wanted
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.options import from_options
 
 #: Of the module glusterfs_volume, whose action plugin needs it, too.
 VOLUME_SPEC: dict[str, t.Any] = {
@@ -71,8 +72,9 @@ class VolumeRequest:
     @classmethod
     def of(cls, options: t.Mapping[str, t.Any]) -> VolumeRequest:
         """The request behind the module's parameters, which Ansible has checked and filled up."""
-        return cls(
-            state=options["state"],
+        return from_options(
+            cls,
+            options,
             wanted=Wanted(
                 name=options["volume"],
                 nodes=tuple(options["nodes"]),
@@ -82,15 +84,6 @@ class VolumeRequest:
                 forget=tuple(options["forget_nodes"]),
                 allow_data_loss=options["allow_data_loss"],
             ),
-            node=options["node"],
-            lead=options["lead"],
-            hosts=tuple(options["hosts"]),
-            packages=tuple(options["packages"]),
-            mount_point=options["mount_point"],
-            mount_options=options["mount_options"],
-            mode=options["mode"],
-            prove=options["prove"],
-            timeout_s=options["timeout_s"],
         )
 
 
@@ -117,17 +110,7 @@ class CheckRequest:
                 f"`nodes` is empty: nothing would show that {options['volume']} is shared.",
                 "Name the nodes that wrote to the volume; at least one of them has to be in the run.",
             )
-        return cls(
-            step=options["step"],
-            volume=options["volume"],
-            node=options["node"],
-            mount_point=options["mount_point"],
-            bricks=options["brick_directory"] or "",
-            nonces=dict(options["nonces"]),
-            nodes=tuple(options["nodes"]),
-            allow_data_loss=options["allow_data_loss"],
-            timeout_s=options["timeout_s"],
-        )
+        return from_options(cls, options, bricks=options["brick_directory"] or "")
 
 
 __all__ = ["CHECK_SPEC", "VOLUME_SPEC", "CheckRequest", "VolumeRequest"]

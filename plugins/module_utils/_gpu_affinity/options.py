@@ -18,6 +18,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_affinity.to
     from_facts,
     from_profile,
 )
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.options import from_options
 
 PLAN_OPTIONS: dict[str, t.Any] = {
     "ranks_per_node": {"type": "int", "default": 0},
@@ -32,8 +33,6 @@ PLAN_OPTIONS: dict[str, t.Any] = {
     "rankfile_host": {"type": "str", "default": "+n0"},
     "pci_switches": {"type": "str", "choices": list(PCI_SWITCHES), "default": "auto"},
 }
-_REQUEST = ("ranks_per_node", "gpus_per_rank", "threads_per_rank", "reserve_cpus", "smt", "binding")
-_STYLE = ("hca_names", "gres_type", "rankfile_host", "pci_switches")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,11 +46,9 @@ class PlanRequest:
     @classmethod
     def of(cls, options: t.Mapping[str, t.Any]) -> PlanRequest:
         """From the parameters of a module that has PLAN_OPTIONS."""
-        return cls(
-            ranks=Request(**{name: options[name] for name in _REQUEST}),
-            unplaced=options["unplaced"],
-            style=Style(**{name: options[name] for name in _STYLE}),
-        )
+        # What the node says of its CPUs is no option.
+        style = from_options(Style, options, cpu_identity={})
+        return from_options(cls, options, ranks=from_options(Request, options), style=style)
 
 
 def plan_and_render(

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_clocks.model import Wish
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.options import from_options
 
 STATE_PATH = "/var/lib/gpu_clocks/state.json"
 ARGUMENT_SPEC: dict[str, t.Any] = {
@@ -62,25 +63,12 @@ class Request:
             raise ClusterError(
                 "bad_value", "`layer: all` can only be restored.", "Set `layer` to node or job, or `state: restored`."
             )
-        return cls(
-            state=options["state"],
-            wish=Wish(
-                policy=options["policy"],
-                graphics_mhz=options["graphics_mhz"],
-                memory_mhz=options["memory_mhz"],
-                method=options["method"],
-                persistence=options["persistence"],
-            ),
-            layer=options["layer"],
+        return from_options(
+            cls,
+            options,
+            wish=from_options(Wish, options),
             holder=options["job"] if options["layer"] == "job" else "node",
-            options=Options(
-                nvidia_smi=options["nvidia_smi"],
-                timeout_s=options["timeout_s"],
-                state_path=options["state_path"],
-                required=options["required"],
-                allow_unsupported=options["allow_unsupported"],
-                gpus=tuple(options["gpus"]),
-            ),
+            options=from_options(Options, options, root=Path("/")),
         )
 
 

@@ -11,6 +11,7 @@ import re
 import typing as t
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.options import from_options
 
 ARGUMENT_SPEC: dict[str, t.Any] = {
     "hosts": {"type": "list", "elements": "str", "required": True},
@@ -42,14 +43,11 @@ class Request:
     @classmethod
     def of(cls, options: t.Mapping[str, t.Any]) -> Request:
         """The request behind a module's parameters, which Ansible has checked and filled up."""
-        request = cls(
+        request = from_options(
+            cls,
+            options,
             hosts=tuple(dict.fromkeys(options["hosts"])),
-            ranks_per_node=options["ranks_per_node"],
-            module=options["module"],
-            user=options["user"],
             mca={key: str(value) for key, value in options["mca"].items()},
-            collective=options["collective"],
-            timeout_s=options["timeout_s"],
         )
         request.check()
         return request

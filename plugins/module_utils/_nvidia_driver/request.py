@@ -9,6 +9,8 @@ from __future__ import annotations
 import dataclasses
 import typing as t
 
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.options import from_options
+
 ARGUMENT_SPEC: dict[str, t.Any] = {
     "state": {"type": "str", "choices": ["present", "verified", "absent"], "default": "present"},
     "phases": {
@@ -104,7 +106,7 @@ class Request:
     @classmethod
     def of(cls, options: t.Mapping[str, t.Any]) -> Request:
         """The request behind a module's parameters, which Ansible has checked and filled up."""
-        return cls(**{field.name: _frozen(options[field.name]) for field in dataclasses.fields(cls)})
+        return from_options(cls, options)
 
     @property
     def packaged(self) -> bool:
@@ -115,10 +117,6 @@ class Request:
     def configures(self) -> bool:
         """Whether what runs is to be changed as well, and not only what is installed."""
         return "configure" in self.phases
-
-
-def _frozen(value: t.Any) -> t.Any:
-    return tuple(value) if isinstance(value, list) else value
 
 
 __all__ = ["ARGUMENT_SPEC", "Request"]

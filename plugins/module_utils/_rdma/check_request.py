@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import typing as t
 
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.options import from_options
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma.model import Wanted
 
 ARGUMENT_SPEC: dict[str, t.Any] = {
@@ -51,10 +52,7 @@ class CheckRequest:
     def of(cls, options: t.Mapping[str, t.Any]) -> CheckRequest:
         """The request behind a module's parameters, which Ansible has checked and filled up."""
         wanted = Wanted(options["source"], options["version"], options["user_space_only"])
-        names = [field.name for field in dataclasses.fields(cls) if field.name != "wanted"]
-        return cls(
-            wanted=wanted, **{**{name: options[name] for name in names}, "arguments": tuple(options["arguments"])}
-        )
+        return from_options(cls, options, wanted=wanted)
 
 
 __all__ = ["ARGUMENT_SPEC", "CheckRequest"]

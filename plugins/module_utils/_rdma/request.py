@@ -10,6 +10,7 @@ import dataclasses
 import typing as t
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.options import from_options
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma import files
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma.model import System, Wanted
 
@@ -79,14 +80,11 @@ class Request:
     @classmethod
     def of(cls, options: t.Mapping[str, t.Any]) -> Request:
         """The request behind a module's parameters, which Ansible has checked and filled up."""
-        wanted = Wanted(**{field.name: options[field.name] for field in dataclasses.fields(Wanted)})
+        wanted = from_options(Wanted, options)
         if wanted.source != "inbox" and not wanted.version:
             raise ClusterError("bad_input", "`version` is empty.", "Pin the version of the vendor's stack.")
-        names = [field.name for field in dataclasses.fields(cls) if field.name != "wanted"]
-        taken = {name: options[name] for name in names}
-        taken.update({name: tuple(options[name]) for name in ("packages", "installer_options")})
-        taken.update({name: _texts(options[name]) for name in ("device_names", "limits", "sysctl")})
-        return cls(wanted=wanted, **{**taken, "ipoib": _IPOIB[options["ipoib"]]})
+        texts = {name: _texts(options[name]) for name in ("device_names", "limits", "sysctl")}
+        return from_options(cls, options, wanted=wanted, ipoib=_IPOIB[options["ipoib"]], **texts)
 
     def settings(self, system: System) -> files.Settings:
         """What the files on this node are made of, without limits, which are tried first."""

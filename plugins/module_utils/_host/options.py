@@ -1,0 +1,30 @@
+# Copyright (c) 2026 The hpcai.gpu_cluster developers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+# Private to the collection: it may change without notice.
+"""From a module's options to the frozen request that the code works with."""
+
+from __future__ import annotations
+
+import dataclasses
+import typing as t
+
+Kind = t.TypeVar("Kind")
+
+
+def from_options(kind: type[Kind], options: t.Mapping[str, t.Any], /, **others: t.Any) -> Kind:
+    """An instance of a dataclass whose fields are the options of their names, with tuples in place of lists.
+
+    ``options`` are a module's parameters, which Ansible has checked and filled up. ``others`` are the fields that are not just
+    an option. Raises KeyError for a field that is neither.
+    """
+    fields = dataclasses.fields(t.cast(t.Any, kind))
+    taken = {field.name: _frozen(options[field.name]) for field in fields if field.name not in others}
+    return kind(**taken, **others)
+
+
+def _frozen(value: t.Any) -> t.Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+__all__ = ["from_options"]
