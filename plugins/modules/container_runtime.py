@@ -28,12 +28,6 @@ options:
     type: str
     choices: [present, verified, absent]
     default: present
-  phases:
-    description: V(install) writes packages and files only. V(configure) also lets services read them again.
-    type: list
-    elements: str
-    choices: [install, configure]
-    default: [install, configure]
   toolkit:
     description: Whether to install the NVIDIA Container Toolkit.
     type: bool
@@ -122,6 +116,7 @@ options:
     default: false
 extends_documentation_fragment:
   - hpcai.gpu_cluster.attributes
+  - hpcai.gpu_cluster.software.phases
 attributes:
   check_mode:
     support: full

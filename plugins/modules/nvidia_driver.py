@@ -37,14 +37,6 @@ options:
     type: str
     choices: [present, verified, absent]
     default: present
-  phases:
-    description:
-      - V(install) is packages and files only, for images. V(configure) loads the module, starts services and sets
-        the modes of the GPUs.
-    type: list
-    elements: str
-    choices: [install, configure]
-    default: [install, configure]
   source:
     description:
       - V(cuda_repo) is NVIDIA's repository, V(distro) the distribution's packages, V(runfile) NVIDIA's C(.run) file.
@@ -205,6 +197,7 @@ options:
 extends_documentation_fragment:
   - hpcai.gpu_cluster.attributes
   - hpcai.gpu_cluster.attributes.action
+  - hpcai.gpu_cluster.software.phases
 attributes:
   check_mode:
     support: full

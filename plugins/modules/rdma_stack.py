@@ -29,11 +29,6 @@ options:
     type: str
     choices: [present, absent]
     default: present
-  phase:
-    description: V(install) touches packages and files only, as when an image is built. V(all) also loads and sets.
-    type: str
-    choices: [all, install]
-    default: all
   source:
     description: Where the software comes from.
     type: str
@@ -157,6 +152,7 @@ options:
 extends_documentation_fragment:
   - hpcai.gpu_cluster.attributes
   - hpcai.gpu_cluster.attributes.action
+  - hpcai.gpu_cluster.software.phases
 attributes:
   check_mode:
     support: full

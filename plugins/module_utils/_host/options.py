@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 # Private to the collection: it may change without notice.
-"""From a module's options to the frozen request that the code works with."""
+"""Options that modules of several packages have, and the way from a module's options to the frozen request of the code."""
 
 from __future__ import annotations
 
@@ -10,6 +10,15 @@ import dataclasses
 import typing as t
 
 Kind = t.TypeVar("Kind")
+
+PHASES: dict[str, t.Any] = {
+    "phases": {
+        "type": "list",
+        "elements": "str",
+        "choices": ["install", "configure"],
+        "default": ["install", "configure"],
+    }
+}
 
 
 def from_options(kind: type[Kind], options: t.Mapping[str, t.Any], /, **others: t.Any) -> Kind:
@@ -27,4 +36,4 @@ def _frozen(value: t.Any) -> t.Any:
     return tuple(value) if isinstance(value, list) else value
 
 
-__all__ = ["from_options"]
+__all__ = ["PHASES", "from_options"]

@@ -9,16 +9,11 @@ from __future__ import annotations
 import dataclasses
 import typing as t
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.options import from_options
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.options import PHASES, from_options
 
 ARGUMENT_SPEC: dict[str, t.Any] = {
     "state": {"type": "str", "choices": ["present", "verified", "absent"], "default": "present"},
-    "phases": {
-        "type": "list",
-        "elements": "str",
-        "choices": ["install", "configure"],
-        "default": ["install", "configure"],
-    },
+    **PHASES,
     "source": {
         "type": "str",
         "choices": ["cuda_repo", "distro", "runfile", "preinstalled"],

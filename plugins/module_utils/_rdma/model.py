@@ -62,10 +62,15 @@ class Wanted:
     user_space_only: bool = False
     kernel_support: bool = True
     kernel: str = ""
-    phase: str = "all"
+    phases: tuple[str, ...] = ("install", "configure")
     allow_restart: bool = False
     allow_reboot: bool = False
     allow_replace: bool = False
+
+    @property
+    def configures(self) -> bool:
+        """Whether what runs is to be changed as well, and not only what is installed."""
+        return "configure" in self.phases
 
     @property
     def kernel_parts(self) -> bool:

@@ -182,7 +182,7 @@ def plan_stack(
     steps = [*_other_stack_away(wanted, software), *_wanted_stack(wanted, system, software, modules)]
     if steps and wanted.kernel_parts and system.manager == "dpkg" and wanted.source == "doca":
         check_kernel(wanted, system, modules, ())
-    if wanted.phase != "install":
+    if wanted.configures:
         steps += _new_modules(wanted, software, modules, steps)
     if steps:
         refuse_users(users(), "; ".join(f"{step.kind} {step.name}" for step in steps))
@@ -191,7 +191,7 @@ def plan_stack(
 
 def _refuse_container(wanted: Wanted, system: System) -> None:
     # An image for real machines may be built in a container, if it says for which kernel.
-    image = wanted.phase == "install" and bool(wanted.kernel)
+    image = not wanted.configures and bool(wanted.kernel)
     if wanted.kernel_parts and system.container and not image:
         raise ClusterError(
             "container",

@@ -10,13 +10,13 @@ import dataclasses
 import typing as t
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.options import from_options
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.options import PHASES, from_options
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma import files
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma.model import System, Wanted
 
 ARGUMENT_SPEC: dict[str, t.Any] = {
     "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
-    "phase": {"type": "str", "choices": ["all", "install"], "default": "all"},
+    **PHASES,
     "source": {"type": "str", "choices": ["inbox", "doca", "mlnx_ofed"], "default": "inbox"},
     "version": {"type": "str", "default": ""},
     "mirror": {"type": "str", "default": ""},

@@ -33,7 +33,7 @@ class Run:
         self.request, self.wanted, self.host, self.check = request, request.wanted, host, check
         self.system = read.read_system(self.wanted.kernel)
         self.stack = Stack(host, request, self.system)
-        self.settings = NodeSettings(host, request.settings(self.system), phase=self.wanted.phase)
+        self.settings = NodeSettings(host, request.settings(self.system), live=self.wanted.configures)
         self.software = read.read_software(host, self.system)
         look = self.wanted.kernel_parts or bool(remaining_stack(self.software)[0])
         self.modules = read.read_modules(host, self.system) if look else Modules()

@@ -58,12 +58,15 @@ def limit_allowed(name: str, value: str) -> bool:
 
 
 class NodeSettings:
-    """Plans and writes the files of :mod:`files`, the two files of others that are edited, and kernel settings."""
+    """Plans and writes the files of :mod:`files`, the two files of others that are edited, and kernel settings.
 
-    def __init__(self, host: Host, settings: files.Settings, *, phase: str = "all", root: Path = Path("/")) -> None:
+    Without ``live``, as for an image, nothing that runs is touched.
+    """
+
+    def __init__(self, host: Host, settings: files.Settings, *, live: bool = True, root: Path = Path("/")) -> None:
         self.host = host
         self.settings = settings
-        self.live = phase != "install"
+        self.live = live
         self.root = root
         self.not_applied: list[dict[str, str]] = []
         self.changes = Changes()

@@ -28,9 +28,19 @@ def test_every_option_is_taken() -> None:
 
 
 def test_what_the_plan_asks_for() -> None:
-    options = {"source": "doca", "version": "3.2.1", "kernel": "5.15", "phase": "install", "allow_reboot": True}
+    options = {"source": "doca", "version": "3.2.1", "kernel": "5.15", "allow_reboot": True}
     wanted = request(**options).wanted
     assert {name: getattr(wanted, name) for name in options} == options
+
+
+@pytest.mark.parametrize(
+    ("phases", "configures"),
+    [([], False), (["install"], False), (["configure"], True), (["install", "configure"], True)],
+)
+def test_which_phases_change_what_runs(phases: list[str], configures: bool) -> None:
+    wanted = request(phases=phases).wanted
+    assert (wanted.phases, wanted.configures) == (tuple(phases), configures)
+    assert request().wanted.configures
 
 
 @pytest.mark.parametrize("source", ["doca", "mlnx_ofed"])

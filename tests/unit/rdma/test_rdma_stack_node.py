@@ -325,7 +325,7 @@ def test_a_container_leaves_its_host_s_kernel_alone(tmp_path: pathlib.Path) -> N
 
 def test_an_image_s_builder_keeps_its_kernel(tmp_path: pathlib.Path) -> None:
     kernel(tmp_path, zone_reclaim_mode="0")
-    mine = settings.NodeSettings(Host({}), files.Settings(sysctl=SYSCTL), phase="install", root=tmp_path)
+    mine = settings.NodeSettings(Host({}), files.Settings(sysctl=SYSCTL), live=False, root=tmp_path)
     mine.apply_sysctl(check=False)
     assert not mine.changes
 

@@ -125,7 +125,7 @@ def test_libraries_alone_are_installed_beside_modules_that_are_loaded() -> None:
 
 
 def test_an_image_is_built_without_loading_anything() -> None:
-    assert kinds(dataclasses.replace(MLNX, phase="install"), modules=INBOX_LOADED) == ["install"]
+    assert kinds(dataclasses.replace(MLNX, phases=("install",)), modules=INBOX_LOADED) == ["install"]
 
 
 def test_old_modules_that_are_still_loaded_are_noticed_later() -> None:
@@ -186,8 +186,8 @@ def test_a_stack_of_somebody_else_is_not_taken_for_the_distribution_s() -> None:
 def test_a_container_has_no_modules_of_its_own() -> None:
     inside = dataclasses.replace(UBUNTU, container=True)
     assert refusal(MLNX, system=inside).kind == "container"
-    assert refusal(dataclasses.replace(MLNX, phase="install"), system=inside).kind == "container"
-    assert kinds(dataclasses.replace(MLNX, phase="install", kernel="5.15.0-9-azure"), system=inside) == ["install"]
+    assert refusal(dataclasses.replace(MLNX, phases=("install",)), system=inside).kind == "container"
+    assert kinds(dataclasses.replace(MLNX, phases=("install",), kernel="5.15.0-9-azure"), system=inside) == ["install"]
     # To say for which kernel is not enough: what loads the modules cannot run here.
     assert refusal(dataclasses.replace(MLNX, kernel="5.15.0-9-azure"), system=inside).kind == "container"
     assert kinds(dataclasses.replace(MLNX, user_space_only=True), system=inside) == ["install"]
@@ -262,13 +262,18 @@ def test_firmware_is_never_touched(user_space: bool, support: bool, supported: b
         headers=st.booleans(),
     ),
     busy=st.booleans(),
-    phase=st.sampled_from(["all", "install"]),
+    phases=st.sampled_from([("install",), ("configure",), ("install", "configure")]),
 )
 def test_every_plan_has_its_consent_and_disturbs_nobody(
-    source: str, software: model.Software, flags: dict[str, bool], modules: model.Modules, busy: bool, phase: str
+    source: str,
+    software: model.Software,
+    flags: dict[str, bool],
+    modules: model.Modules,
+    busy: bool,
+    phases: tuple[str, ...],
 ) -> None:
     version = {"inbox": "", "doca": DOCA, "mlnx_ofed": OFED}[source]
-    wanted = model.Wanted(source, version, phase=phase, **flags)
+    wanted = model.Wanted(source, version, phases=phases, **flags)
     try:
         steps = kinds(wanted, software, modules, users=["a job"] if busy else [])
     except ClusterError:
@@ -277,7 +282,7 @@ def test_every_plan_has_its_consent_and_disturbs_nobody(
     assert "restart" not in steps or flags["allow_restart"]
     assert "reboot" not in steps or flags["allow_reboot"]
     assert "uninstall" not in steps or flags["allow_replace"]
-    assert not (phase == "install" and {"restart", "reboot"} & set(steps))
+    assert not ("configure" not in phases and {"restart", "reboot"} & set(steps))
     # Whatever is loaded last, it comes after what is installed.
     order = ["uninstall", "install", "rebuild", "restart", "reboot"]
     assert steps == sorted(steps, key=order.index)
