@@ -11,6 +11,7 @@ from pathlib import Path
 from ansible.utils.display import Display
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node.compare import compare, describe, worst
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node.options import FACT_OPTIONS
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node.profile import (
     CHECKS,
     Choice,
@@ -22,8 +23,6 @@ from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._plain_arguments
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._profiles import SHIPPED, FileLibrary, require_valid
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._role_variables import names_role_variables
 
-_FACT_OPTIONS = ("nvidia_smi", "nvidia_smi_timeout_s", "metadata", "metadata_timeout_s")
-
 ARGUMENT_SPEC: dict[str, t.Any] = {
     "name": {"type": "str", "default": ""},
     "paths": {"type": "list", "elements": "str", "default": []},
@@ -31,10 +30,7 @@ ARGUMENT_SPEC: dict[str, t.Any] = {
     "checks": {"type": "list", "elements": "str", "choices": list(CHECKS), "default": list(CHECKS)},
     "state": {"type": "str", "choices": ["verified", "gathered"], "default": "verified"},
     "on_mismatch": {"type": "str", "choices": ["fail", "warn"], "default": "fail"},
-    "nvidia_smi": {"type": "str", "default": "nvidia-smi"},
-    "nvidia_smi_timeout_s": {"type": "float", "default": 20.0},
-    "metadata": {"type": "str", "choices": ["auto", "always", "never"], "default": "auto"},
-    "metadata_timeout_s": {"type": "float", "default": 1.0},
+    **FACT_OPTIONS,
 }
 
 
@@ -47,7 +43,7 @@ class ActionModule(PlainArguments):
         _validated, args = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
         gathered: dict[str, t.Any] = self._execute_module(
             module_name="hpcai.gpu_cluster.node_facts",
-            module_args={option: args[option] for option in _FACT_OPTIONS},
+            module_args={option: args[option] for option in FACT_OPTIONS},
             task_vars=task_vars,
         )
         if gathered.get("failed") or gathered.get("unreachable"):

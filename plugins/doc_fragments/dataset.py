@@ -21,6 +21,14 @@ options:
     default: /var/log/azcopy
 """
 
+    DESTINATION = r"""
+options:
+  destination:
+    description: Directory that the dataset is staged to.
+    type: path
+    required: true
+"""
+
     IDENTITY = r"""
 options:
   identity:
@@ -56,4 +64,12 @@ options:
           - AzCopy takes it on its command line, where users of the node can see it while it runs.
         type: str
         default: ""
+"""
+
+    THREADS = r"""
+options:
+  threads:
+    description: Files looked at in parallel.
+    type: int
+    default: 16
 """

@@ -7,16 +7,10 @@ from __future__ import annotations
 
 
 class ModuleDocFragment:
-    """Options of node_facts and node_profile."""
+    """Options of node_facts and node_profile, and of other modules that ask the GPUs' driver."""
 
     DOCUMENTATION = r"""
 options:
-  nvidia_smi:
-    description:
-      - Name or absolute path of C(nvidia-smi). A name is looked up in E(PATH) and in the directories that NVIDIA's
-        installers and container runtimes use.
-    type: str
-    default: nvidia-smi
   nvidia_smi_timeout_s:
     description:
       - Seconds after which C(nvidia-smi) and everything it started are killed. Without persistence mode a first call
@@ -36,4 +30,14 @@ options:
       - Seconds to wait for each step of a metadata request.
     type: float
     default: 1.0
+"""
+
+    NVIDIA_SMI = r"""
+options:
+  nvidia_smi:
+    description:
+      - Name or absolute path of C(nvidia-smi). A name is looked up in E(PATH) and in the directories that NVIDIA's
+        installers and container runtimes use.
+    type: str
+    default: nvidia-smi
 """

@@ -20,3 +20,25 @@ options:
     choices: [install, configure]
     default: [install, configure]
 """
+
+    REBOOT = r"""
+options:
+  reboot_timeout_s:
+    description: How long the reboot may take, in seconds.
+    type: int
+    default: 1200
+"""
+
+    REPOSITORY_KEY = r"""
+options:
+  repository_key:
+    description:
+      - The repository's key, as a URL or a path on the node. With O(repository_fingerprint) it is checked and copied,
+        without it a path is used as it is.
+    type: str
+    default: ""
+  repository_fingerprint:
+    description: The fingerprint that the key must have.
+    type: str
+    default: ""
+"""

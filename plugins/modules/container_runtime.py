@@ -40,14 +40,6 @@ options:
     description: The repository of the toolkit. Empty means NVIDIA's.
     type: str
     default: ""
-  repository_key:
-    description: Its key, as a URL or a path on the node.
-    type: str
-    default: ""
-  repository_fingerprint:
-    description: The fingerprint that the key must have.
-    type: str
-    default: ""
   docker:
     description: Whether to configure Docker. V(auto) means where it is installed.
     type: str
@@ -117,6 +109,7 @@ options:
 extends_documentation_fragment:
   - hpcai.gpu_cluster.attributes
   - hpcai.gpu_cluster.software.phases
+  - hpcai.gpu_cluster.software.repository_key
 attributes:
   check_mode:
     support: full

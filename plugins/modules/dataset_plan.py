@@ -63,14 +63,11 @@ options:
     description: Replace files at the destination that were not staged by this collection.
     type: bool
     default: false
-  threads:
-    description: Files looked at in parallel.
-    type: int
-    default: 16
 extends_documentation_fragment:
   - hpcai.gpu_cluster.attributes
   - hpcai.gpu_cluster.dataset.identity
   - hpcai.gpu_cluster.dataset.sources
+  - hpcai.gpu_cluster.dataset.threads
 attributes:
   check_mode:
     support: full

@@ -18,10 +18,6 @@ description:
 version_added: 0.1.0
 author: The hpcai.gpu_cluster developers (@hpcai)
 options:
-  destination:
-    description: Directory that the dataset is staged to.
-    type: path
-    required: true
   sources:
     description: The same list that was planned with; only C(sas) is used.
   run:
@@ -75,6 +71,7 @@ options:
 extends_documentation_fragment:
   - hpcai.gpu_cluster.attributes
   - hpcai.gpu_cluster.dataset.azcopy
+  - hpcai.gpu_cluster.dataset.destination
   - hpcai.gpu_cluster.dataset.identity
   - hpcai.gpu_cluster.dataset.sources
 attributes:
@@ -155,7 +152,7 @@ failed_files:
 import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.options import IDENTITY, SOURCES, failure
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.options import AZCOPY, IDENTITY, SOURCES, failure
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.secrets import hide_secrets, refuse_queries
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.rank import StageRequest, run_rank
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
@@ -169,17 +166,16 @@ def argument_spec() -> dict[str, t.Any]:
         "run": {"type": "str", "required": True},
         "rank": {"type": "int", "required": True},
         "host": {"type": "str", "required": True},
-        "azcopy": {"type": "path", "default": "azcopy"},
         "cap_mbps": {"type": "float", "default": 0},
         "processes": {"type": "int", "default": 8},
         "concurrency": {"type": "int", "default": 0},
         "threads": {"type": "int", "default": 0},
         "decompress_engine": {"type": "str", "choices": ["collection", "azcopy"], "default": "collection"},
         "landing_path": {"type": "path"},
-        "log_path": {"type": "path", "default": "/var/log/azcopy"},
         "claim_expiry_s": {"type": "float", "default": 60},
         "stall_timeout_s": {"type": "float", "default": 45},
         "timeout_s": {"type": "float", "default": 86400},
+        **AZCOPY,
         **IDENTITY,
     }
 

@@ -130,7 +130,7 @@ import os
 import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.options import IDENTITY, SAS, failure
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.options import AZCOPY, IDENTITY, SAS, failure
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.secrets import hide_secrets, refuse_queries
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.upload import Upload, upload
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
@@ -147,8 +147,7 @@ def main() -> None:
             "work_path": {"type": "path"},
             "processes": {"type": "int", "default": 8},
             "ingress_mbps": {"type": "float", "default": 0},
-            "azcopy": {"type": "path", "default": "azcopy"},
-            "log_path": {"type": "path", "default": "/var/log/azcopy"},
+            **AZCOPY,
             **IDENTITY,
             "timeout_s": {"type": "float", "default": 0},
             "stall_timeout_s": {"type": "float", "default": 45},

@@ -15,10 +15,6 @@ description:
 version_added: 0.1.0
 author: The hpcai.gpu_cluster developers (@hpcai)
 options:
-  destination:
-    description: Directory of the dataset.
-    type: path
-    required: true
   content:
     description:
       - Read every file and compare its CRC-32 (the checksum of gzip's trailer, RFC 1952).
@@ -33,10 +29,6 @@ options:
     description: How many nodes share the work.
     type: int
     default: 1
-  threads:
-    description: Files looked at in parallel.
-    type: int
-    default: 16
   report:
     description: Write C(.staging/staging.json) and pack the receipts. Only while no worker is running.
     type: bool
@@ -47,6 +39,8 @@ options:
     default: true
 extends_documentation_fragment:
   - hpcai.gpu_cluster.attributes
+  - hpcai.gpu_cluster.dataset.destination
+  - hpcai.gpu_cluster.dataset.threads
 attributes:
   check_mode:
     support: full

@@ -15,10 +15,6 @@ description:
 version_added: 0.1.0
 author: The hpcai.gpu_cluster developers (@hpcai)
 options:
-  destination:
-    description: Directory that the dataset is staged to.
-    type: path
-    required: true
   hosts:
     description: Hosts that copy, in the order of their ranks.
     type: list
@@ -54,6 +50,7 @@ extends_documentation_fragment:
   - hpcai.gpu_cluster.attributes
   - hpcai.gpu_cluster.attributes.read_only
   - hpcai.gpu_cluster.attributes.action
+  - hpcai.gpu_cluster.dataset.destination
 attributes:
   check_mode:
     details: Nothing runs in check mode, so the module returns at once.

@@ -18,10 +18,6 @@ description:
 author:
   - The hpcai.gpu_cluster developers (@hpcai)
 options:
-  volume:
-    description: Name of the volume.
-    type: str
-    required: true
   step:
     description:
       - V(write) and V(collect) are the two halves of the proof. V(data) fails if anybody's files lie on this node's
@@ -59,6 +55,7 @@ options:
     default: 60
 extends_documentation_fragment:
   - hpcai.gpu_cluster.attributes
+  - hpcai.gpu_cluster.glusterfs
 attributes:
   check_mode:
     support: full

@@ -21,10 +21,6 @@ description:
 author:
   - The hpcai.gpu_cluster developers (@hpcai)
 options:
-  volume:
-    description: Name of the volume.
-    type: str
-    required: true
   state:
     description:
       - V(prepared) sets this node up with O(packages), glusterd and O(brick_directory), and says in RV(left) what V(started)
@@ -110,6 +106,7 @@ options:
 extends_documentation_fragment:
   - hpcai.gpu_cluster.attributes
   - hpcai.gpu_cluster.attributes.action
+  - hpcai.gpu_cluster.glusterfs
 attributes:
   check_mode:
     support: full

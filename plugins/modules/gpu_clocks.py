@@ -104,10 +104,6 @@ options:
     description: Whether a GPU that does not have a setting is left as it is instead of failing.
     type: bool
     default: false
-  nvidia_smi:
-    description: Name or path of C(nvidia-smi).
-    type: str
-    default: nvidia-smi
   timeout_s:
     description: How long one call of C(nvidia-smi) may take, in seconds. One that takes longer is killed.
     type: int
@@ -118,6 +114,7 @@ options:
     default: /var/lib/gpu_clocks/state.json
 extends_documentation_fragment:
   - hpcai.gpu_cluster.attributes
+  - hpcai.gpu_cluster.gpu_facts.nvidia_smi
 attributes:
   check_mode:
     support: full

@@ -21,6 +21,7 @@ extends_documentation_fragment:
   - hpcai.gpu_cluster.attributes
   - hpcai.gpu_cluster.attributes.read_only
   - hpcai.gpu_cluster.gpu_facts
+  - hpcai.gpu_cluster.gpu_facts.nvidia_smi
 attributes:
   action_group:
     membership:
@@ -125,23 +126,13 @@ ansible_facts:
           returned: always
 """
 
-import typing as t
-
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node.facts import collect
-
-
-def argument_spec() -> dict[str, t.Any]:
-    return {
-        "nvidia_smi": {"type": "str", "default": "nvidia-smi"},
-        "nvidia_smi_timeout_s": {"type": "float", "default": 20.0},
-        "metadata": {"type": "str", "choices": ["auto", "always", "never"], "default": "auto"},
-        "metadata_timeout_s": {"type": "float", "default": 1.0},
-    }
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node.options import FACT_OPTIONS
 
 
 def main() -> None:
-    module = AnsibleModule(argument_spec=argument_spec(), supports_check_mode=True)
+    module = AnsibleModule(argument_spec=FACT_OPTIONS, supports_check_mode=True)
     module.exit_json(changed=False, ansible_facts={"gpu_node": collect(**module.params)})
 
 

@@ -64,6 +64,7 @@ extends_documentation_fragment:
   - hpcai.gpu_cluster.attributes.read_only
   - hpcai.gpu_cluster.attributes.action
   - hpcai.gpu_cluster.gpu_facts
+  - hpcai.gpu_cluster.gpu_facts.nvidia_smi
 attributes:
   action:
     details: Runs on the controller and calls one module on the node.

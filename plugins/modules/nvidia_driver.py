@@ -86,16 +86,6 @@ options:
     type: list
     elements: str
     default: []
-  repository_key:
-    description:
-      - The repository's key, as a URL or a path on the node. With O(repository_fingerprint) it is checked and copied,
-        without it a path is used as it is.
-    type: str
-    default: ""
-  repository_fingerprint:
-    description: The fingerprint that the key must have.
-    type: str
-    default: ""
   runfile:
     description: NVIDIA's C(.run) file, as a URL or a path on the node.
     type: str
@@ -152,12 +142,8 @@ options:
     description: How many GPUs C(nvidia-smi) must list. The number on the PCI bus counts where it is larger.
     type: int
     default: 0
-  nvidia_smi:
-    description: Name or path of C(nvidia-smi).
-    type: str
-    default: nvidia-smi
   nvidia_smi_timeout_s:
-    description: How long it may take, in seconds.
+    description: How long a query of C(nvidia-smi) may take, in seconds.
     type: float
     default: 20.0
   drain:
@@ -190,14 +176,13 @@ options:
     description: Whether the node may be rebooted.
     type: bool
     default: false
-  reboot_timeout_s:
-    description: How long the reboot may take, in seconds.
-    type: int
-    default: 1200
 extends_documentation_fragment:
   - hpcai.gpu_cluster.attributes
   - hpcai.gpu_cluster.attributes.action
+  - hpcai.gpu_cluster.gpu_facts.nvidia_smi
   - hpcai.gpu_cluster.software.phases
+  - hpcai.gpu_cluster.software.reboot
+  - hpcai.gpu_cluster.software.repository_key
 attributes:
   check_mode:
     support: full

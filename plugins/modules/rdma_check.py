@@ -20,19 +20,6 @@ description:
 author:
   - The hpcai.gpu_cluster developers (@hpcai)
 options:
-  source:
-    description: The declared stack.
-    type: str
-    choices: [inbox, doca, mlnx_ofed]
-    default: inbox
-  version:
-    description: The declared version of a vendor's stack.
-    type: str
-    default: ""
-  user_space_only:
-    description: Whether the stack has no kernel modules of its own.
-    type: bool
-    default: false
   fabric:
     description:
       - What is expected, as in a profile. C(hcas) is a list of C({name, bus_id, rate_gbps, link_layer}), C(count) the
@@ -82,6 +69,7 @@ options:
 extends_documentation_fragment:
   - hpcai.gpu_cluster.attributes
   - hpcai.gpu_cluster.attributes.read_only
+  - hpcai.gpu_cluster.rdma
 attributes:
   action_group:
     membership:

@@ -29,15 +29,6 @@ options:
     type: str
     choices: [present, absent]
     default: present
-  source:
-    description: Where the software comes from.
-    type: str
-    choices: [inbox, doca, mlnx_ofed]
-    default: inbox
-  version:
-    description: The vendor's version, V(24.10-3.2.5.0) for MLNX_OFED or V(3.2.1-044000-25.10) for DOCA.
-    type: str
-    default: ""
   mirror:
     description: The vendor's site or a copy of it.
     type: str
@@ -55,10 +46,6 @@ options:
     type: list
     elements: raw
     default: []
-  user_space_only:
-    description: Whether to leave the kernel alone, as in a container.
-    type: bool
-    default: false
   kernel_support:
     description: Whether modules are built where the vendor has none for the kernel. Needs the kernel's headers.
     type: bool
@@ -141,10 +128,6 @@ options:
     description: Whether the node may be rebooted instead, also where a restart does not get the old modules out.
     type: bool
     default: false
-  reboot_timeout_s:
-    description: How long the reboot may take, in seconds.
-    type: int
-    default: 1200
   allow_replace:
     description: Whether packages and stacks that are in the way may be removed or replaced.
     type: bool
@@ -152,7 +135,9 @@ options:
 extends_documentation_fragment:
   - hpcai.gpu_cluster.attributes
   - hpcai.gpu_cluster.attributes.action
+  - hpcai.gpu_cluster.rdma
   - hpcai.gpu_cluster.software.phases
+  - hpcai.gpu_cluster.software.reboot
 attributes:
   check_mode:
     support: full

@@ -22,6 +22,10 @@ IDENTITY: dict[str, t.Any] = {
     "identity": {"type": "str", "choices": ["msi", "workload", "azcli", "spn"], "default": "msi"},
     "identity_client_id": {"type": "str", "default": ""},
 }
+AZCOPY: dict[str, t.Any] = {
+    "azcopy": {"type": "path", "default": "azcopy"},
+    "log_path": {"type": "path", "default": "/var/log/azcopy"},
+}
 
 
 def failure(error: ClusterError, *secrets: str) -> dict[str, t.Any]:
@@ -29,4 +33,4 @@ def failure(error: ClusterError, *secrets: str) -> dict[str, t.Any]:
     return {**error.as_result(), "msg": redact(str(error), *secrets)}
 
 
-__all__ = ["IDENTITY", "SAS", "SOURCES", "failure"]
+__all__ = ["AZCOPY", "IDENTITY", "SAS", "SOURCES", "failure"]

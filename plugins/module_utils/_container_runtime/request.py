@@ -9,7 +9,11 @@ from __future__ import annotations
 import dataclasses
 import typing as t
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.options import PHASES, from_options
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.options import (
+    PHASES,
+    REPOSITORY_KEY,
+    from_options,
+)
 
 ARGUMENT_SPEC: dict[str, t.Any] = {
     "state": {"type": "str", "choices": ["present", "verified", "absent"], "default": "present"},
@@ -17,8 +21,7 @@ ARGUMENT_SPEC: dict[str, t.Any] = {
     "toolkit": {"type": "bool", "default": True},
     "toolkit_version": {"type": "str", "default": ""},
     "repository_url": {"type": "str", "default": ""},
-    "repository_key": {"type": "str", "default": "", "no_log": False},
-    "repository_fingerprint": {"type": "str", "default": ""},
+    **REPOSITORY_KEY,
     "docker": {"type": "str", "choices": ["auto", "always", "never"], "default": "auto"},
     "docker_packages": {"type": "list", "elements": "str", "default": []},
     "docker_default_runtime": {"type": "bool", "default": True},

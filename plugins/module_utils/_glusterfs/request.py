@@ -13,9 +13,13 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import C
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._glusterfs.model import Wanted
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.options import from_options
 
+_VOLUME: dict[str, t.Any] = {
+    "volume": {"type": "str", "required": True},
+    "mount_point": {"type": "path", "required": True},
+}
 #: Of the module glusterfs_volume, whose action plugin needs it, too.
 VOLUME_SPEC: dict[str, t.Any] = {
-    "volume": {"type": "str", "required": True},
+    **_VOLUME,
     "state": {
         "type": "str",
         "choices": ["prepared", "started", "unmounted", "stopped", "deleted", "cleaned"],
@@ -27,7 +31,6 @@ VOLUME_SPEC: dict[str, t.Any] = {
     "node": {"type": "str", "required": True},
     "lead": {"type": "bool", "default": False},
     "brick_directory": {"type": "path", "required": True},
-    "mount_point": {"type": "path", "required": True},
     "mount_options": {"type": "str", "default": "_netdev"},
     "mode": {"type": "str", "default": "01777"},
     "replica": {"type": "int", "default": 1},
@@ -38,10 +41,9 @@ VOLUME_SPEC: dict[str, t.Any] = {
     "timeout_s": {"type": "int", "default": 120},
 }
 CHECK_SPEC: dict[str, t.Any] = {
-    "volume": {"type": "str", "required": True},
+    **_VOLUME,
     "step": {"type": "str", "choices": ["write", "collect", "data", "status"], "required": True},
     "node": {"type": "str", "default": ""},
-    "mount_point": {"type": "path", "required": True},
     "brick_directory": {"type": "path"},
     "nonces": {"type": "dict", "default": {}},
     "nodes": {"type": "list", "elements": "str", "default": []},

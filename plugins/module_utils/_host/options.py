@@ -19,6 +19,11 @@ PHASES: dict[str, t.Any] = {
         "default": ["install", "configure"],
     }
 }
+REPOSITORY_KEY: dict[str, t.Any] = {
+    "repository_key": {"type": "str", "default": "", "no_log": False},
+    "repository_fingerprint": {"type": "str", "default": ""},
+}
+REBOOT_TIMEOUT: dict[str, t.Any] = {"reboot_timeout_s": {"type": "int", "default": 1200}}
 
 
 def from_options(kind: type[Kind], options: t.Mapping[str, t.Any], /, **others: t.Any) -> Kind:
@@ -36,4 +41,4 @@ def _frozen(value: t.Any) -> t.Any:
     return tuple(value) if isinstance(value, list) else value
 
 
-__all__ = ["PHASES", "from_options"]
+__all__ = ["PHASES", "REBOOT_TIMEOUT", "REPOSITORY_KEY", "from_options"]

@@ -9,7 +9,12 @@ from __future__ import annotations
 import dataclasses
 import typing as t
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.options import PHASES, from_options
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.options import (
+    PHASES,
+    REBOOT_TIMEOUT,
+    REPOSITORY_KEY,
+    from_options,
+)
 
 ARGUMENT_SPEC: dict[str, t.Any] = {
     "state": {"type": "str", "choices": ["present", "verified", "absent"], "default": "present"},
@@ -28,8 +33,7 @@ ARGUMENT_SPEC: dict[str, t.Any] = {
     "repository_url": {"type": "str", "default": ""},
     "repository_suite": {"type": "str", "default": ""},
     "repository_components": {"type": "list", "elements": "str", "default": []},
-    "repository_key": {"type": "str", "default": "", "no_log": False},
-    "repository_fingerprint": {"type": "str", "default": ""},
+    **REPOSITORY_KEY,
     "runfile": {"type": "str", "default": ""},
     "runfile_sha256": {"type": "str", "default": ""},
     "runfile_arguments": {"type": "list", "elements": "str", "default": []},
@@ -52,7 +56,7 @@ ARGUMENT_SPEC: dict[str, t.Any] = {
     "allow_upgrade": {"type": "bool", "default": False},
     "allow_unload": {"type": "bool", "default": False},
     "allow_reboot": {"type": "bool", "default": False},
-    "reboot_timeout_s": {"type": "int", "default": 1200},
+    **REBOOT_TIMEOUT,
 }
 
 

@@ -10,12 +10,10 @@ import dataclasses
 import typing as t
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.options import from_options
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma.model import Wanted
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma.model import STACK_OPTIONS, Wanted
 
 ARGUMENT_SPEC: dict[str, t.Any] = {
-    "source": {"type": "str", "choices": ["inbox", "doca", "mlnx_ofed"], "default": "inbox"},
-    "version": {"type": "str", "default": ""},
-    "user_space_only": {"type": "bool", "default": False},
+    **STACK_OPTIONS,
     "fabric": {"type": "dict", "default": {}},
     "bandwidth": {"type": "str", "choices": ["none", "server", "client"], "default": "none"},
     "peer": {"type": "str", "default": ""},

@@ -17,6 +17,12 @@ DISTRIBUTION_PACKAGES = (
     "srptools",
 )  # fmt: skip
 DOCA_PACKAGES = ("doca-ofed", "doca-ofed-userspace")
+#: The options that say which stack is declared.
+STACK_OPTIONS: dict[str, t.Any] = {
+    "source": {"type": "str", "choices": ["inbox", "doca", "mlnx_ofed"], "default": "inbox"},
+    "version": {"type": "str", "default": ""},
+    "user_space_only": {"type": "bool", "default": False},
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,4 +104,13 @@ class Step:
         return {"before_header": header, "after_header": header, "before": before, "after": after}
 
 
-__all__ = ["DISTRIBUTION_PACKAGES", "DOCA_PACKAGES", "Modules", "Software", "Step", "System", "Wanted"]
+__all__ = [
+    "DISTRIBUTION_PACKAGES",
+    "DOCA_PACKAGES",
+    "STACK_OPTIONS",
+    "Modules",
+    "Software",
+    "Step",
+    "System",
+    "Wanted",
+]

@@ -10,20 +10,22 @@ import dataclasses
 import typing as t
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.options import PHASES, from_options
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.options import (
+    PHASES,
+    REBOOT_TIMEOUT,
+    from_options,
+)
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma import files
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma.model import System, Wanted
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma.model import STACK_OPTIONS, System, Wanted
 
 ARGUMENT_SPEC: dict[str, t.Any] = {
     "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
     **PHASES,
-    "source": {"type": "str", "choices": ["inbox", "doca", "mlnx_ofed"], "default": "inbox"},
-    "version": {"type": "str", "default": ""},
+    **STACK_OPTIONS,
     "mirror": {"type": "str", "default": ""},
     "artifact": {"type": "str", "default": ""},
     "sha256": {"type": "dict", "default": {}},
     "packages": {"type": "list", "elements": "raw", "default": []},
-    "user_space_only": {"type": "bool", "default": False},
     "kernel_support": {"type": "bool", "default": True},
     "kernel": {"type": "str", "default": ""},
     "installer_options": {"type": "list", "elements": "str", "default": []},
@@ -42,7 +44,7 @@ ARGUMENT_SPEC: dict[str, t.Any] = {
     "waagent_rdma": {"type": "bool", "default": False},
     "allow_restart": {"type": "bool", "default": False},
     "allow_reboot": {"type": "bool", "default": False},
-    "reboot_timeout_s": {"type": "int", "default": 1200},
+    **REBOOT_TIMEOUT,
     "allow_replace": {"type": "bool", "default": False},
 }
 _IPOIB = {"keep": None, "load": True, "skip": False}
