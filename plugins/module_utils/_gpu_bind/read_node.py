@@ -20,15 +20,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_bind.model 
     Request,
     parse_set,
 )
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node.sysfs import normalize_bus_id
-
-
-def _bus_id(text: str) -> str:
-    """As sysfs spells it; "" for what is no PCI address."""
-    try:
-        return normalize_bus_id(text)
-    except ValueError:
-        return ""
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node.sysfs import bus_id_or_empty
 
 
 def read(path: Path) -> str:
@@ -123,7 +115,7 @@ def _ask_gpus(request: Request, mapped: Map) -> tuple[list[Gpu], list[Finding]]:
     """The GPUs by nvidia-smi, else by the map, and what went wrong. Reads no file of the driver where it has trouble."""
     rows, trouble = ask_nvidia_smi(request.nvidia_smi, "--query-gpu=index,uuid,pci.bus_id", request.timeout_s)
     gpus = [
-        Gpu(int(row[0]), row[1], _bus_id(row[2]))
+        Gpu(int(row[0]), row[1], bus_id_or_empty(row[2]))
         for row in rows
         if len(row) == 3 and row[0].isdigit() and not row[1].startswith("[")
     ]

@@ -11,7 +11,7 @@ import typing as t
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_clocks.model import Gpu
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node.nvidia_smi import SmiReport
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node.sysfs import normalize_bus_id
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node.sysfs import bus_id_or_empty
 
 _NAMES_REMEDY = "Name GPUs by index, UUID or bus id; a GPU that is missing has an XID in the kernel log."
 
@@ -21,14 +21,6 @@ def lost_gpus(report: SmiReport) -> list[dict[str, str]]:
     return [item for item in report.unknown if item["what"].startswith("gpu") and item["what"] != "gpus"]
 
 
-def _bus_id(name: str) -> str:
-    """A PCI address as the kernel spells it; empty where the name is none."""
-    try:
-        return normalize_bus_id(name)
-    except ValueError:
-        return ""
-
-
 def selected(gpus: list[Gpu], wanted: t.Sequence[str]) -> tuple[list[Gpu], list[str]]:
     """The GPUs that were named, and names that none answers to. Refuses where that is all of them."""
     if not wanted:
@@ -36,7 +28,7 @@ def selected(gpus: list[Gpu], wanted: t.Sequence[str]) -> tuple[list[Gpu], list[
     chosen: list[Gpu] = []
     missing: list[str] = []
     for name in wanted:
-        bus_id = _bus_id(name)
+        bus_id = bus_id_or_empty(name)
         found = [gpu for gpu in gpus if name in (str(gpu.index), gpu.uuid) or gpu.bus_id == bus_id]
         chosen += [gpu for gpu in found if gpu not in chosen]
         missing += [] if found else [name]
@@ -58,7 +50,7 @@ def unanswered(names: t.Sequence[str], report: SmiReport) -> list[dict[str, str]
         for known in lost_gpus(report):
             # "gpu 3 (0004:00:00.0)", or as much of it as is known.
             label, _space, place = known["what"].partition(" (")
-            if label == f"gpu {name}" or (place and place.rstrip(")") == _bus_id(name)):
+            if label == f"gpu {name}" or (place and place.rstrip(")") == bus_id_or_empty(name)):
                 item = known
         found.append({**item, "what": f"GPU {name} does not answer"})
     return found

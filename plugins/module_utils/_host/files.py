@@ -2,7 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 # Private to the collection: it may change without notice.
-"""Small files of the kernel. What is fetched from elsewhere is in ``sources``, which brings Ansible's ``urls`` with it."""
+"""Small files of the kernel, and its directories.
+
+What is fetched from elsewhere is in ``sources``, which brings Ansible's ``urls`` with it.
+"""
 
 from __future__ import annotations
 
@@ -26,4 +29,12 @@ def read_int(path: Path) -> int | None:
         return None
 
 
-__all__ = ["read_int", "read_text"]
+def entry_names(path: Path) -> list[str]:
+    """The sorted names in a directory, none where it cannot be read: drivers that are not loaded have none."""
+    try:
+        return sorted(entry.name for entry in path.iterdir())
+    except OSError:
+        return []
+
+
+__all__ = ["entry_names", "read_int", "read_text"]

@@ -14,7 +14,7 @@ import re
 import typing as t
 from pathlib import Path
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.files import read_int, read_text
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.files import entry_names, read_int, read_text
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.mounts import read_mounts
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._ranges import parse_ranges
 
@@ -28,13 +28,6 @@ _DISPLAY_CLASS = "0x03"
 _NETWORK_DISK_MODELS = ("Amazon Elastic Block Store", "MSFT NVMe Accelerator", "nvme_card-pd")
 
 
-def _names(path: Path) -> list[str]:
-    try:
-        return sorted(entry.name for entry in path.iterdir())
-    except OSError:
-        return []
-
-
 def normalize_bus_id(text: str) -> str:
     """A PCI address the way sysfs spells it.
 
@@ -46,6 +39,14 @@ def normalize_bus_id(text: str) -> str:
         raise ValueError(f"{text!r} is not a PCI address")
     domain, bus, device, function = match.groups()
     return f"{int(domain or '0', 16):04x}:{bus.lower()}:{device.lower()}.{function}"
+
+
+def bus_id_or_empty(text: str) -> str:
+    """The same, and "" for what is no PCI address."""
+    try:
+        return normalize_bus_id(text)
+    except ValueError:
+        return ""
 
 
 def _meminfo_mib(text: str, key: str) -> int | None:
@@ -63,7 +64,7 @@ def read_numa(root: Path) -> list[dict[str, t.Any]]:
     """The NUMA nodes with their CPUs (a kernel list) and memory; nodes without CPUs (CXL, GPU memory) included."""
     base = root / "sys/devices/system/node"
     nodes = []
-    for name in _names(base):
+    for name in entry_names(base):
         if not re.match(r"^node\d+$", name):
             continue
         nodes.append(
@@ -117,7 +118,7 @@ def read_pci_gpus(root: Path) -> list[dict[str, t.Any]] | None:
     if not base.is_dir():
         return None
     found = []
-    for name in _names(base):
+    for name in entry_names(base):
         if read_text(base / name / "vendor") != _NVIDIA_VENDOR:
             continue
         if not read_text(base / name / "class").startswith(_DISPLAY_CLASS):
@@ -140,11 +141,11 @@ def read_hcas(root: Path) -> list[dict[str, t.Any]] | None:
     if not base.is_dir():
         return None
     ports = []
-    for name in _names(base):
+    for name in entry_names(base):
         bus_id = _bus_id_of(base / name / "device")
         # A software device (rxe, siw) has no PCI device but names the interface that it runs on.
-        netdevs = _names(base / name / "device/net") or [read_text(base / name / "parent")]
-        for port in _names(base / name / "ports") or [""]:
+        netdevs = entry_names(base / name / "device/net") or [read_text(base / name / "parent")]
+        for port in entry_names(base / name / "ports") or [""]:
             attributes = base / name / "ports" / port
             rate = re.match(r"([\d.]+)\s*Gb/sec", read_text(attributes / "rate"))
             ports.append(
@@ -191,9 +192,9 @@ def _device_users(root: Path) -> dict[str, list[str]]:
 
 def _disk_users(disk: Path, users: dict[str, list[str]]) -> list[str]:
     found: list[str] = []
-    partitions = [name for name in _names(disk) if (disk / name / "partition").exists()]
+    partitions = [name for name in entry_names(disk) if (disk / name / "partition").exists()]
     for part in [disk, *(disk / name for name in partitions)]:
-        found += [f"held by {holder}" for holder in _names(part / "holders")]
+        found += [f"held by {holder}" for holder in entry_names(part / "holders")]
         found += users.get(part.name, []) + users.get(read_text(part / "dev"), [])
     found += [f"partition {name}" for name in partitions]
     return list(dict.fromkeys(found))
@@ -203,7 +204,7 @@ def _stable_names(root: Path) -> dict[str, str]:
     """For every disk the ``/dev/disk/by-id`` name that says most: model and serial before identifiers."""
     base = root / "dev/disk/by-id"
     best: dict[str, tuple[tuple[bool, int, str], str]] = {}
-    for name in _names(base):
+    for name in entry_names(base):
         link = base / name
         if not name.startswith("nvme-") or not link.is_symlink():
             continue
@@ -219,7 +220,7 @@ def nvme_controller(device: Path) -> Path:
     if (device / "transport").exists():
         return device
     # With native multipath the disk hangs on a subsystem, whose controllers carry them.
-    controllers = [entry for entry in _names(device) if _NVME_CONTROLLER.match(entry)]
+    controllers = [entry for entry in entry_names(device) if _NVME_CONTROLLER.match(entry)]
     return device / controllers[0] if controllers else device
 
 
@@ -231,7 +232,7 @@ def is_network_disk(transport: str, model: str) -> bool:
 def read_nvme(root: Path) -> list[dict[str, t.Any]] | None:
     """Directly attached NVMe disks; None when the NVMe driver is not loaded."""
     block = root / "sys/block"
-    disks = [name for name in _names(block) if _NVME_DISK.match(name)]
+    disks = [name for name in entry_names(block) if _NVME_DISK.match(name)]
     if not disks and not (root / "sys/class/nvme").is_dir():
         return None
     users, stable = _device_users(root), _stable_names(root)
@@ -271,6 +272,7 @@ def read_dmi(root: Path) -> dict[str, str]:
 
 
 __all__ = [
+    "bus_id_or_empty",
     "is_network_disk",
     "normalize_bus_id",
     "nvme_controller",

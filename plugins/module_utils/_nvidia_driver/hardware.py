@@ -20,7 +20,7 @@ import typing as t
 from pathlib import Path
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.files import read_text
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.files import entry_names, read_text
 
 _NVIDIA, _MELLANOX = "0x10de", "0x15b3"
 _DISPLAY, _BRIDGE = "0x03", "0x0680"
@@ -79,13 +79,6 @@ class Hardware:
         return sorted({gpu.generation for gpu in self.gpus})
 
 
-def _names(path: Path) -> list[str]:
-    try:
-        return sorted(entry.name for entry in path.iterdir())
-    except OSError:
-        return []
-
-
 def _manages_switches(device: Path) -> bool:
     """Whether a ConnectX function is the one through which Fabric Manager reaches NVSwitches.
 
@@ -101,7 +94,7 @@ def read_hardware(root: Path) -> Hardware:
     """The devices below ``root``'s ``/sys``; nothing there is an empty bus."""
     base = root / "sys/bus/pci/devices"
     gpus, switches, others = [], 0, []
-    for name in _names(base):
+    for name in entry_names(base):
         vendor, kind = read_text(base / name / "vendor"), read_text(base / name / "class")
         if vendor == _MELLANOX:
             others.append(base / name)

@@ -16,7 +16,7 @@ import typing as t
 from pathlib import Path
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.command import Runner
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.files import read_int, read_text
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.files import entry_names, read_int, read_text
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.mounts import MountEntry, read_mounts
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node.sysfs import is_network_disk, nvme_controller
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.content import (
@@ -40,13 +40,6 @@ _DISK = re.compile(r"^(?:nvme\d+n\d+|sd[a-z]+|vd[a-z]+|xvd[a-z]+|loop\d+)$")
 _CONTENT_LINKS = {"by-uuid", "by-label", "by-partuuid", "by-partlabel", "by-diskseq"}
 # What systemd and podman leave for those inside a container. Not /.dockerenv: machines made from container images have it.
 _CONTAINER_MARKS = ("run/systemd/container", "run/.containerenv")
-
-
-def _entries(path: Path) -> list[str]:
-    try:
-        return sorted(os.listdir(path))
-    except OSError:
-        return []
 
 
 def _order(name: str) -> list[t.Any]:
@@ -89,12 +82,12 @@ def unprobed(root: Path = Path("/")) -> list[str]:
     """
     base = root / "sys/bus/pci/devices"
     found = []
-    for function in _entries(base):
+    for function in entry_names(base):
         # Class 0x0108: non-volatile memory controller.
         if not read_text(base / function / "class").startswith("0x0108"):
             continue
-        controllers = _entries(base / function / "nvme")
-        names = [name for controller in controllers for name in _entries(base / function / "nvme" / controller)]
+        controllers = entry_names(base / function / "nvme")
+        names = [name for controller in controllers for name in entry_names(base / function / "nvme" / controller)]
         if not any(re.match(r"nvme\d+(?:c\d+)?n\d+$", name) for name in names):
             found.append(function)
     return found
@@ -134,7 +127,7 @@ class Reader:
         mounts = device_mounts(read_mounts(self.root), names)
         swaps = {line.split()[0].rpartition("/")[2] for line in read_text(self.root / "proc/swaps").splitlines()[1:]}
         disks = self._disks(mounts, swaps)
-        arrays = [self._array(name) for name in _entries(self.block) if (self.block / name / "md").is_dir()]
+        arrays = [self._array(name) for name in entry_names(self.block) if (self.block / name / "md").is_dir()]
         members = {member for array in arrays for member in array.members}
         look = [d.name for d in disks if (not matches(d, self.wanted) or d.name in members) and not d.contained]
         signatures = read_signatures(self.runner, [*look, *(array.device for array in arrays if array.active)])
@@ -148,7 +141,7 @@ class Reader:
     def _numbers(self) -> dict[str, str]:
         """Names of block devices and partitions by their numbers."""
         numbers = {}
-        for name in _entries(self.block):
+        for name in entry_names(self.block):
             numbers[read_text(self.block / name / "dev")] = name
             for part in self._partitions(name):
                 numbers[read_text(self.block / name / part / "dev")] = part
@@ -156,13 +149,15 @@ class Reader:
 
     def _partitions(self, disk: str) -> tuple[str, ...]:
         base = self.block / disk
-        return tuple(name for name in _entries(base) if name.startswith(disk) and (base / name / "partition").exists())
+        return tuple(
+            name for name in entry_names(base) if name.startswith(disk) and (base / name / "partition").exists()
+        )
 
     def _disks(self, mounts: t.Sequence[Mount], swaps: set[str]) -> list[Disk]:
         links = stable_links(self.root)
         contained = any((self.root / mark).exists() for mark in _CONTAINER_MARKS)
         disks = []
-        for name in sorted(filter(_DISK.match, _entries(self.block)), key=_order):
+        for name in sorted(filter(_DISK.match, entry_names(self.block)), key=_order):
             base = self.block / name
             size = read_int(base / "size")
             # A namespace path of NVMe multipath is not a disk of its own; an unused loop device has no size.
@@ -205,8 +200,8 @@ class Reader:
     def _holders(self, device: str) -> list[str]:
         """The md and dm devices that were made of a device or its partitions."""
         base = self.block / device
-        inner = [holder for part in self._partitions(device) for holder in _entries(base / part / "holders")]
-        return [*_entries(base / "holders"), *inner]
+        inner = [holder for part in self._partitions(device) for holder in entry_names(base / part / "holders")]
+        return [*entry_names(base / "holders"), *inner]
 
     def _array(self, device: str) -> Array:
         """What sysfs tells of an md array; its name and UUID are written on its members."""
@@ -215,7 +210,7 @@ class Reader:
         active = state not in ("inactive", "clear", "")
         level = read_text(base / "level")
         disks = read_int(base / "raid_disks") or 0
-        members = tuple(sorted(_entries(self.block / device / "slaves"), key=_order))
+        members = tuple(sorted(entry_names(self.block / device / "slaves"), key=_order))
         # RAID0 knows no degraded state: without a disk it is lost ("broken" since kernel 5.5).
         failed = state == "broken" or (active and level == "raid0" and len(members) < disks)
         return Array(
@@ -230,7 +225,7 @@ class Reader:
             read_int(base / "degraded") or 0,
             (read_int(base / "chunk_size") or 0) // 1024,
             read_text(base / "sync_action") or "idle",
-            tuple(_entries(self.block / device / "holders")),
+            tuple(entry_names(self.block / device / "holders")),
         )
 
     def _directory(self, mounts: t.Sequence[Mount]) -> Directory:

@@ -62,6 +62,7 @@ def test_ranges_survive_a_round_trip(numbers: set[int]) -> None:
 )
 def test_bus_ids_become_what_sysfs_says(text: str, expected: str) -> None:
     assert sysfs.normalize_bus_id(text) == expected
+    assert sysfs.bus_id_or_empty(text) == expected
 
 
 @patient
@@ -79,6 +80,7 @@ def test_every_spelling_of_an_address_is_the_same(
 def test_what_is_no_address_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="PCI address"):
         sysfs.normalize_bus_id(text)
+    assert sysfs.bus_id_or_empty(text) == ""
 
 
 def test_numa_nodes_have_cpus_and_memory(tmp_path: Path) -> None:
