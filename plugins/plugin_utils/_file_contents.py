@@ -28,6 +28,10 @@ Item = dict[str, t.Any]
 INLINE_BYTES = 4096
 #: What says where the content of a file comes from.
 _SOURCES = ("content", "src", "template", "template_vars", "program", "interpreter")
+#: What Ansible tells a template about itself; variables of the play with these names do not hide it.
+_OF_TEMPLATE = frozenset(
+    f"template_{name}" for name in ("host", "path", "mtime", "uid", "run_date", "destpath", "fullpath")
+)
 _USUAL_PYTHON = "/usr/bin/python3"
 #: What says that Ansible looks for Python on the node.
 _DISCOVERY_MODES = ("auto", "auto_silent", "auto_legacy", "auto_legacy_silent")
@@ -141,7 +145,11 @@ class Sources:
             "ansible.builtin.template", loader=self._action._loader, templar=self._action._templar
         )
         found = self._find(item, "template", "templates")
-        (text,) = lookup.run([found], dict(self._variables), template_vars=item.get("template_vars") or {})
+        # The lookup copies its variables with everything in them, facts too, which takes longer than rendering. What comes
+        # as variables of the template it takes as it is; a template cannot change them, for Ansible gives it its own copies.
+        known = {key: value for key, value in self._variables.items() if key not in _OF_TEMPLATE}
+        where = {"ansible_search_path": self._variables.get("ansible_search_path", [])}
+        (text,) = lookup.run([found], where, template_vars=known | (item.get("template_vars") or {}))
         return to_bytes(text, nonstring="simplerepr")
 
     def _build(self, item: Item) -> bytes:

@@ -21,6 +21,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._file_contents i
 
 ROOT = pathlib.Path(__file__).parents[3]
 PROGRAMS = pathlib.Path(sys.executable).parent
+THINGS = {"things": {"list": [1], "gone": 3}, "template_path": "not of the play"}
 BINARY = b"\x7fELF\x00\xff\xfe"
 
 
@@ -50,7 +51,7 @@ class Play:
         named = [{"hpcai.gpu_cluster.node_state": task, **options} for task in tasks]
         (self.folder / "roles/tool/tasks/main.yml").write_text(yaml.safe_dump(named))
         play = {"hosts": "localhost", "connection": "local", "gather_facts": False, "roles": ["tool"]}
-        (self.folder / "play.yml").write_text(yaml.safe_dump([{**play, "vars": {"word": "of the play"}}]))
+        (self.folder / "play.yml").write_text(yaml.safe_dump([{**play, "vars": {"word": "of the play", **THINGS}}]))
         return subprocess.run(
             [
                 PROGRAMS / "ansible-playbook",
@@ -81,6 +82,8 @@ def test_files_and_templates_of_a_role_are_found_rendered_and_decrypted(play: Pl
     play.role("templates/part.j2", "[{{ own }}]")
     play.role("templates/t.j2", "# {{ ansible_managed }}\n{{ word }} {% include 'part.j2' %}\n", vaulted=True)
     play.role("templates/number.j2", "{{ 5 }}")
+    play.role("templates/change.j2", "{{ things.list.append(2) }}{{ things.pop('gone') }}{{ things.list }}")
+    play.role("templates/changed.j2", "{{ things.list }}{{ things.gone }} {{ template_path | basename }}")
     task = {
         "files": [
             {"path": f"{play.made}/plain", "src": "plain"},
@@ -89,6 +92,8 @@ def test_files_and_templates_of_a_role_are_found_rendered_and_decrypted(play: Pl
             {"path": f"{play.made}/beside", "src": "beside"},
             {"path": f"{play.made}/t", "template": "t.j2", "template_vars": {"own": "of the item"}},
             {"path": f"{play.made}/number", "template": "number.j2"},
+            {"path": f"{play.made}/change", "template": "change.j2"},
+            {"path": f"{play.made}/changed", "template": "changed.j2"},
             {"path": f"{play.made}/off", "template": "none.j2", "when": False},
             {"path": f"{play.made}/big", "src": "big"},
             {"path": f"{play.made}/gpu-clocks", "program": "gpu-clocks"},
@@ -104,6 +109,9 @@ def test_files_and_templates_of_a_role_are_found_rendered_and_decrypted(play: Pl
         "beside": b"beside the play\n",
         "t": b"# Ansible managed\nof the play [of the item]\n",
         "number": b"5",
+        # What a template does to variables ends with it.
+        "change": b"3[1, 2]",
+        "changed": b"[1]3 changed.j2",
         "big": b"many lines\n" * 1000,
         "gpu-clocks": _programs.build("gpu-clocks", sys.executable),
         "other": _programs.build("gpu-clocks", "/opt/python"),
