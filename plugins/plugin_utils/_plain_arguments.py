@@ -2,11 +2,12 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 # Private to the collection: it may change without notice.
-"""Arguments that are a variable and nothing else, without Jinja.
+"""Arguments that are made of variables and text, without Jinja.
 
 Ansible compiles every template anew in every worker, which costs one to two milliseconds of the controller's CPU each. A role
 hands its variables to a module as ``option: "{{ role_option }}"``, 20 to 30 of them in a task: looking them up gives the same
-values for a tenth of the time. Whatever is not as simple as that is left to Ansible.
+values for a tenth of the time. So does ``{{ role_directory }}/name``, which the paths of files are. Whatever is not as simple as
+that is left to Ansible: single values of a list or a dictionary where the rest of it is simple.
 """
 
 from __future__ import annotations
@@ -19,6 +20,9 @@ from ansible.template import is_trusted_as_template
 
 #: A variable, or one through the filter that its type asks for. Ansible's own variables may be more than values.
 _PLAIN = re.compile(r"\{\{ *(?!ansible_)([a-zA-Z_]\w*) *(?:\| *(bool|int|float) *)?\}\}")
+#: Variables with text around them, on one line.
+_JOINED = re.compile(r"(?:[^{}\\\r\n]|\{\{ *(?!ansible_)[a-zA-Z_]\w* *\}\})+")
+_NAME = re.compile(r"\{\{ *(\w+) *\}\}")
 _FACT = re.compile(r"\{\{ *ansible_facts\['(\w+)'\] *\| *default\(\{\}\) *\}\}")
 _TYPES: dict[str | None, tuple[type, ...]] = {"bool": (bool,), "int": (int,), "float": (float,)}
 _VALUES = (str, bool, int, float, list, dict)
@@ -34,26 +38,61 @@ class _Template(Exception):  # noqa: N818 - it is no error
     """Something may be a template."""
 
 
-def _copy(value: t.Any) -> t.Any:
-    """The value in containers of its own. Raises _Template where Ansible has to look at it."""
+def _copy(value: t.Any, templar: _Templar) -> t.Any:
+    """The value without templates, in containers of its own. Raises _Template where Ansible has to look at it."""
     if isinstance(value, str):
-        if "{" in value or value.startswith("#jinja2:"):
-            raise _Template
-        return value
+        return _text(value, templar) if "{" in value or value.startswith("#jinja2:") else value
     if isinstance(value, dict):
-        return {key: _copy(item) for key, item in value.items()}
+        return {key: _item(item, templar) for key, item in value.items()}
     if isinstance(value, list):
-        return [_copy(item) for item in value]
+        return [_item(item, templar) for item in value]
     if value is None or isinstance(value, (bool, int, float)):
         return value
     raise _Template
 
 
+def _item(value: t.Any, templar: _Templar) -> t.Any:
+    """An item of a container. One that is not simple does not keep Ansible busy with the others."""
+    try:
+        return _copy(value, templar)
+    except _Template:
+        return templar.template(value)
+
+
+def _text(template: str, templar: _Templar) -> t.Any:
+    """What a template of variables and text stands for."""
+    if template.startswith("#jinja2:") or not is_trusted_as_template(template):
+        raise _Template
+    if found := _PLAIN.fullmatch(template):
+        value = _variable(found[1], templar)
+        if _stays(value, found[2]):
+            return value
+    elif _JOINED.fullmatch(template):
+        return _NAME.sub(lambda found: _part(found[1], templar), template)
+    raise _Template
+
+
+def _variable(name: str, templar: _Templar) -> t.Any:
+    value = templar.available_variables.get(name)
+    if not isinstance(value, _VALUES):
+        raise _Template
+    return _copy(value, templar)
+
+
+def _part(name: str, templar: _Templar) -> str:
+    """The variable within a text."""
+    value = _variable(name, templar)
+    if isinstance(value, bool) or not isinstance(value, (str, int)):
+        raise _Template
+    return str(value)
+
+
 def _resolved(value: t.Any, templar: _Templar) -> t.Any:
     """The value without templates. Facts have hundreds of values, which Ansible wraps one by one to look for any."""
     try:
-        return _copy(value)
-    except _Template:
+        return _copy(value, templar)
+    except Exception:
+        # Its own error, of the whole value, or `omit`, which concerns what is around it.
         return templar.template(value)
 
 
@@ -72,9 +111,13 @@ def _stays(value: t.Any, name: str | None) -> bool:
 
 
 def plain_value(argument: t.Any, templar: _Templar) -> tuple[bool, t.Any]:
-    """Whether the argument is a variable and nothing else, and then its value."""
+    """Whether the argument is made of variables and text, and then its value."""
+    if isinstance(argument, (dict, list)):
+        return True, _resolved(argument, templar)
     if not isinstance(argument, str) or not is_trusted_as_template(argument):
         return False, None
+    if _JOINED.fullmatch(argument) and not _PLAIN.fullmatch(argument):
+        return True, _resolved(argument, templar)
     value, name = _named(argument, templar.available_variables)
     if not isinstance(value, _VALUES):
         return False, None

@@ -8,7 +8,7 @@ from __future__ import annotations
 import typing as t
 
 import pytest
-from ansible.errors import AnsibleUndefinedVariable
+from ansible.errors import AnsibleError, AnsibleUndefinedVariable
 from ansible.parsing.dataloader import DataLoader
 from ansible.parsing.vault import EncryptedString, VaultLib, VaultSecret, VaultSecretsContext
 from ansible.template import Templar, trust_as_template
@@ -93,9 +93,76 @@ def test_the_rest_is_left_to_ansible(templar: Templar, inner: str) -> None:
     assert not plain_value(trust_as_template("{{ " + inner + " }}"), templar)[0]
 
 
-@pytest.mark.parametrize("argument", ["raid0", "{{ text }}/a", "{{ text }}{{ text }}", 15, True, None, ["{{ text }}"]])
-def test_only_a_whole_template_is_a_variable(templar: Templar, argument: t.Any) -> None:
-    assert not plain_value(trust_as_template(argument) if isinstance(argument, str) else argument, templar)[0]
+def _trusted(value: t.Any) -> t.Any:
+    """The value with its texts as those of a role are."""
+    if isinstance(value, dict):
+        return {key: _trusted(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_trusted(item) for item in value]
+    return trust_as_template(value) if isinstance(value, str) else value
+
+
+_TEXTS = [
+    "raid0",
+    "{{ text }}/a",
+    "{{text}}{{ number }}",
+    "/{{ zero }}/{{ chain }}/{{ empty }}",
+    "{{ yes }}/a",
+    "{{ nothing }}/a",
+    "{{ ratio }} {{ list }}",
+    "{{ foreign }}/a",
+    "{{ marked }}/a",
+    "{{ ansible_version }}/a",
+    "{{ text }}/{{ text | upper }}",
+    "{{ text }}{# said #}",
+    "{{ text }}{% if yes %}/a{% endif %}",
+    "\\d{{ text }}\n",
+    "{{ text }}\n",
+    "#jinja2:variable_start_string:'[[',variable_end_string:']]'\n[[ text ]]{{ text }}",
+    "{text}",
+    "{{ 'text' }}",
+]
+
+
+@pytest.mark.parametrize("argument", [*_TEXTS, 15, True, None])
+@pytest.mark.parametrize("around", ["alone", "in a list", "in a dictionary", "behind a variable"])
+def test_what_is_made_of_variables_has_the_value_that_ansible_gives_it(argument: t.Any, around: str) -> None:
+    whole = {
+        "alone": argument,
+        "in a list": [argument, "{{ text }}", {"a": argument}],
+        "in a dictionary": {"a": argument, "b": "{{ text | upper }}", "c": ["{{ number }}", 1]},
+        "behind a variable": "{{ own }}",
+    }[around]
+    templar = Templar(loader=DataLoader(), variables={**_VARIABLES, "own": [_trusted(argument)]})
+    expected = templar.template(_trusted(whole))
+    plain, value = plain_value(_trusted(whole), templar)
+    assert not plain or (value == expected and repr(value) == repr(expected))
+
+
+@pytest.mark.parametrize("argument", ["{{ text }}/a", ["{{ text }}/{{ number }}"], {"a": "{{ text }}"}])
+def test_paths_and_items_of_containers_need_no_jinja(
+    templar: Templar, argument: t.Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = templar.template(_trusted(argument))
+    monkeypatch.delattr(Templar, "template")
+    assert plain_value(_trusted(argument), templar) == (True, expected)
+
+
+def test_an_item_that_is_omitted_is_left_out_as_ever(templar: Templar) -> None:
+    argument = _trusted({"a": "{{ text }}", "b": "{{ omit }}", "c": ["{{ omit }}", "{{ number }}"]})
+    assert plain_value(argument, templar) == (True, {"a": "raid0", "c": [15]})
+
+
+@pytest.mark.parametrize("argument", ["{{ lost }}/a", ["{{ lost }}"], {"a": "{{ nobody }}/a"}])
+def test_what_lacks_a_variable_within_is_an_error_as_ever(templar: Templar, argument: t.Any) -> None:
+    with pytest.raises(AnsibleUndefinedVariable):
+        plain_value(_trusted(argument), templar)
+
+
+def test_a_variable_that_stands_for_itself_is_an_error_as_ever() -> None:
+    templar = Templar(loader=DataLoader(), variables={"a": trust_as_template("{{ a }}/b")})
+    with pytest.raises(AnsibleError):
+        plain_value(trust_as_template("{{ a }}/c"), templar)
 
 
 def test_text_from_elsewhere_is_no_template(templar: Templar) -> None:
