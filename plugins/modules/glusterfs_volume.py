@@ -170,13 +170,14 @@ import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError, failing
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._glusterfs.apply import VolumeKeeper, check_run
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._glusterfs.apply import delete, start, stop
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._glusterfs.bricks import (
     brick_directories,
     check_consent,
     clean,
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._glusterfs.cli import Gluster
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._glusterfs.model import Removal
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._glusterfs.mount import (
     disconnected,
     mount,
@@ -184,6 +185,8 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._glusterfs.mount
     unmount,
     wait_connected,
 )
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._glusterfs.plan import check_whole_run
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._glusterfs.read import read_removal
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._glusterfs.request import VOLUME_SPEC, VolumeRequest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._glusterfs.verify import write_nonce
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.apply import NodeState
@@ -205,10 +208,6 @@ class Member:
         self.volume = request.wanted.name
         self.gluster = Gluster(module, request.timeout_s)
 
-    def keeper(self, *, check: bool) -> VolumeKeeper:
-        """Who changes what concerns the whole volume."""
-        return VolumeKeeper(self.gluster, self.request.wanted, self.request.node, check=check)
-
     def wait_for_volume(self) -> None:
         """Wait until the node that leads has started the volume and this node has its brick."""
         node = self.request.node
@@ -226,7 +225,7 @@ class Member:
         if check and request.lead and not self.gluster.answers():
             # The packages are not installed or not started yet: nothing can be asked, and everything is still to be done.
             return [f"create {self.volume}", f"mount {self.volume} at {path}"]
-        done = self.keeper(check=check).start() if request.lead else []
+        done = start(self.gluster, request.wanted, request.node, check=check) if request.lead else []
         if not request.lead and not check:
             self.wait_for_volume()
         done += mount(self.gluster, self.module, self.volume, path, request.mount_options, check=check)
@@ -281,19 +280,22 @@ class Member:
         """Unmount the volume here, unless it would be taken away from nodes that are not in this run."""
         request = self.request
         # Nodes without a volume or a glusterd have nothing to say; the others of this run know all bricks.
-        volume = self.gluster.volume(self.volume) if request.hosts and self.gluster.answers() else None
-        if volume:
-            check_run(self.gluster, request.wanted, volume, request.hosts)
+        asked = request.hosts and self.gluster.answers()
+        found = read_removal(self.gluster, request.wanted) if asked else Removal(None)
+        if found.volume:
+            check_whole_run(found.volume, request.hosts, found.lost)
         done = unmount(self.module, self.volume, request.mount_point, check=self.check)
-        return {"done": done, "known": volume is not None}
+        return {"done": done, "known": found.volume is not None}
 
     def stop(self) -> dict[str, t.Any]:
         """Stop the volume, or delete it, where this node leads."""
         request = self.request
         if not request.lead or not self.module.get_bin_path("gluster"):
             return {"done": []}
-        keeper = self.keeper(check=self.check)
-        return {"done": keeper.stop(request.hosts) if request.state == "stopped" else keeper.delete(request.hosts)}
+        wanted, hosts = request.wanted, request.hosts
+        if request.state == "stopped":
+            return {"done": stop(self.gluster, wanted, hosts, check=self.check)}
+        return {"done": delete(self.gluster, wanted, request.node, hosts, check=self.check)}
 
     def remove_bricks(self) -> dict[str, t.Any]:
         """Remove this node's bricks; what lies on them only with consent."""

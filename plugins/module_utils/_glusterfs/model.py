@@ -55,11 +55,39 @@ class Wanted:
 
 
 @dataclasses.dataclass(frozen=True)
+class Facts:
+    """What gluster says of a volume that is to be started.
+
+    ``offline``: the bricks of a started volume whose process does not run. ``revived``: whether these were told to start
+    before. ``peers``: the pool, or nothing where every node is in it for certain.
+    """
+
+    volume: Volume | None
+    offline: tuple[Brick, ...] = ()
+    peers: tuple[Peer, ...] = ()
+    revived: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Removal:
+    """What gluster says of a volume that is to be taken away.
+
+    ``lost``: bricks that a person has given up and that do not run. ``peers``: the pool, or nothing where other volumes
+    need it.
+    """
+
+    volume: Volume | None
+    lost: tuple[Brick, ...] = ()
+    peers: tuple[Peer, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
 class Step:
-    """A gluster command, and what it does in words."""
+    """A gluster command, and what it does in words. ``joined``: the nodes that the pool has to count on before."""
 
     argv: tuple[str, ...]
     what: str
+    joined: tuple[str, ...] = ()
 
 
-__all__ = ["Brick", "Peer", "Step", "Volume", "Wanted"]
+__all__ = ["Brick", "Facts", "Peer", "Removal", "Step", "Volume", "Wanted"]

@@ -6,12 +6,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 import typing as t
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._glusterfs.model import (
     Brick,
+    Facts,
     Peer,
+    Removal,
     Step,
     Volume,
     Wanted,
@@ -37,10 +40,19 @@ def nodes_to_probe(nodes: t.Iterable[str], peers: t.Sequence[Peer], me: str) -> 
     return [node for node in nodes if node != me and node not in known]
 
 
-def unready(nodes: t.Iterable[str], peers: t.Sequence[Peer], me: str) -> list[str]:
-    """The nodes that the pool does not count on yet."""
+def unready(nodes: t.Iterable[str], peers: t.Sequence[Peer]) -> list[str]:
+    """The nodes that the pool does not count on yet. The node that is asked is not among ``nodes``."""
     ready = {name for peer in peers if peer.connected and peer.in_cluster for name in peer.names}
-    return [node for node in nodes if node != me and node not in ready]
+    return [node for node in nodes if node not in ready]
+
+
+def _joining(wanted: Wanted, peers: t.Sequence[Peer], me: str, steps: t.Sequence[Step]) -> list[Step]:
+    """The steps, behind those that take missing nodes into the pool. The first of them waits until the pool counts on all."""
+    probes = [
+        Step(("peer", "probe", node), f"take {node} into the pool") for node in nodes_to_probe(wanted.nodes, peers, me)
+    ]
+    others = tuple(node for node in wanted.nodes if node != me)
+    return [*probes, *(dataclasses.replace(step, joined=others) for step in steps[:1]), *steps[1:]]
 
 
 def plan_create(wanted: Wanted, tag: str) -> list[Step]:
@@ -127,8 +139,35 @@ def check_whole_run(volume: Volume, hosts: t.Collection[str], lost: t.Collection
 
 
 def unlisted(wanted: Wanted, bricks: t.Iterable[Brick]) -> list[str]:
-    """Nodes that hold a brick but are not to: refused, because shrinking needs the data to move first."""
+    """Nodes that hold a brick but are not to."""
     return sorted({brick.node for brick in bricks} - set(wanted.nodes))
+
+
+def check_listed(wanted: Wanted, bricks: t.Iterable[Brick]) -> None:
+    """Refuse to shrink: the data would have to move first."""
+    extra = unlisted(wanted, bricks)
+    if extra:
+        raise ClusterError(
+            "volume_conflict",
+            f"{', '.join(extra)} holds a brick of {wanted.name} but is not in `nodes`.",
+            f"List it, or move its data away first: `gluster volume remove-brick {wanted.name} … start`, then `commit`.",
+        )
+
+
+def plan_start(wanted: Wanted, volume: Volume) -> list[Step]:
+    """Start the volume as it is, unless it keeps another number of copies than wanted."""
+    if volume.replica != wanted.replica:
+        raise ClusterError(
+            "volume_conflict",
+            f"{wanted.name} keeps {volume.replica} copies, but {wanted.replica} are wanted.",
+            "Set `replica` to what it is, or remove the volume first.",
+        )
+    return [] if volume.started else [Step(("volume", "start", wanted.name), "start the volume")]
+
+
+def plan_restart(name: str, nodes: t.Sequence[str]) -> list[Step]:
+    """Start the bricks of a started volume that do not run; ``nodes`` hold them."""
+    return [Step(("volume", "start", name, "force"), f"restart the brick of {', '.join(nodes)}")] if nodes else []
 
 
 def plan_grow(wanted: Wanted, bricks: t.Iterable[Brick], tag: str) -> list[Step]:
@@ -157,6 +196,63 @@ def offline_error(name: str, offline: t.Iterable[Brick]) -> ClusterError:
     )
 
 
+def _without(peers: t.Iterable[Peer], bricks: t.Collection[Brick]) -> list[Peer]:
+    """The pool after the nodes of these bricks were forgotten."""
+    nodes = {brick.node for brick in bricks}
+    return [peer for peer in peers if nodes.isdisjoint(peer.names)]
+
+
+def plan(wanted: Wanted, facts: Facts, me: str, tag: str) -> list[Step]:
+    """All that leads from the facts to the wanted volume, or why nothing may. ``me`` leads; ``tag`` is that of `plan_create`.
+
+    Bricks that do not run are started first (`plan_start`, `plan_restart`): only what is offline after that is lost.
+    """
+    volume = facts.volume
+    if volume is None:
+        return _joining(wanted, facts.peers, me, plan_create(wanted, tag))
+    start = plan_start(wanted, volume)
+    gone = forgotten(wanted, volume, facts.offline)
+    still = [brick for brick in facts.offline if brick not in gone]
+    if still and facts.revived:
+        raise offline_error(volume.name, still)
+    kept = [brick for brick in volume.bricks if brick not in gone]
+    check_listed(wanted, kept)
+    return [
+        *start,
+        *(plan_forget(volume.name, gone, me) if gone else []),
+        *plan_restart(volume.name, [brick.node for brick in still]),
+        *_grow(wanted, kept, _without(facts.peers, gone), me, tag),
+        *plan_options(wanted, volume.options),
+    ]
+
+
+def _grow(wanted: Wanted, kept: t.Sequence[Brick], peers: t.Sequence[Peer], me: str, tag: str) -> list[Step]:
+    grown = plan_grow(wanted, kept, tag)
+    return _joining(wanted, peers, me, grown) if grown else []
+
+
+def plan_stop(found: Removal, hosts: t.Collection[str]) -> list[Step]:
+    """Stop the volume; its data stays. ``hosts`` are the nodes of this run."""
+    if found.volume is None:
+        return []
+    check_whole_run(found.volume, hosts, found.lost)
+    return [Step(("volume", "stop", found.volume.name, "force"), "stop the volume")] if found.volume.started else []
+
+
+def plan_delete(found: Removal, hosts: t.Collection[str], me: str) -> list[Step]:
+    """Stop and delete the volume, and dissolve the pool that goes with it. ``hosts`` are the nodes of this run."""
+    steps = plan_stop(found, hosts)
+    gone: t.Sequence[Brick] = ()
+    if found.volume:
+        name = found.volume.name
+        # gluster deletes no volume while a peer is down, and gives no volume's last brick up.
+        gone = found.lost if len(found.lost) < len(found.volume.bricks) else ()
+        forget = plan_forget(name, gone, me) if gone else []
+        steps = [*forget, *steps, Step(("volume", "delete", name), "delete the volume")]
+    peers = [peer.names[0] for peer in _without(found.peers, gone) if peer.names and "localhost" not in peer.names]
+    return steps + [Step(("peer", "detach", peer, "force"), f"forget {peer}") for peer in peers]
+
+
 def is_ours(mount: tuple[str, str], volume: str) -> bool:
     """Whether a mount is this volume."""
     kind, source = mount
@@ -171,10 +267,15 @@ __all__ = [
     "is_ours",
     "nodes_to_probe",
     "offline_error",
+    "plan",
     "plan_create",
+    "plan_delete",
     "plan_forget",
     "plan_grow",
     "plan_options",
+    "plan_restart",
+    "plan_start",
+    "plan_stop",
     "unlisted",
     "unready",
 ]

@@ -58,13 +58,13 @@ def test_an_answer_without_xml_is_an_error() -> None:
 def test_the_pool_is_read() -> None:
     peers = replies.parse_peers(reply("pool"))
     assert gl.nodes_to_probe(NODES, peers, "gpu-1") == []
-    assert gl.unready(NODES, peers, "gpu-1") == []
+    assert gl.unready(NODES[1:], peers) == []
     assert gl.nodes_to_probe((*NODES, "gpu-4"), peers, "gpu-1") == ["gpu-4"]
     alone = replies.parse_peers(reply("pool_alone"))
     assert gl.nodes_to_probe(NODES, alone, "gpu-1") == ["gpu-2", "gpu-3"]
     down = replies.parse_peers(reply("pool_node_down"))
     assert gl.nodes_to_probe(NODES, down, "gpu-1") == []
-    assert gl.unready(NODES, down, "gpu-1") == ["gpu-3"]
+    assert gl.unready(NODES[1:], down) == ["gpu-3"]
 
 
 def test_volumes_are_read() -> None:
@@ -195,3 +195,37 @@ def test_a_mount_is_ours_by_its_kind_and_its_volume() -> None:
     assert gl.is_ours(found, "scratch")
     assert not gl.is_ours(found, "other")
     assert not gl.is_ours(("ext4", "localhost:/scratch"), "scratch")
+
+
+def planned(facts: model.Facts, **parts: t.Any) -> list[str]:
+    return [" ".join(step.argv) for step in gl.plan(wanted(**parts), facts, "gpu-1", "tag")]
+
+
+def test_the_plan_follows_from_the_facts_alone() -> None:
+    have, pool = volume(*NODES), tuple(replies.parse_peers(reply("pool")))
+    assert planned(model.Facts(have)) == []
+    assert planned(model.Facts(volume(*NODES, started=False))) == ["volume start scratch"]
+    # Nobody knows yet whether it comes back by itself: that is tried before anything is said to be lost.
+    assert planned(model.Facts(have, (GONE,))) == ["volume start scratch force"]
+    with pytest.raises(ClusterError) as caught:
+        planned(model.Facts(have, (GONE,), revived=True))
+    assert caught.value.kind == "brick_offline"
+    consent: dict[str, t.Any] = {"forget": ("gpu-3",), "allow_data_loss": True}
+    assert planned(model.Facts(have, (GONE,), pool, revived=True), **consent) == [
+        "volume remove-brick scratch gpu-3:/b/x force",
+        "peer detach gpu-3 force",
+        "peer probe gpu-3",
+        "volume add-brick scratch gpu-3:/b/scratch-tag force",
+        "volume rebalance scratch fix-layout start",
+    ]
+
+
+def test_no_brick_is_made_before_the_pool_counts_on_its_nodes() -> None:
+    alone = tuple(replies.parse_peers(reply("pool_alone")))
+    steps = gl.plan(wanted(), model.Facts(None, peers=alone), "gpu-1", "tag")
+    assert [(step.argv[:2], step.joined) for step in steps] == [
+        (("peer", "probe"), ()),
+        (("peer", "probe"), ()),
+        (("volume", "create"), ("gpu-2", "gpu-3")),
+        (("volume", "start"), ()),
+    ]

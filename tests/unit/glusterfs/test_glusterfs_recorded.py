@@ -23,6 +23,12 @@ NODE_DOWN = ("volume_started", "status_node_down", "pool_node_down")
 CREATED = ("volume_created", "status", "pool")
 FRESH = ("volume_missing", "status", "pool_alone")
 GIVE_UP = ["give up the brick of gpu-3", "forget gpu-3"]
+NEW_BRICK = [
+    *GIVE_UP,
+    "take gpu-3 into the pool",
+    "add a brick on gpu-3",
+    "spread new files over the new bricks",
+]
 CREATE = [
     "take gpu-2 into the pool",
     "take gpu-3 into the pool",
@@ -59,11 +65,21 @@ class Recorded:
         return 0, self._texts["probe"], ""
 
 
-def leading(gluster: Recorded, *, check: bool = True, **parts: t.Any) -> apply.VolumeKeeper:
-    wanted = Wanted(
-        **{"name": "scratch", "nodes": NODES, "bricks": "/b", "options": {"network.ping-timeout": "10"}, **parts}
-    )
-    return apply.VolumeKeeper(cli.Gluster(gluster, 5), wanted, "gpu-1", check=check)
+class Lead:
+    """The first of the nodes, which leads, and what it is asked to do."""
+
+    def __init__(self, gluster: Recorded, *, check: bool = True, **parts: t.Any) -> None:
+        wanted = {"name": "scratch", "nodes": NODES, "bricks": "/b", "options": {"network.ping-timeout": "10"}}
+        self.gluster, self.wanted, self.check = cli.Gluster(gluster, 5), Wanted(**{**wanted, **parts}), check
+
+    def start(self) -> list[str]:
+        return apply.start(self.gluster, self.wanted, "gpu-1", check=self.check)
+
+    def stop(self, hosts: t.Collection[str]) -> list[str]:
+        return apply.stop(self.gluster, self.wanted, hosts, check=self.check)
+
+    def delete(self, hosts: t.Collection[str]) -> list[str]:
+        return apply.delete(self.gluster, self.wanted, "gpu-1", hosts, check=self.check)
 
 
 @pytest.fixture(autouse=True)
@@ -90,13 +106,15 @@ def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
         (BRICK_DOWN, {}, ["restart the brick of gpu-3"]),
         (NODE_DOWN, {}, ["restart the brick of gpu-3"]),
         (NODE_DOWN, {**CONSENT, "nodes": NODES[:2]}, GIVE_UP),
+        # The node is still in the pool, but will not be when it gets its new brick.
+        (NODE_DOWN, CONSENT, NEW_BRICK),
     ],
 )
 def test_check_mode_tells_what_would_be_done(
     state: tuple[str, str, str], parts: dict[str, t.Any], told: list[str]
 ) -> None:
     gluster = Recorded(*state)
-    assert leading(gluster, **parts).start() == told
+    assert Lead(gluster, **parts).start() == told
     assert gluster.commands == []
 
 
@@ -113,19 +131,19 @@ def test_check_mode_tells_what_would_be_done(
 def test_check_mode_refuses_what_a_run_refuses(state: tuple[str, str, str], parts: dict[str, t.Any], kind: str) -> None:
     gluster = Recorded(*state)
     with pytest.raises(ClusterError) as caught:
-        leading(gluster, **parts).start()
+        Lead(gluster, **parts).start()
     assert (caught.value.kind, gluster.commands) == (kind, [])
 
 
 def test_a_volume_that_is_right_costs_two_questions() -> None:
     gluster = Recorded(*RUNNING)
-    assert leading(gluster, check=False).start() == []
+    assert Lead(gluster, check=False).start() == []
     assert (gluster.asked, gluster.commands) == (["volume info scratch", "volume status scratch"], [])
 
 
 def test_a_volume_that_was_only_created_is_started() -> None:
     gluster = Recorded(*CREATED)
-    assert leading(gluster, check=False).start() == ["start the volume", "set network.ping-timeout to 10"]
+    assert Lead(gluster, check=False).start() == ["start the volume", "set network.ping-timeout to 10"]
     assert gluster.commands == ["volume start scratch", "volume set scratch network.ping-timeout 10"]
 
 
@@ -133,7 +151,7 @@ def test_a_volume_that_was_only_created_is_started() -> None:
 def test_a_brick_is_told_to_start_once_and_named_if_it_does_not(state: tuple[str, str, str]) -> None:
     gluster = Recorded(*state)
     with pytest.raises(ClusterError, match="on gpu-3 does not run") as caught:
-        leading(gluster, check=False).start()
+        Lead(gluster, check=False).start()
     assert (caught.value.kind, gluster.commands) == ("brick_offline", ["volume start scratch force"])
 
 
@@ -143,6 +161,8 @@ def test_a_brick_is_told_to_start_once_and_named_if_it_does_not(state: tuple[str
         ({"forget": ("gpu-3",)}, "consent_missing"),
         # Its brick is needed, whatever else is wrong: nothing is refused before somebody tried to bring it back.
         ({"nodes": NODES[:2]}, "brick_offline"),
+        # No data is given up on the way to a refusal.
+        ({**CONSENT, "nodes": NODES[:1]}, "volume_conflict"),
     ],
 )
 def test_a_refusal_comes_after_the_brick_had_its_chance_and_before_anything_else(
@@ -150,13 +170,13 @@ def test_a_refusal_comes_after_the_brick_had_its_chance_and_before_anything_else
 ) -> None:
     gluster = Recorded(*NODE_DOWN)
     with pytest.raises(ClusterError) as caught:
-        leading(gluster, check=False, **parts).start()
+        Lead(gluster, check=False, **parts).start()
     assert (caught.value.kind, gluster.commands) == (kind, ["volume start scratch force"])
 
 
 def test_a_node_that_is_powered_off_is_given_up_with_consent() -> None:
     gluster = Recorded(*NODE_DOWN)
-    assert leading(gluster, check=False, nodes=NODES[:2], **CONSENT).start() == GIVE_UP
+    assert Lead(gluster, check=False, nodes=NODES[:2], **CONSENT).start() == GIVE_UP
     assert gluster.commands == [
         "volume start scratch force",
         "volume remove-brick scratch gpu-3:/mnt/resource_nvme/gluster/scratch force",
@@ -177,17 +197,21 @@ def test_taking_the_volume_away(
     check: bool, state: tuple[str, str, str], stopped: list[str], deleted: list[str]
 ) -> None:
     gluster = Recorded(*state)
-    assert leading(gluster, check=check).stop(NODES) == stopped
-    assert leading(gluster, check=check).delete(NODES) == stopped + deleted
+    assert Lead(gluster, check=check).stop(NODES) == stopped
+    assert Lead(gluster, check=check).delete(NODES) == stopped + deleted
     assert len(gluster.commands) == (0 if check else 2 * len(stopped) + len(deleted))
 
 
 def test_a_volume_without_a_lost_node_is_taken_away_in_this_order() -> None:
     gluster = Recorded(*NODE_DOWN)
-    leading(gluster, check=False, nodes=NODES[:2], **CONSENT).delete(NODES[:2])
-    assert gluster.commands[:4] == [
+    told = Lead(gluster, nodes=NODES[:2], **CONSENT).delete(NODES[:2])
+    assert told == [*GIVE_UP, "stop the volume", "delete the volume", "forget gpu-2"]
+    assert gluster.commands == []
+    assert Lead(gluster, check=False, nodes=NODES[:2], **CONSENT).delete(NODES[:2]) == told
+    assert gluster.commands == [
         "volume remove-brick scratch gpu-3:/mnt/resource_nvme/gluster/scratch force",
         "peer detach gpu-3 force",
         "volume stop scratch force",
         "volume delete scratch",
+        "peer detach gpu-2 force",
     ]

@@ -21,7 +21,7 @@ from module_run import run_main
 
 
 class Pool:
-    """gluster, as far as the keeper of a volume uses it."""
+    """gluster, as far as the node that leads uses it."""
 
     def __init__(self, *alive: str) -> None:
         self.alive = set(alive)
@@ -118,9 +118,21 @@ class Pool:
         return ""
 
 
-def keeper(pool: Pool, *nodes: str, check: bool = False, timeout_s: float = 5, **parts: t.Any) -> apply.VolumeKeeper:
-    wanted = Wanted("scratch", nodes, "/b", options={"network.ping-timeout": "10"}, **parts)
-    return apply.VolumeKeeper(cli.Gluster(pool, timeout_s), wanted, nodes[0], check=check)
+class Lead:
+    """The node that leads, the first of them, and what it is asked to do."""
+
+    def __init__(self, pool: Pool, *nodes: str, check: bool = False, timeout_s: float = 5, **parts: t.Any) -> None:
+        self.gluster, self.me, self.check = cli.Gluster(pool, timeout_s), nodes[0], check
+        self.wanted = Wanted("scratch", nodes, "/b", options={"network.ping-timeout": "10"}, **parts)
+
+    def start(self) -> list[str]:
+        return apply.start(self.gluster, self.wanted, self.me, check=self.check)
+
+    def stop(self, hosts: t.Collection[str]) -> list[str]:
+        return apply.stop(self.gluster, self.wanted, hosts, check=self.check)
+
+    def delete(self, hosts: t.Collection[str]) -> list[str]:
+        return apply.delete(self.gluster, self.wanted, self.me, hosts, check=self.check)
 
 
 @pytest.fixture(autouse=True)
@@ -132,20 +144,20 @@ def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def started(*nodes: str) -> Pool:
     pool = Pool(*nodes)
-    keeper(pool, *nodes).start()
+    Lead(pool, *nodes).start()
     pool.commands.clear()
     return pool
 
 
 def test_a_volume_is_made_once() -> None:
     pool = Pool("a", "b", "c")
-    planned = keeper(pool, "a", "b", "c", check=True).start()
+    planned = Lead(pool, "a", "b", "c", check=True).start()
     assert pool.commands == []
-    assert keeper(pool, "a", "b", "c").start() == planned
+    assert Lead(pool, "a", "b", "c").start() == planned
     assert pool.started
     assert sorted(pool.peers) == ["b", "c"]
     pool.commands.clear()
-    assert keeper(pool, "a", "b", "c").start() == []
+    assert Lead(pool, "a", "b", "c").start() == []
     assert pool.commands == []
 
 
@@ -157,21 +169,21 @@ def test_every_volume_has_bricks_of_its_own() -> None:
 def test_a_node_that_does_not_answer_is_not_taken_in() -> None:
     pool = Pool("a")
     with pytest.raises(ClusterError, match="peer probe b"):
-        keeper(pool, "a", "b").start()
+        Lead(pool, "a", "b").start()
     assert not pool.exists
 
 
 def test_nodes_that_do_not_reach_each_other_yet_are_waited_for() -> None:
     pool = Pool("a", "b")
     pool.busy, pool.refusal = 3, "Staging failed on a. Error: Host b not connected"
-    keeper(pool, "a", "b").start()
+    Lead(pool, "a", "b").start()
     assert pool.started
 
 
 def test_a_busy_glusterd_is_asked_again() -> None:
     pool = Pool("a", "b")
     pool.busy = 3
-    keeper(pool, "a", "b").start()
+    Lead(pool, "a", "b").start()
     assert pool.started
 
 
@@ -179,24 +191,24 @@ def test_a_glusterd_that_stays_busy_is_given_up_on() -> None:
     pool = Pool("a", "b")
     pool.busy = 10**9
     with pytest.raises(ClusterError) as caught:
-        keeper(pool, "a", "b", timeout_s=0.05).start()
+        Lead(pool, "a", "b", timeout_s=0.05).start()
     assert caught.value.kind == "timeout"
 
 
 def test_a_crashed_brick_is_started_again() -> None:
     pool = started("a", "b")
     pool.crashed = {pool.bricks[1]}
-    assert keeper(pool, "a", "b", check=True).start() == ["restart the brick of b"]
-    assert keeper(pool, "a", "b").start() == ["restart the brick of b"]
+    assert Lead(pool, "a", "b", check=True).start() == ["restart the brick of b"]
+    assert Lead(pool, "a", "b").start() == ["restart the brick of b"]
     assert pool.commands == ["volume start scratch force"]
-    assert keeper(pool, "a", "b").start() == []
+    assert Lead(pool, "a", "b").start() == []
 
 
 def test_a_dead_node_stops_the_run_by_name() -> None:
     pool = started("a", "b", "c")
     pool.alive.remove("c")
     with pytest.raises(ClusterError, match="on c does not run") as caught:
-        keeper(pool, "a", "b", "c").start()
+        Lead(pool, "a", "b", "c").start()
     assert caught.value.kind == "brick_offline"
     assert not any("remove-brick" in command for command in pool.commands)
 
@@ -205,7 +217,7 @@ def test_forgetting_needs_consent() -> None:
     pool = started("a", "b", "c")
     pool.alive.remove("c")
     with pytest.raises(ClusterError) as caught:
-        keeper(pool, "a", "b", forget=("c",)).start()
+        Lead(pool, "a", "b", forget=("c",)).start()
     assert caught.value.kind == "consent_missing"
     assert len(pool.bricks) == 3
 
@@ -214,10 +226,10 @@ def test_a_lost_node_is_forgotten_once() -> None:
     pool = started("a", "b", "c")
     pool.alive.remove("c")
     consent: dict[str, t.Any] = {"forget": ("c",), "allow_data_loss": True}
-    assert keeper(pool, "a", "b", **consent).start() == ["give up the brick of c", "forget c"]
+    assert Lead(pool, "a", "b", **consent).start() == ["give up the brick of c", "forget c"]
     assert len(pool.bricks) == 2
     assert sorted(pool.peers) == ["b"]
-    assert keeper(pool, "a", "b", **consent).start() == []
+    assert Lead(pool, "a", "b", **consent).start() == []
 
 
 def test_a_node_made_anew_gets_an_empty_brick_and_is_not_forgotten_again() -> None:
@@ -225,28 +237,28 @@ def test_a_node_made_anew_gets_an_empty_brick_and_is_not_forgotten_again() -> No
     old = pool.bricks[1]
     pool.stubborn = pool.crashed = {old}
     consent: dict[str, t.Any] = {"forget": ("b",), "allow_data_loss": True}
-    done = keeper(pool, "a", "b", **consent).start()
+    done = Lead(pool, "a", "b", **consent).start()
     assert done[:2] == ["give up the brick of b", "forget b"]
     assert old not in pool.bricks
     assert pool.bricks[1].startswith("b:/b/scratch-")
     assert sorted(pool.peers) == ["b"]
     pool.commands.clear()
-    assert keeper(pool, "a", "b", **consent).start() == []
+    assert Lead(pool, "a", "b", **consent).start() == []
     assert pool.commands == []
 
 
 def test_a_new_node_joins() -> None:
     pool = started("a", "b")
     pool.alive.add("c")
-    done = keeper(pool, "a", "b", "c").start()
+    done = Lead(pool, "a", "b", "c").start()
     assert done == ["take c into the pool", "add a brick on c", "spread new files over the new bricks"]
-    assert keeper(pool, "a", "b", "c").start() == []
+    assert Lead(pool, "a", "b", "c").start() == []
 
 
 def test_shrinking_is_left_to_a_person() -> None:
     pool = started("a", "b")
     with pytest.raises(ClusterError, match="not in `nodes`"):
-        keeper(pool, "a").start()
+        Lead(pool, "a").start()
     assert len(pool.bricks) == 2
 
 
@@ -254,7 +266,7 @@ def test_a_brick_is_not_given_up_because_it_cannot_be_seen_now() -> None:
     pool = started("a", "b", "c")
     pool.blind = "Staging failed on b. Error: Request timed out"
     with pytest.raises(ClusterError, match="Request timed out") as caught:
-        keeper(pool, "a", "b", "c", forget=("c",), allow_data_loss=True).start()
+        Lead(pool, "a", "b", "c", forget=("c",), allow_data_loss=True).start()
     assert caught.value.kind == "gluster_failed"
     assert len(pool.bricks) == 3
     pool.blind, pool.started = "", False
@@ -266,20 +278,20 @@ def test_the_node_that_leads_gets_a_new_brick_and_does_not_forget_itself() -> No
     old = pool.bricks[0]
     pool.stubborn = pool.crashed = {old}
     consent: dict[str, t.Any] = {"forget": ("a",), "allow_data_loss": True}
-    done = keeper(pool, "a", "b", **consent).start()
+    done = Lead(pool, "a", "b", **consent).start()
     assert done == ["give up the brick of a", "add a brick on a", "spread new files over the new bricks"]
     assert old not in pool.bricks
-    assert keeper(pool, "a", "b", **consent).start() == []
+    assert Lead(pool, "a", "b", **consent).start() == []
 
 
 def test_stop_and_delete_happen_once() -> None:
     pool, hosts = started("a", "b"), ["a", "b"]
-    assert keeper(pool, "a", "b", check=True).delete(hosts)[-1] == "forget b"
+    assert Lead(pool, "a", "b", check=True).delete(hosts)[-1] == "forget b"
     assert pool.exists
-    assert keeper(pool, "a", "b").stop(hosts) == ["stop the volume"]
-    assert keeper(pool, "a", "b").stop(hosts) == []
-    assert keeper(pool, "a", "b").delete(hosts) == ["delete the volume", "forget b"]
-    assert keeper(pool, "a", "b").delete(hosts) == []
+    assert Lead(pool, "a", "b").stop(hosts) == ["stop the volume"]
+    assert Lead(pool, "a", "b").stop(hosts) == []
+    assert Lead(pool, "a", "b").delete(hosts) == ["delete the volume", "forget b"]
+    assert Lead(pool, "a", "b").delete(hosts) == []
     assert not pool.exists
 
 
@@ -302,7 +314,7 @@ def test_a_volume_is_not_taken_away_from_nodes_that_were_not_asked(
     pool = started("a", "b", "c")
     pool.alive.difference_update(lost)
     with pytest.raises(ClusterError, match="b holds a brick") as caught:
-        getattr(keeper(pool, "a", "b", "c", **parts), what)(["a", "c"])
+        getattr(Lead(pool, "a", "b", "c", **parts), what)(["a", "c"])
     assert (caught.value.kind, caught.value.details) == ("partial_run", {"nodes": ["b"]})
     assert "--limit" in caught.value.remedy
     assert "`forget_nodes`" in caught.value.remedy
@@ -313,9 +325,9 @@ def test_a_volume_is_taken_away_without_a_node_that_is_lost_for_good() -> None:
     pool = started("a", "b", "c")
     pool.alive.remove("b")
     consent: dict[str, t.Any] = {"forget": ("b",), "allow_data_loss": True}
-    assert keeper(pool, "a", "c", **consent).stop(["a", "c"]) == ["stop the volume"]
+    assert Lead(pool, "a", "c", **consent).stop(["a", "c"]) == ["stop the volume"]
     assert len(pool.bricks) == 3
-    done = keeper(pool, "a", "c", **consent).delete(["a", "c"])
+    done = Lead(pool, "a", "c", **consent).delete(["a", "c"])
     assert done == ["give up the brick of b", "forget b", "delete the volume", "forget c"]
     assert not pool.exists
 
@@ -629,7 +641,7 @@ def machine(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
 
 def test_where_nothing_is_left_preparing_proves_the_volume(machine: Machine) -> None:
     machine.pool = Pool("a", "b")
-    keeper(machine.pool, "a", "b").start()
+    Lead(machine.pool, "a", "b").start()
     machine.pool.commands.clear()
     result = machine.run()
     assert (result["changed"], result["left"], len(result["nonce"])) == (False, [], 16)
@@ -684,7 +696,7 @@ def test_only_a_node_that_knows_the_volume_says_so(machine: Machine) -> None:
     machine.mounted = False
     machine.pool.me = "b"
     assert machine.run()["known"] is False
-    keeper(machine.pool, "a", "b").start()
+    Lead(machine.pool, "a", "b").start()
     assert machine.run()["known"] is True
     assert machine.run(lead=False)["known"] is True
     assert machine.run(check=True)["known"] is True
@@ -700,7 +712,7 @@ def test_nothing_is_taken_away_in_a_part_of_the_nodes(
     machine: Machine, monkeypatch: pytest.MonkeyPatch, state: str
 ) -> None:
     monkeypatch.setattr(mount, "_umount", lambda *_args: pytest.fail("it unmounted"))
-    keeper(machine.pool, "a", "b").start()
+    Lead(machine.pool, "a", "b").start()
     machine.pool.commands.clear()
     result = machine.run(state=state, hosts=["a"], allow_data_loss=True)
     assert (result["failed"], result["error_kind"], result["nodes"]) == (True, "partial_run", ["b"])
@@ -711,7 +723,7 @@ def test_nothing_is_taken_away_in_a_part_of_the_nodes(
 
 def test_a_node_is_unmounted_where_all_are_asked_or_lost(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mount, "is_stale", lambda _path: False)
-    keeper(machine.pool, "a", "b").start()
+    Lead(machine.pool, "a", "b").start()
     unmounted = [f"unmount {machine.mount_point}"]
     assert machine.run(state="unmounted", hosts=["a", "b"], check=True)["done"] == unmounted
     assert machine.run(state="unmounted", check=True)["done"] == unmounted
@@ -724,7 +736,7 @@ def test_a_node_is_unmounted_where_all_are_asked_or_lost(machine: Machine, monke
 def test_a_proof_by_no_node_is_refused(machine: Machine, monkeypatch: pytest.MonkeyPatch, check: bool) -> None:
     """Mount and bricks are right, and nobody would show that the volume is shared."""
     monkeypatch.setattr(verify, "current_mount", lambda _path: ("fuse.glusterfs", "localhost:/scratch"))
-    keeper(machine.pool, "a", "b").start()
+    Lead(machine.pool, "a", "b").start()
     args = {
         "step": "collect",
         "volume": "scratch",
@@ -743,7 +755,7 @@ def test_status_tells_what_is_wrong_and_does_not_fail(machine: Machine, monkeypa
 
     # A mount outlives glusterd.
     monkeypatch.setattr(verify, "current_mount", lambda _path: ("fuse.glusterfs", "localhost:/scratch"))
-    keeper(machine.pool, "a", "b").start()
+    Lead(machine.pool, "a", "b").start()
     assert status()["problem"] == ""
     assert set(status()["bricks"].values()) == {True}
     machine.pool.blind = "Staging failed on b. Error: Request timed out"
