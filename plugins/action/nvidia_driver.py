@@ -12,7 +12,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._plain_arguments
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._reboot import Reboots, run_and_reboot, run_module
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._role_variables import names_role_variables
 
-_MODULE = "nvidia_driver"
+_MODULE = "hpcai.gpu_cluster.nvidia_driver"
 
 
 def reasons(result: dict[str, t.Any]) -> list[str]:

@@ -26,7 +26,7 @@ def in_vain(before: dict[str, t.Any], _after: dict[str, t.Any]) -> dict[str, t.A
     return {**told, "msg": f"After the reboot the old RDMA modules are loaded again. {_LOOK}", "remedy": _LOOK}
 
 
-_REBOOTS = Reboots("rdma_stack", reasons, in_vain)
+_REBOOTS = Reboots("hpcai.gpu_cluster.rdma_stack", reasons, in_vain)
 
 
 class ActionModule(PlainArguments):

@@ -19,7 +19,7 @@ Result = dict[str, t.Any]
 class Reboots:
     """What a module has the node rebooted for.
 
-    ``module`` is its name in this collection, ``most`` how many reboots one task may make. ``reasons`` reads from a result why
+    ``module`` is its full name, ``most`` how many reboots one task may make. ``reasons`` reads from a result why
     a reboot is due; empty: none is. ``in_vain`` gets the results before and after the last reboot, where that left a reason,
     and returns what the failure says: ``msg``, ``remedy``, and whatever else differs from the result after it.
     """
@@ -36,9 +36,10 @@ def announcement(module: str, reasons: t.Sequence[str]) -> str:
 
 
 def run_module(action: ActionBase, module: str, variables: dict[str, t.Any]) -> Result:
-    """The result of the collection's module, with the task's arguments."""
-    name, args = f"hpcai.gpu_cluster.{module}", dict(action._task.args)
-    return t.cast(Result, action._execute_module(module_name=name, module_args=args, task_vars=variables))
+    """The result of the module of this full name, with the task's arguments."""
+    return t.cast(
+        Result, action._execute_module(module_name=module, module_args=dict(action._task.args), task_vars=variables)
+    )
 
 
 def run_and_reboot(action: ActionBase, reboots: Reboots, timeout_s: int, variables: dict[str, t.Any]) -> Result:
@@ -54,7 +55,7 @@ def run_and_reboot(action: ActionBase, reboots: Reboots, timeout_s: int, variabl
         reasons = _due(reboots, result)
         if not reasons:
             return result
-        rebooted = _reboot(action, announcement(reboots.module, reasons), timeout_s, variables)
+        rebooted = _reboot(action, announcement(reboots.module.rpartition(".")[2], reasons), timeout_s, variables)
         if rebooted.get("failed"):
             return {**rebooted, "changed": result.get("changed", False), "changes": result.get("changes")}
         before, result = result, _joined(result, run_module(action, reboots.module, variables))
