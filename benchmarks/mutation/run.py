@@ -7,23 +7,27 @@
     python benchmarks/mutation/run.py [PACKAGE ...] [--mutants 30] [--seed 8]
 
 cosmic-ray makes the mutants, one for each of --mutants places per file (0: of every place), in a copy of the clone. For each of them
-the package's tests run until the first that fails; _packages.py says which. Survivors are printed as differences, to be answered by a
-test, by deleted code, or by a reason why they are equal to the original in EQUIVALENT.md. All packages need about an hour; the
-share of a sample of 30 is sure to about 13 points, so a package below the goal wants a run with more. The first run makes
-.cache/mutation, a virtual environment with requirements/mutation.txt.
+the package's tests run, the quickest first, until one fails; _packages.py says which, _warm.py runs them. Survivors are printed as
+differences, to be answered by a test, by deleted code, or by a reason why they are equal to the original in EQUIVALENT.md. The share
+of a sample of 30 is sure to about 13 points, so a package below the goal wants a run with more. The first run makes .cache/mutation,
+a virtual environment with requirements/mutation.txt.
 """
 
 from __future__ import annotations
 
 import argparse
+import difflib
+import importlib.util
+import json
 import os
-import shlex
 import subprocess
 import sys
 import tempfile
-import time
 import typing as t
 from pathlib import Path
+
+if t.TYPE_CHECKING:
+    from cosmic_ray.work_item import MutationSpec
 
 ROOT = Path(__file__).resolve().parents[2]
 TOOL = ROOT / ".cache/mutation"
@@ -31,7 +35,7 @@ REQUIREMENTS = ROOT / "requirements/mutation.txt"
 #: The tests run with what bin/test uses, not with the tool's own packages.
 TESTS = ROOT / ".venv/bin/python"
 GOAL = 85.0
-PYTEST = ("-m", "pytest", "-x", "-q", "--hypothesis-seed=8", "-m", "not slow and not blob")
+PYTEST = ("-x", "-q", "--hypothesis-seed=8", "-m", "not slow and not blob")
 
 
 class Score(t.NamedTuple):
@@ -94,39 +98,63 @@ def try_package(name: str, mutants: int, seed: int) -> Score:
     """Works in the copy, which is the current directory."""
     from _mutants import draw
     from _packages import PACKAGES
-    from cosmic_ray.mutating import mutate_and_test
 
     files = sorted(path for pattern in PACKAGES[name].files for path in Path("plugins/module_utils").glob(pattern))
-    command = [str(TESTS), *PYTEST, *(f"tests/unit/{path}" for path in PACKAGES[name].tests)]
-    limit_s = 30 + 4 * seconds_unchanged(command)
+    tests = Tests([f"tests/unit/{path}" for path in PACKAGES[name].tests])
     killed = survived = 0
     for path in files:
+        Path(importlib.util.cache_from_source(str(path))).unlink(missing_ok=True)
         for mutation in draw(path, mutants, seed):
-            result = mutate_and_test([mutation], shlex.join(command), limit_s)
-            if result.is_killed:
-                killed += 1
-            else:
+            outcome, difference = try_mutant(tests, mutation)
+            place = f"{path}:{mutation.start_pos[0]} {mutation.operator_name}"
+            if outcome == "passed":
                 survived += 1
-                print(
-                    f"\nsurvived: {path}:{mutation.start_pos[0]} {mutation.operator_name}\n{changed_lines(result.diff)}"
-                )
+                print(f"\nsurvived: {place}\n{difference}\n", flush=True)
+            else:
+                killed += 1
+                print(f"{outcome}: {place}", flush=True)
         print(f"{name}: {killed} killed, {survived} survived, up to {path.name}", flush=True)
+    tests.end()
     return Score(killed, survived)
 
 
-def seconds_unchanged(command: list[str]) -> float:
-    """How long the tests take without a mutant; that they pass then is what makes a failure mean something."""
-    began = time.monotonic()
-    # As cosmic-ray runs them: two mutants within a second would else share one compiled file.
-    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
-    if done.returncode:
-        raise SystemExit(f"these tests fail without a mutant: {shlex.join(command)}\n{done.stdout[-2000:]}")
-    return time.monotonic() - began
+def try_mutant(tests: Tests, mutation: MutationSpec) -> tuple[str, str]:
+    """The outcome of the tests, and the lines that the mutant differs in."""
+    from cosmic_ray.mutating import use_mutation
+    from cosmic_ray.plugins import get_operator
+
+    operator = get_operator(mutation.operator_name)(**mutation.operator_args)
+    with use_mutation(mutation.module_path, operator, mutation.occurrence) as (before, after):
+        return tests.run(), changed_lines(before, after)
 
 
-def changed_lines(diff: str) -> str:
-    lines = diff.splitlines()
+class Tests:
+    """A process of _warm.py, in the current directory. That the tests pass without a mutant is what makes a failure mean something."""
+
+    def __init__(self, paths: list[str]) -> None:
+        command = [str(TESTS), "benchmarks/mutation/_warm.py", *PYTEST, *paths]
+        environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+        )
+        unchanged = self._answer()
+        if unchanged["outcome"] != "passed" or self.run() != "passed":
+            raise SystemExit(f"these tests fail without a mutant: {' '.join(paths)}\n{unchanged['output']}")
+
+    def _answer(self) -> dict[str, str]:
+        return t.cast("dict[str, str]", json.loads(t.cast(t.IO[str], self._process.stdout).readline()))
+
+    def run(self) -> str:
+        """``passed``, ``failed`` or ``endless``."""
+        print("run", file=self._process.stdin, flush=True)
+        return self._answer()["outcome"]
+
+    def end(self) -> None:
+        self._process.communicate()
+
+
+def changed_lines(before: str, after: str) -> str:
+    lines = difflib.unified_diff(before.splitlines(), after.splitlines(), n=0, lineterm="")
     return "\n".join(line for line in lines if line[:1] in {"-", "+"} and line[:3] not in {"---", "+++"})
 
 
