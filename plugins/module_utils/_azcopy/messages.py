@@ -11,6 +11,7 @@ last ``EndOfJob`` message and what the caller expected decide.
 from __future__ import annotations
 
 import collections
+import contextlib
 import dataclasses
 import json
 import re
@@ -46,13 +47,11 @@ def parse_line(line: str | bytes) -> Event | None:
         return Event("Text", line, {})
     if not isinstance(kind, str) or not isinstance(text, str):
         return Event("Text", line, {})
-    content: t.Any = {}
+    content: dict[str, t.Any] = {}
     if text.startswith("{"):
-        try:
+        with contextlib.suppress(ValueError):
             content = json.loads(text)
-        except ValueError:
-            content = {}
-    return Event(kind, text, content if isinstance(content, dict) else {})
+    return Event(kind, text, content)
 
 
 def number(value: t.Any) -> int:
@@ -330,15 +329,15 @@ def classify(
     """
     names = sorted(state.failed_files)
     details: dict[str, t.Any] = {"failed_files": names} if names else {}
-    evidence = "\n".join(state.complaints) or redact(log_text, sas)
-    cause = find_cause(evidence, sas=sas, now=now) or find_cause(redact(log_text, sas), sas=sas, now=now)
+    said = "\n".join(state.complaints)
+    cause = find_cause(said, sas=sas, now=now) or find_cause(redact(log_text, sas), sas=sas, now=now)
     if stopped == "cancelled":
         return ClusterError("cancelled", "The copy was cancelled.", "Run again: only what is missing will be copied.")
     if stopped:
         return _stopped_error(state, stopped, cause)
     if state.failed or state.status in ("Failed", "Cancelled", "CompletedWithErrors", "CompletedWithErrorsAndSkipped"):
         copied = f"{state.completed} of {state.total} files were copied."
-        if cause and (cause.kind in FATAL_KINDS or state.total == 1):
+        if cause and (cause.kind in FATAL_KINDS or state.total <= 1):
             return ClusterError(cause.kind, f"{cause.message} {copied}", cause.remedy, **details)
         reason = f" ({cause.kind}: {cause.message})" if cause else ""
         return ClusterError(
@@ -414,7 +413,7 @@ def _stopped_error(state: JobState, stopped: str, cause: ClusterError | None) ->
 def _some(names: t.Sequence[str]) -> str:
     if not names:
         return ""
-    shown = ", ".join(name.rsplit("/", 1)[-1] for name in names[:3])
+    shown = ", ".join(name.rpartition("/")[2] for name in names[:3])
     return f", for example {shown}" if len(names) > 3 else f": {shown}"
 
 

@@ -12,8 +12,6 @@ import typing as t
 import pytest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy.messages import (
     FATAL_KINDS,
-    LOG_TAIL_LINES,
-    MAX_NAMED_FILES,
     JobState,
     check_counts,
     classify,
@@ -198,12 +196,20 @@ def test_what_every_file_would_fail_of_is_the_verdict_itself() -> None:
 
 
 def test_what_one_file_fails_of_is_the_verdict_only_where_there_is_no_other_file() -> None:
-    of_many, of_one = (classify(failed_job(total, 1), 1, log_text="unexpected EOF") for total in (9, 1))
+    of_many, of_two, of_one = (classify(failed_job(total, 1), 1, log_text="unexpected EOF") for total in (9, 2, 1))
     assert of_many is not None
+    assert of_two is not None
     assert of_one is not None
-    assert (of_many.kind, of_one.kind) == ("partial", "truncated")
+    assert (of_many.kind, of_two.kind, of_one.kind) == ("partial", "partial", "truncated")
     assert "1 of 9 transfers failed: f0 (truncated:" in of_many.message
     assert of_many.remedy.endswith("Upload the blob again from a good copy.")
+
+
+def test_a_job_that_fails_before_its_first_transfer_is_told_by_its_cause() -> None:
+    error = classify(failed_job(0, 0), 1, log_text="ERROR CODE: BlobNotFound")
+    assert error is not None
+    assert error.kind == "not_found"
+    assert error.message == "The source does not exist. 0 of 0 files were copied."
 
 
 @pytest.mark.parametrize(("failed", "named"), [(3, ": f0, f1, f2."), (4, ", for example f0, f1, f2.")])
@@ -287,6 +293,7 @@ def test_secrets_are_gone_before_anything_is_kept() -> None:
     kept = " ".join([*state.tail, *state.complaints])
     assert "cret" not in kept
     assert "RESPONSE 403" in kept
+    assert "cret" not in repr(state)
 
 
 @pytest.mark.parametrize(
@@ -322,6 +329,8 @@ def test_a_dry_run_names_files_without_their_sas_and_leaves_directories_out() ->
         ("Info", "INFO: authentication failed", True),
         ("Info", "INFO: Scanning...", False),
         ("Prompt", "File exists. Do you wish to overwrite?", False),
+        ("Alert", "a type of message that is not known", False),
+        ("Zebra", "a type of message that is not known", False),
     ],
 )
 def test_what_azcopy_says_is_a_complaint_only_where_it_tells_of_a_failure(kind: str, text: str, telling: bool) -> None:
@@ -336,6 +345,7 @@ def test_words_that_are_not_azcopys_json_are_complaints() -> None:
     state = JobState()
     state.feed("panic: runtime error")
     assert state.complaints == ["panic: runtime error"]
+    assert not state.asked
 
 
 def test_the_first_complaints_and_the_last_words_are_kept() -> None:
@@ -343,8 +353,8 @@ def test_the_first_complaints_and_the_last_words_are_kept() -> None:
     state = JobState()
     for line in range(1000):
         say(state, "Error", f"{line} " + "x" * 10_000)
-    assert [text.split()[0] for text in state.complaints] == [str(line) for line in range(LOG_TAIL_LINES)]
-    assert [text.split()[0] for text in state.tail] == [str(line) for line in range(1000 - LOG_TAIL_LINES, 1000)]
+    assert [text.split()[0] for text in state.complaints] == [str(line) for line in range(40)]
+    assert [text.split()[0] for text in state.tail] == [str(line) for line in range(960, 1000)]
     assert max(map(len, state.complaints)) == 4000
     assert max(map(len, state.tail)) == 2000
 
@@ -397,7 +407,7 @@ def test_a_socket_that_fails_is_no_file_system_that_fails(words: str) -> None:
 
 def test_a_thousand_failed_files_are_named_and_all_are_counted() -> None:
     state = failed_job(5000, 2000)
-    assert (len(state.failed_files), state.failed) == (MAX_NAMED_FILES, 2000)
+    assert (len(state.failed_files), state.failed) == (1000, 2000)
 
 
 @pytest.mark.parametrize(
@@ -440,8 +450,62 @@ def test_a_stalled_copy_says_where_it_hangs(stuck: int, named: str) -> None:
     assert "0 of an unknown number of files" in error.message
 
 
+def test_a_copy_that_takes_too_long_is_told_from_one_that_hangs() -> None:
+    error = classify(JobState(stuck=["f"]), -15, stopped="timeout")
+    assert error is not None
+    assert "not done within timeout_s" in error.message
+    assert "hangs" not in error.message
+
+
+def test_what_keeps_one_file_from_its_place_does_not_hide_that_the_copy_hangs() -> None:
+    error = classify(failed_job(9, 1), -15, stopped="stalled", log_text="unexpected EOF")
+    assert error is not None
+    assert "made no progress" in error.message
+
+
+@pytest.mark.parametrize("told", ["Init", "Progress", "EndOfJob"])
+def test_a_job_keeps_the_number_that_it_was_told(told: str) -> None:
+    state = JobState()
+    say(state, told, {"JobID": "4711"})
+    assert state.job_id == "4711"
+    say(state, "Progress", {"TotalTransfers": "1"})
+    assert state.job_id == "4711"
+
+
+def test_words_of_the_scan_are_progress() -> None:
+    """Before it knows any transfer AzCopy says only how many files it has found so far."""
+    state = JobState()
+    seen = set()
+    for words in ("", "1 Files Scanned", "2 Files Scanned"):
+        say(state, "Progress", words)
+        seen.add(state.signature)
+    assert len(seen) == 3
+    assert not state.ended
+
+
+@pytest.mark.parametrize(
+    ("entry", "code"),
+    [
+        ({"ErrorCode": "404", "TransferStatus": "Failed"}, "404"),
+        ({"TransferStatus": "BlobTierFailure"}, "BlobTierFailure"),
+        ({}, ""),
+    ],
+)
+def test_why_a_file_failed_is_its_error_code_or_its_status(entry: dict[str, str], code: str) -> None:
+    state = JobState()
+    say(state, "Progress", {"FailedTransfers": [{"Src": "https://a/c/x", **entry}, "no object"]})
+    assert state.failed_files == {"https://a/c/x": code}
+
+
 def test_an_empty_line_is_nothing() -> None:
     assert parse_line(b"  \n") is None
+
+
+@pytest.mark.parametrize("words", ['{"MessageType": "Info"}', '{"MessageType": 7, "MessageContent": "x"}', "[1]", "7"])
+def test_json_that_is_not_azcopys_is_text(words: str) -> None:
+    event = parse_line(words)
+    assert event is not None
+    assert (event.type, event.text, event.content) == ("Text", words, {})
 
 
 def test_content_that_only_begins_like_an_object_is_text() -> None:
@@ -494,8 +558,8 @@ def test_an_end_without_a_word_is_told_by_how_it_ended(rc: int, kind: str, how: 
 
 def test_the_last_words_are_the_last_line_and_no_novel() -> None:
     state = JobState()
-    say(state, "Info", "first")
-    say(state, "Info", "x" * 1000)
+    for words in ("first", "second", "x" * 1000):
+        say(state, "Info", words)
     error = classify(state, 1)
     assert error is not None
     assert error.message.endswith(f"its last words: {'x' * 300}")
@@ -511,10 +575,10 @@ def test_an_exit_code_that_contradicts_the_end_of_the_job_is_an_error(rc: int) -
 @pytest.mark.parametrize("status", ["Failed", "Cancelled", "CompletedWithErrors", "CompletedWithErrorsAndSkipped"])
 def test_a_job_that_failed_without_failed_transfers_counts_what_is_left(status: str) -> None:
     state = JobState()
-    say(state, "EndOfJob", {"JobStatus": status, "TotalTransfers": "9", "TransfersCompleted": "5"})
+    say(state, "EndOfJob", {"JobStatus": status, "TotalTransfers": "9", "TransfersCompleted": "2"})
     error = classify(state, 0)
     assert error is not None
-    assert error.message == "4 of 9 transfers failed."
+    assert error.message == "7 of 9 transfers failed."
     assert "failed_files" not in error.details
 
 
@@ -571,6 +635,9 @@ def test_a_refusal_is_the_end_of_the_sas_from_its_last_second_on(now: float, kin
     error = find_cause("RESPONSE 403", sas=sas, now=now)
     assert error is not None
     assert error.kind == kind
+    missing = find_cause("BlobNotFound", sas=sas, now=now)
+    assert missing is not None
+    assert missing.kind == "not_found", "an expired SAS is not why a blob is missing"
     without = find_cause("RESPONSE 403", now=now)
     assert without is not None
     assert without.kind == "auth_failed"
@@ -579,7 +646,7 @@ def test_a_refusal_is_the_end_of_the_sas_from_its_last_second_on(now: float, kin
 def test_only_files_are_planned() -> None:
     state = JobState()
     plan = {"Source": "https://a/c/x", "Destination": "/data/x", "SourceSize": "7", "ContentMD5": "abc="}
-    for kind in ("Folder", "File", None):
+    for kind in ("Directory", "Folder", "Symlink", "File", None):
         say(state, "Dryrun", plan if kind is None else {**plan, "EntityType": kind})
     assert state.planned == [("https://a/c/x", "/data/x", 7, "abc=")] * 2
     assert state.signature == ("planned", 2)
