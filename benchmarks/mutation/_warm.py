@@ -5,9 +5,9 @@
 
     python _warm.py PYTEST-ARGUMENT...
 
-The first run, without a mutant, notes how long each test takes and what is imported from outside the current directory. A line on
+The first run, without a mutant, notes what each test takes and what is imported from outside the current directory. A line on
 standard input asks for another run, the quickest test first. Each run is answered by one line of JSON on standard output: ``outcome``
-(``passed``, ``failed``, or ``endless``: it took four times what the first run took, and more) and, after the first, ``output``.
+(``passed``, ``failed``, or ``endless``: a test took more than ten times what it took at first) and, after the first, ``output``.
 """
 
 from __future__ import annotations
@@ -16,8 +16,6 @@ import contextlib
 import importlib
 import json
 import os
-import resource
-import select
 import signal
 import sys
 import tempfile
@@ -28,58 +26,70 @@ from pathlib import Path
 import pytest
 
 
-class Limits(t.NamedTuple):
-    """CPU time says more than the clock where other work goes on; the clock finds what waits for ever."""
+class Cost(t.NamedTuple):
+    """What a test takes, in seconds."""
 
-    cpu_s: float = 1200.0
-    clock_s: float = 3600.0
+    cpu_s: float = 0.0
+    clock_s: float = 0.0
+
+    def limit(self) -> None:
+        """End this process when the next test takes more by far: CPU time finds what turns in circles, the clock what waits for ever.
+
+        On a busy machine a test takes much of the clock's time and no more CPU time than ever.
+        """
+        signal.setitimer(signal.ITIMER_PROF, 2 + 10 * self.cpu_s)
+        signal.setitimer(signal.ITIMER_REAL, 60 + 10 * self.clock_s)
 
 
 class Order:
-    """A plugin of pytest: notes the seconds of each test, and puts the quickest first where they are known."""
+    """A plugin of pytest: notes the cost of each test. Where it is known, the quickest comes first, and none may take much more."""
 
-    def __init__(self, seconds: dict[str, float]) -> None:
-        self._known = seconds
-        self.seconds: dict[str, float] = {}
+    def __init__(self, known: dict[str, Cost]) -> None:
+        self._known = known
+        self.costs: dict[str, Cost] = {}
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        items.sort(key=lambda item: self._known.get(item.nodeid, 0.0))
+        items.sort(key=lambda item: self._known.get(item.nodeid, Cost()).cpu_s)
 
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        self.seconds[report.nodeid] = self.seconds.get(report.nodeid, 0.0) + report.duration
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> t.Generator[None, object, object]:
+        if self._known:
+            self._known.get(item.nodeid, Cost()).limit()
+        cpu_s, clock_s = time.process_time(), time.monotonic()
+        result = yield
+        self.costs[item.nodeid] = Cost(time.process_time() - cpu_s, time.monotonic() - clock_s)
+        return result
 
 
-def run(arguments: list[str], seconds: dict[str, float], notes: Path, limits: Limits) -> str:
+def run(arguments: list[str], known: dict[str, Cost], notes: Path) -> str:
     """Run the tests in a fork, which leaves what it learned in ``notes``; returns the outcome."""
     child = os.fork()
     if not child:
-        _be_the_child(arguments, seconds, notes, limits)
-    descriptor = os.pidfd_open(child)
-    ended = select.select([descriptor], [], [], limits.clock_s)[0]
-    os.close(descriptor)
+        _be_the_child(arguments, known, notes)
+    _child, status = os.waitpid(child, 0)
     with contextlib.suppress(ProcessLookupError):  # what it started goes with it
         os.killpg(child, signal.SIGKILL)
-    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    if not ended or status == -signal.SIGXCPU:
+    code = os.waitstatus_to_exitcode(status)
+    if code in (-signal.SIGPROF, -signal.SIGALRM):
         return "endless"
-    return "failed" if status else "passed"
+    return "failed" if code else "passed"
 
 
-def _be_the_child(arguments: list[str], seconds: dict[str, float], notes: Path, limits: Limits) -> t.NoReturn:
+def _be_the_child(arguments: list[str], known: dict[str, Cost], notes: Path) -> t.NoReturn:
     code = 70
     try:
         os.setsid()
-        resource.setrlimit(resource.RLIMIT_CPU, (int(limits.cpu_s), int(limits.cpu_s) + 60))
         with open(notes.with_suffix(".txt"), "wb") as output:
             os.dup2(output.fileno(), 1)
             os.dup2(output.fileno(), 2)
-        order = Order(seconds)
+        order = Order(known)
+        if known:
+            Cost(10, 60).limit()  # to import the tests
         code = int(pytest.main(arguments, plugins=[order]))
-        if not seconds:
-            notes.write_text(json.dumps({"seconds": order.seconds, "modules": _foreign_modules()}), encoding="utf-8")
+        if not known:
+            notes.write_text(json.dumps({"costs": order.costs, "modules": _foreign_modules()}), encoding="utf-8")
     finally:
-        sys.stdout.flush()
         os._exit(code)
 
 
@@ -93,22 +103,20 @@ def main() -> int:
     arguments = sys.argv[1:]
     with tempfile.TemporaryDirectory() as folder:
         notes = Path(folder) / "notes.json"
-        began = time.monotonic()
         # Bytecode of what is not mutated is kept; run.py removes that of what is.
-        outcome = run(arguments, {}, notes, Limits())
-        took_s, used = time.monotonic() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
+        outcome = run(arguments, {}, notes)
         answer(outcome=outcome, output=notes.with_suffix(".txt").read_text(encoding="utf-8", errors="replace")[-2000:])
         if outcome != "passed":
             return 1
-        limits = Limits(20 + 4 * (used.ru_utime + used.ru_stime), 120 + 4 * took_s)
         noted = json.loads(notes.read_text(encoding="utf-8"))
         # Two mutants within a second would else share one compiled file.
         sys.dont_write_bytecode = True
         for name in noted["modules"]:
             with contextlib.suppress(Exception):  # parts of others, aliases: what is not there is imported by the child
                 importlib.import_module(name)
+        known = {test: Cost(*cost) for test, cost in noted["costs"].items()}
         for _line in sys.stdin:
-            answer(outcome=run(arguments, noted["seconds"], notes, limits))
+            answer(outcome=run(arguments, known, notes))
     return 0
 
 

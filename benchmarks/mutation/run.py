@@ -16,6 +16,7 @@ a virtual environment with requirements/mutation.txt.
 from __future__ import annotations
 
 import argparse
+import ast
 import difflib
 import importlib.util
 import json
@@ -107,6 +108,8 @@ def try_package(name: str, mutants: int, seed: int) -> Score:
         for mutation in draw(path, mutants, seed):
             outcome, difference = try_mutant(tests, mutation)
             place = f"{path}:{mutation.start_pos[0]} {mutation.operator_name}"
+            if outcome == "invalid":
+                continue
             if outcome == "passed":
                 survived += 1
                 print(f"\nsurvived: {place}\n{difference}\n", flush=True)
@@ -119,12 +122,16 @@ def try_package(name: str, mutants: int, seed: int) -> Score:
 
 
 def try_mutant(tests: Tests, mutation: MutationSpec) -> tuple[str, str]:
-    """The outcome of the tests, and the lines that the mutant differs in."""
+    """The outcome of the tests, and the lines that the mutant differs in; ``invalid`` for what is no Python at all."""
     from cosmic_ray.mutating import use_mutation
     from cosmic_ray.plugins import get_operator
 
     operator = get_operator(mutation.operator_name)(**mutation.operator_args)
     with use_mutation(mutation.module_path, operator, mutation.occurrence) as (before, after):
+        try:
+            ast.parse(after)
+        except SyntaxError:
+            return "invalid", ""
         return tests.run(), changed_lines(before, after)
 
 
