@@ -148,7 +148,9 @@ class Dataset:
         write_json(paths.report, report)
         receipts = self.receipts()
         if result["verdict"] == "ok":
-            sweep_parts(self.destination)  # of workers that were killed: every file is whole without them
+            sweep_parts(
+                self.destination, older_than_s=0
+            )  # of workers that were killed: every file is whole without them
         wanted = self._all_names()
         consolidate_receipts(paths.receipts, receipts, [name for name in receipts if name in wanted])
         return self._explained(result, report)

@@ -24,6 +24,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gzip.part_file 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gzip.room import available_cpus
 
 SUFFIX = ".gz"
+_SMALLEST_BYTES = 20  # header, an empty block, trailer: the gzip file of an empty one
 _READ_BYTES = 1 << 20
 # Levels that mean about the same ratio: zlib's 6 is gzip's default, isal only has 0 to 3.
 _ZLIB_LEVEL = 6
@@ -48,7 +49,7 @@ def deflate_file(src: str, dst: str, *, engine: str = "auto") -> tuple[int, int]
     ``dst`` gets the modification time of ``src``: that is how a later run sees that it is up to date.
     """
     try:
-        handle = os.open(src, os.O_RDONLY | os.O_CLOEXEC)
+        handle = os.open(src, os.O_RDONLY)
     except OSError as exc:
         raise ClusterError("not_found", f"`{src}` cannot be read: {exc.strerror}.", "Check the path and mode.") from exc
     with os.fdopen(handle, "rb", buffering=0) as source, part_file(dst) as (write, target):
@@ -140,7 +141,7 @@ def deflate_tree(
             for job in concurrent.futures.as_completed(jobs):
                 yield job.result()
         finally:
-            pool.shutdown(wait=True, cancel_futures=True)
+            pool.shutdown(cancel_futures=True)
 
 
 def _files_under(root: str) -> list[str]:
@@ -155,7 +156,7 @@ def _one(source: str, destination: str, name: str, engine: str) -> Compressed:
     src, dst = os.path.join(source, name), os.path.join(destination, name + SUFFIX)
     with contextlib.suppress(OSError):
         there, wanted = os.stat(dst), os.stat(src)
-        if there.st_mtime_ns == wanted.st_mtime_ns and there.st_size >= 18:  # the smallest gzip file has 20 bytes
+        if there.st_mtime_ns == wanted.st_mtime_ns and there.st_size >= _SMALLEST_BYTES:
             return Compressed(name, wanted.st_size, there.st_size, 0.0, fresh=False)
     try:
         size, packed = deflate_file(src, dst, engine=engine)

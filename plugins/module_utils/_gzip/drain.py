@@ -97,7 +97,7 @@ def drain(
                     running -= 1
                     yield finished
         finally:
-            pool.shutdown(wait=True, cancel_futures=True)
+            pool.shutdown(cancel_futures=True)
 
 
 def _by_folder(items: t.Iterable[LandingItem]) -> _Pending:

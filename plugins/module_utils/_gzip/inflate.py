@@ -159,7 +159,7 @@ def _inflate_members(
     label = os.path.basename(name)
     members = crc = size = 0
     block = reader.read()
-    while block and (members == 0 or block.strip(b"\0")):
+    while block:
         if len(block) < len(MAGIC):
             block += reader.read()
         if not block.startswith(MAGIC):
@@ -283,7 +283,7 @@ def _md5_error(dst: str, wanted: str, found: str) -> ClusterError:
 def _open_raw(src: str, raw_size: int | None) -> t.Iterator[t.BinaryIO]:
     """Open the raw file (never through a link) and compare its size."""
     try:
-        handle = os.open(src, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        handle = os.open(src, os.O_RDONLY | os.O_NOFOLLOW)
     except OSError as exc:
         kind = "io" if exc.errno in GONE_ERRNOS else "not_found"
         raise ClusterError(

@@ -45,9 +45,8 @@ _OUR_PART = re.compile(r"\.[0-9a-f]{12}\..*-\d+-\d+\.part")
 
 def _part_name(dst: str) -> str:
     """A name beside ``dst`` that no other node, process or thread uses; short, so that long names stay possible."""
-    host = socket.gethostname().split(".")[0][:32]
     name = hashlib.md5(os.fsencode(os.path.basename(dst)), usedforsecurity=False).hexdigest()[:12]
-    unique = f".{name}.{host}-{os.getpid()}-{next(_COUNTER)}.part"
+    unique = f".{name}.{socket.gethostname()}-{os.getpid()}-{next(_COUNTER)}.part"
     return os.path.join(os.path.dirname(dst), unique)
 
 
@@ -109,7 +108,7 @@ def part_file(dst: str) -> t.Iterator[tuple[t.Callable[[bytes], None], int]]:
     made_parent(dst)
     part = _part_name(dst)
     with disk_errors(dst):
-        handle = os.open(part, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+        handle = os.open(part, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644)  # O_EXCL follows no link
 
     def write(data: bytes) -> None:
         with disk_errors(dst):
@@ -139,7 +138,7 @@ def part_files(directory: str) -> t.Iterator[str]:
         yield from (os.path.join(folder, name) for name in names if _OUR_PART.fullmatch(name))
 
 
-def sweep_parts(directory: str, *, older_than_s: float = 0.0) -> int:
+def sweep_parts(directory: str, *, older_than_s: float) -> int:
     """Remove ``.part`` files that were not written to for ``older_than_s``; returns how many."""
     removed = 0
     limit = time.time() - older_than_s

@@ -5,9 +5,13 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import gzip
 import os
 import pathlib
+import threading
+import types
+import typing as t
 import zlib
 
 import pytest
@@ -59,18 +63,31 @@ def test_standard_library_compresses_as_well_as_gzip(tmp_path: pathlib.Path) -> 
     assert packed == len(gzip.compress(data, 6))
 
 
-def test_a_file_that_changes_meanwhile_gets_no_result(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("size", [2_000_000, 3_000_000, 4_000_000], ids=["shorter", "as long", "longer"])
+def test_a_file_that_changes_meanwhile_gets_no_result(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
     source = tmp_path / "in"
     source.write_bytes(b"x" * 3_000_000)
+    os.utime(source, (1, 1))
     real = zlib.compressobj
 
     def write_during_the_start(*arguments: int) -> object:
-        source.write_bytes(b"y" * 2_000_000)
+        source.write_bytes(b"y" * size)
         return real(*arguments)
 
     monkeypatch.setattr(zlib, "compressobj", write_during_the_start)
     with pytest.raises(ClusterError) as caught:
         deflate.deflate_file(str(source), str(tmp_path / "out" / "x.gz"), engine="stdlib")
+    assert caught.value.kind == "changed_at_source"
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+@pytest.mark.parametrize("source", ["/proc/self/status", "/sys/devices/system/cpu/online"])
+def test_a_file_that_holds_more_or_less_than_it_says_gets_no_result(tmp_path: pathlib.Path, source: str) -> None:
+    """The kernel says 0 bytes for all of /proc, and 4096 for all of /sys."""
+    with pytest.raises(ClusterError) as caught:
+        deflate.deflate_file(source, str(tmp_path / "out" / "x.gz"))
     assert caught.value.kind == "changed_at_source"
     assert list((tmp_path / "out").iterdir()) == []
 
@@ -119,7 +136,10 @@ def test_a_compressor_that_ends_early_is_noticed(tmp_path: pathlib.Path, monkeyp
     assert list((tmp_path / "out").iterdir()) == []
 
 
-def test_a_compressor_that_alters_a_byte_is_noticed(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("letter", [b"D", b"E", b"F", b"G", b"H"])
+def test_a_compressor_that_alters_a_byte_is_noticed(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, letter: bytes
+) -> None:
     class Altering:
         """Gives a gzip file that is right in itself, of as many bytes, but not of these."""
 
@@ -127,7 +147,7 @@ def test_a_compressor_that_alters_a_byte_is_noticed(tmp_path: pathlib.Path, monk
             self._real = zlib.compressobj(6, zlib.DEFLATED, 31)
 
         def compress(self, block: bytes) -> bytes:
-            return self._real.compress(b"D" + block[1:])
+            return self._real.compress(letter + block[1:])
 
         def flush(self) -> bytes:
             return self._real.flush()
@@ -139,16 +159,100 @@ def test_a_compressor_that_alters_a_byte_is_noticed(tmp_path: pathlib.Path, monk
     assert caught.value.kind == "corrupt"
 
 
-def test_what_is_too_short_to_be_gzip_is_made_again(tmp_path: pathlib.Path) -> None:
+@pytest.mark.parametrize("size", [0, 19])
+def test_what_is_too_short_to_be_gzip_is_made_again(tmp_path: pathlib.Path, size: int) -> None:
     (tmp_path / "in").mkdir()
     (tmp_path / "out").mkdir()
     (tmp_path / "in" / "x").write_bytes(b"data")
-    (tmp_path / "out" / "x.gz").write_bytes(b"")
+    (tmp_path / "out" / "x.gz").write_bytes(bytes(size))
     stamp = (tmp_path / "in" / "x").stat().st_mtime_ns
     os.utime(tmp_path / "out" / "x.gz", ns=(stamp, stamp))
     results = list(deflate.deflate_tree(str(tmp_path / "in"), str(tmp_path / "out")))
     assert [result.fresh for result in results] == [True]
     assert gzip.decompress((tmp_path / "out" / "x.gz").read_bytes()) == b"data"
+
+
+def test_the_result_of_an_empty_file_is_not_made_again(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in/x").write_bytes(b"")
+    for fresh in (True, False):
+        (result,) = deflate.deflate_tree(str(tmp_path / "in"), str(tmp_path / "out"), engine="stdlib")
+        assert result.fresh is fresh
+
+
+def test_a_result_that_is_newer_than_its_file_is_made_again(tmp_path: pathlib.Path) -> None:
+    """The file may have been put back from a backup, with the time that it had then."""
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in/x").write_bytes(b"new")
+    list(deflate.deflate_tree(str(tmp_path / "in"), str(tmp_path / "out")))
+    (tmp_path / "in/x").write_bytes(b"old")
+    os.utime(tmp_path / "in/x", (1, 1))
+    (result,) = deflate.deflate_tree(str(tmp_path / "in"), str(tmp_path / "out"))
+    assert result.fresh
+    assert gzip.decompress((tmp_path / "out/x.gz").read_bytes()) == b"old"
+
+
+def test_seconds_are_those_of_the_work(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in/x").write_bytes(b"data")
+    for name, seconds in (("gone", 150.0), ("x", 150.0), ("x", 0.0)):  # the second time there is nothing to do
+        clock = iter([100.0, 250.0])
+        monkeypatch.setattr(deflate, "time", types.SimpleNamespace(monotonic=clock.__next__))
+        (result,) = deflate.deflate_tree(str(tmp_path / "in"), str(tmp_path / "out"), names=[name])
+        assert result.seconds == seconds
+
+
+def test_unless_told_otherwise_a_file_is_compressed_on_each_cpu(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each waits for the other; without the barrier's limit the test would hang where there is one thread."""
+    (tmp_path / "in").mkdir()
+    for name in ("a", "b"):
+        (tmp_path / "in" / name).write_bytes(b"data")
+    together = threading.Barrier(2, timeout=120)
+    real = deflate.deflate_file
+
+    def deflate_file(src: str, dst: str, *, engine: str) -> tuple[int, int]:
+        together.wait()
+        return real(src, dst, engine=engine)
+
+    monkeypatch.setattr(deflate, "available_cpus", lambda: 2)
+    monkeypatch.setattr(deflate, "deflate_file", deflate_file)
+    results = list(deflate.deflate_tree(str(tmp_path / "in"), str(tmp_path / "out")))
+    assert [result.error for result in results] == [None, None]
+
+
+def test_what_has_not_begun_is_left_when_nobody_takes_results_any_more(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closing = threading.Event()
+    begun: list[str] = []
+    real = deflate.deflate_file
+
+    class Pool(concurrent.futures.ThreadPoolExecutor):
+        def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+            super().shutdown(wait=False, cancel_futures=cancel_futures)
+            closing.set()
+            super().shutdown(wait=wait)
+
+    def deflate_file(src: str, dst: str, *, engine: str) -> tuple[int, int]:
+        begun.append(src)
+        if len(begun) > 1:
+            assert closing.wait(120)
+        return real(src, dst, engine=engine)
+
+    (tmp_path / "in").mkdir()
+    for name in "abc":
+        (tmp_path / "in" / name).write_bytes(b"data")
+    monkeypatch.setattr(concurrent.futures, "ThreadPoolExecutor", Pool)
+    monkeypatch.setattr(deflate, "deflate_file", deflate_file)
+    results = t.cast(
+        "t.Generator[deflate.Compressed, None, None]",
+        deflate.deflate_tree(str(tmp_path / "in"), str(tmp_path / "out"), threads=1),
+    )
+    next(results)
+    results.close()
+    assert len(begun) <= 2, "the first, and the one that ran"
 
 
 def test_only_what_is_named_is_compressed(tmp_path: pathlib.Path) -> None:
@@ -163,11 +267,13 @@ def test_errors_are_named(tmp_path: pathlib.Path) -> None:
         deflate.deflate_file(str(tmp_path / "none"), str(tmp_path / "x.gz"))
     assert caught.value.kind == "not_found"
     (tmp_path / "in").mkdir()
-    (tmp_path / "in" / "done.gz").write_bytes(b"")
-    with pytest.raises(ClusterError, match=r"compressed already: done\.gz"):
+    for name in "dcba":
+        (tmp_path / "in" / f"{name}.gz").write_bytes(b"")
+    with pytest.raises(ClusterError, match=r"^4 files are compressed already: a\.gz, b\.gz, c\.gz\. "):
         list(deflate.deflate_tree(str(tmp_path / "in"), str(tmp_path / "out")))
-    with pytest.raises(ClusterError, match="engine `lzma` is unknown"):
-        list(deflate.deflate_tree(str(tmp_path / "in"), str(tmp_path / "out"), names=[], engine="lzma"))
+    for engine in ("lzma", "zstd"):
+        with pytest.raises(ClusterError, match=f"engine `{engine}` is unknown"):
+            list(deflate.deflate_tree(str(tmp_path / "in"), str(tmp_path / "out"), names=[], engine=engine))
 
 
 def test_a_damaged_result_is_an_error_of_that_file(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,10 +5,12 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import errno
 import gzip
 import os
 import pathlib
+import queue
 import threading
 import types
 import typing as t
@@ -229,9 +231,12 @@ def test_unless_told_otherwise_a_file_is_finished_on_each_cpu(
     assert sorted(file.name for file in results if file.error is None) == ["a.gz", "b.gz"]
 
 
-@pytest.mark.parametrize(("cost_s", "poll_s", "wait_s"), [(10, 0.1, 40), (0, 0.1, 0.1), (1, 7, 7)])
+@pytest.mark.parametrize(
+    ("cost_s", "options", "wait_s"),
+    [(10, {"poll_s": 0.1}, 40), (0, {}, 0.1), (0, {"poll_s": 0.5}, 0.5), (1, {"poll_s": 7}, 7)],
+)
 def test_a_costly_look_is_followed_by_a_wait_of_four_times_as_long(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, cost_s: float, poll_s: float, wait_s: float
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, cost_s: float, options: dict[str, t.Any], wait_s: float
 ) -> None:
     now = 100.0
     waits: list[float] = []
@@ -252,5 +257,78 @@ def test_a_costly_look_is_followed_by_a_wait_of_four_times_as_long(
     monkeypatch.setattr(drain, "time", types.SimpleNamespace(monotonic=lambda: now, sleep=sleep))
     monkeypatch.setattr(drain, "_take_landed", look)
     items = landing_items(tmp_path, ["never.gz"])
-    list(drain.drain(items, copier_done=lambda: len(looks) == 2, poll_s=poll_s))
+    list(drain.drain(items, copier_done=lambda: len(looks) == 2, **options))
     assert waits == pytest.approx([wait_s] * 2)
+
+
+@pytest.mark.parametrize(("seconds_each", "taken", "waits"), [(0, 4, [10]), (2, 4, [2]), (5, 2, []), (12, 1, [])])
+def test_results_are_taken_until_the_next_look(
+    monkeypatch: pytest.MonkeyPatch, seconds_each: float, taken: int, waits: list[float]
+) -> None:
+    """What is left of the time is slept; whoever takes results slowly does not put the look off."""
+    now = 0.0
+    slept: list[float] = []
+    monkeypatch.setattr(drain, "time", types.SimpleNamespace(monotonic=lambda: now, sleep=slept.append))
+    ready: queue.SimpleQueue[Finished] = queue.SimpleQueue()
+    for name in "abcd":
+        ready.put(Finished(name, None))
+    names = []
+    for finished in drain._results(ready, 4, 10.0):
+        names.append(finished.name)
+        now += seconds_each
+    assert "".join(names) == "abcd"[:taken]
+    assert slept == waits
+
+
+def test_a_look_that_is_overdue_comes_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    slept: list[float] = []
+    monkeypatch.setattr(drain, "time", types.SimpleNamespace(monotonic=lambda: 12.0, sleep=slept.append))
+    ready: queue.SimpleQueue[Finished] = queue.SimpleQueue()
+    assert list(drain._results(ready, 0, 10.0)) == []
+    assert slept == [0.0]
+    assert list(drain._results(ready, 1, 10.0)) == [], "nothing is ready yet"
+
+
+def test_a_folder_that_is_not_there_yet_does_not_hide_the_next(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "landing/b").mkdir(parents=True)
+    (tmp_path / "landing/b/here.gz").write_bytes(gzip.compress(b"here"))
+    items = landing_items(tmp_path, ["a/never.gz", "b/here.gz"])
+    kinds = {file.name: file.error and file.error.kind for file in drain.drain(items, copier_done=lambda: True)}
+    assert kinds == {"a/never.gz": "partial", "b/here.gz": None}
+
+
+def test_unless_told_otherwise_a_file_is_gzip(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "plain").write_bytes(b"plain")
+    item = LandingItem("plain", str(tmp_path / "plain"), str(tmp_path / "out/plain"))
+    (finished,) = drain.drain([item], copier_done=lambda: True)
+    assert finished.error is not None
+    assert finished.error.kind == "not_gzip"
+
+
+def test_what_has_not_begun_is_left_when_nobody_takes_results_any_more(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closing = threading.Event()
+    real = drain.inflate_file
+
+    class Pool(concurrent.futures.ThreadPoolExecutor):
+        def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+            super().shutdown(wait=False, cancel_futures=cancel_futures)
+            closing.set()
+            super().shutdown(wait=wait)
+
+    def inflate_file(src: str, dst: str, **options: t.Any) -> inflate.InflateResult:
+        if files_in(tmp_path / "out"):  # the first is finished
+            assert closing.wait(120)
+        return real(src, dst, **options)
+
+    (tmp_path / "landing").mkdir()
+    names = ["a.gz", "b.gz", "c.gz"]
+    for name in names:
+        (tmp_path / "landing" / name).write_bytes(gzip.compress(name.encode()))
+    monkeypatch.setattr(concurrent.futures, "ThreadPoolExecutor", Pool)
+    monkeypatch.setattr(drain, "inflate_file", inflate_file)
+    results = drain.drain(landing_items(tmp_path, names), copier_done=lambda: True, threads=1)
+    next(results)
+    results.close()
+    assert len(files_in(tmp_path / "out")) <= 2, "the first, and the one that ran"

@@ -12,6 +12,7 @@ import hashlib
 import os
 import pathlib
 import stat
+import types
 import typing as t
 import zlib
 
@@ -71,6 +72,7 @@ BAD = {
     "half a magic": (b"\x1f", "not_gzip"),
     "only zeros": (bytes(100), "not_gzip"),
     "garbage after": (RAW + b"garbage", "corrupt"),
+    "garbage after that begins with a byte below the magic": (RAW + b"\x01garbage", "corrupt"),
     "garbage after padding": (RAW + bytes(20) + b"garbage", "corrupt"),
     "second member cut": (RAW + RAW[:-1], "truncated"),
     "second member one byte": (RAW + RAW[:1], "truncated"),
@@ -129,19 +131,81 @@ def test_no_cut_and_no_flip_passes_as_something_else(tmp_path: pathlib.Path, eng
     assert harmless < 5
 
 
-@pytest.mark.parametrize("kind_of", ["md5", "size", "md5 of a damaged file"])
-def test_a_blob_that_was_replaced(tmp_path: pathlib.Path, kind_of: str) -> None:
-    raw = RAW if kind_of != "md5 of a damaged file" else RAW[:-20]
+#: Of all MD5s the first and the last in the order of their letters.
+WRONG_MD5S = ("+++++++++++++++++++++w==", "zzzzzzzzzzzzzzzzzzzzzQ==")
+
+
+@pytest.mark.parametrize("raw_md5", WRONG_MD5S)
+@pytest.mark.parametrize("raw", [RAW, RAW[:-20]], ids=["whole", "damaged"])
+def test_a_blob_that_was_replaced_has_another_md5(tmp_path: pathlib.Path, raw: bytes, raw_md5: str) -> None:
     (tmp_path / "raw").write_bytes(raw)
-    with pytest.raises(ClusterError) as caught:
-        inflate.inflate_file(
-            str(tmp_path / "raw"),
-            str(tmp_path / "out/x"),
-            raw_size=len(raw) + (kind_of == "size"),
-            raw_md5=md5(b"something else"),
-        )
-    assert caught.value.kind == "changed_at_source"
-    assert files_in(tmp_path / "out") == []
+    for finish in (inflate.inflate_file, inflate.place_file):
+        with pytest.raises(ClusterError, match="manifest says") as caught:
+            finish(str(tmp_path / "raw"), str(tmp_path / "out/x"), raw_size=len(raw), raw_md5=raw_md5)
+        assert caught.value.kind == "changed_at_source"
+        assert files_in(tmp_path / "out") == []
+
+
+@pytest.mark.parametrize("difference", [-1, 1])
+def test_a_blob_that_was_replaced_has_another_size(tmp_path: pathlib.Path, difference: int) -> None:
+    (tmp_path / "raw").write_bytes(RAW)
+    for finish in (inflate.inflate_file, inflate.place_file):
+        with pytest.raises(
+            ClusterError, match=f"has {len(RAW)} bytes, the manifest says {len(RAW) + difference}"
+        ) as caught:
+            finish(str(tmp_path / "raw"), str(tmp_path / "out/x"), raw_size=len(RAW) + difference)
+        assert caught.value.kind == "changed_at_source"
+        assert files_in(tmp_path / "out") == []
+
+
+@pytest.mark.parametrize("size", [(64 << 10) + more for more in range(10)] + [(1 << 20) + more for more in range(10)])
+def test_a_trailer_may_lie_across_two_pieces_of_the_input(tmp_path: pathlib.Path, size: int) -> None:
+    """Files are read and unpacked in pieces; the checksum at the end is found wherever a piece ends."""
+    data = NOISE[: size - 1000]
+    while len(raw := gzip.compress(data, 0, mtime=0)) != size:  # level 0 stores: each byte more is one byte more
+        data = NOISE[: len(data) + size - len(raw)]
+    (tmp_path / "raw").write_bytes(raw)
+    result = inflate.inflate_file(str(tmp_path / "raw"), str(tmp_path / "x"))
+    assert (result.crc32, result.bytes, result.members) == (zlib.crc32(data), len(data), 1)
+
+
+def test_the_magic_of_the_next_member_may_lie_across_two_reads(tmp_path: pathlib.Path) -> None:
+    first = gzip.compress(b"first", mtime=0)
+    raw = first + bytes((1 << 20) - 1 - len(first)) + gzip.compress(b"second", mtime=0)
+    (tmp_path / "raw").write_bytes(raw)
+    result = inflate.inflate_file(str(tmp_path / "raw"), str(tmp_path / "x"))
+    assert (tmp_path / "x").read_bytes() == b"firstsecond"
+    assert (result.members, result.crc32) == (2, zlib.crc32(b"firstsecond"))
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"), [(errno.ENOENT, "not_found"), (errno.EACCES, "not_found"), (errno.EIO, "io")]
+)
+def test_a_landing_disk_that_fails_is_told_from_a_file_that_is_not_there(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, code: int, kind: str
+) -> None:
+    def fail(*_arguments: t.Any) -> t.NoReturn:
+        raise OSError(code, os.strerror(code))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "open", fail)
+        with pytest.raises(ClusterError, match="cannot be read") as caught:
+            inflate.place_file(str(tmp_path / "raw"), str(tmp_path / "x"))
+    assert caught.value.kind == kind
+
+
+def test_seconds_are_those_of_the_work(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "raw").write_bytes(RAW)
+    for finish in (inflate.inflate_file, inflate.place_file):
+        clock = iter([100.0, 250.0])
+        monkeypatch.setattr(inflate, "time", types.SimpleNamespace(monotonic=clock.__next__))
+        assert finish(str(tmp_path / "raw"), str(tmp_path / "x")).seconds == 150
+
+
+def test_a_file_that_is_no_gzip_is_told_by_its_first_bytes(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "raw").write_bytes(b"hello")
+    with pytest.raises(ClusterError, match=r"\(found 68656c6c\)"):
+        inflate.inflate_file(str(tmp_path / "raw"), str(tmp_path / "x"))
 
 
 @pytest.mark.parametrize(
@@ -247,6 +311,37 @@ def test_an_engine_without_trailer_checks_is_not_used() -> None:
         engine = inflate.find_engine(name)
         assert engine.name == name
         assert inflate._checks_trailers(engine)
+
+
+@pytest.mark.parametrize("part", ["crc32", "length"])
+def test_an_engine_that_checks_only_part_of_a_file_is_not_used(part: str) -> None:
+    class Lenient:
+        """Passes over a wrong CRC32, or over a wrong length."""
+
+        def __init__(self, wbits: int) -> None:
+            self._real = zlib.decompressobj(-15)
+
+        def decompress(self, data: bytes) -> bytes:
+            found = self._real.decompress(data[10:])
+            crc, length = (int.from_bytes(data[at : at + 4 or None], "little") for at in (-8, -4))
+            if (part != "crc32" and crc != zlib.crc32(found)) or (part != "length" and length != len(found)):
+                raise zlib.error
+            return found
+
+    assert not inflate._checks_trailers(inflate.Engine("lenient", Lenient, zlib.error))
+
+
+@pytest.mark.parametrize("content", [b"", b"~"])
+def test_an_engine_that_unpacks_to_something_else_is_not_used(content: bytes) -> None:
+    class Wrong:
+        def __init__(self, wbits: int) -> None:
+            self._real = zlib.decompressobj(wbits)
+
+        def decompress(self, data: bytes) -> bytes:
+            self._real.decompress(data)
+            return content
+
+    assert not inflate._checks_trailers(inflate.Engine("wrong", Wrong, zlib.error))
 
 
 def test_unknown_and_missing_engines(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ import os
 import pathlib
 import shutil
 import stat
+import types
 import typing as t
 from concurrent.futures import ThreadPoolExecutor
 
@@ -36,6 +37,37 @@ def test_new_directories_are_open_whatever_the_umask(tmp_path: pathlib.Path, str
         0o2755,
         0o644,
     ]
+
+
+def test_new_directories_are_for_others_to_read_and_not_to_write(tmp_path: pathlib.Path) -> None:
+    before = os.umask(0)
+    try:
+        with part_file.part_file(str(tmp_path / "a/b/x")) as (write, _handle):
+            write(b"data")
+    finally:
+        os.umask(before)
+    modes = [stat.S_IMODE((tmp_path / path).stat().st_mode) for path in ("a", "a/b", "a/b/x")]
+    assert modes == [0o755, 0o755, 0o644]
+
+
+@pytest.mark.parametrize("way", ["file", "link", "dangling link"])
+def test_what_has_the_name_of_a_part_already_is_not_written_to(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    part, other = tmp_path / "x.part", tmp_path / "other"
+    if way != "dangling link":
+        other.write_bytes(b"of others")
+    if way == "file":
+        other.rename(part)
+    else:
+        part.symlink_to(other)
+    monkeypatch.setattr(part_file, "_part_name", lambda _dst: str(part))
+    with pytest.raises(ClusterError, match="File exists"), part_file.part_file(str(tmp_path / "x")):
+        pass
+    if way == "dangling link":
+        assert not other.exists()
+    else:
+        assert part.read_bytes() == b"of others"
 
 
 def test_a_directory_that_somebody_removed_is_made_again(tmp_path: pathlib.Path, strict_umask: None) -> None:
@@ -110,6 +142,16 @@ def test_sweep_parts_takes_old_parts_of_ours_only(tmp_path: pathlib.Path) -> Non
     assert sorted(str(path) for path in tmp_path.iterdir()) == sorted([new, *others])
 
 
+def test_a_part_is_old_from_its_last_second_on(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = {stamp: part_file._part_name(str(tmp_path / "x")) for stamp in (99, 100, 101)}
+    for stamp, path in names.items():
+        pathlib.Path(path).write_bytes(b"")
+        os.utime(path, (stamp, stamp))
+    monkeypatch.setattr(part_file, "time", types.SimpleNamespace(time=lambda: 160.0))
+    assert part_file.sweep_parts(str(tmp_path), older_than_s=60) == 2
+    assert [str(path) for path in tmp_path.iterdir()] == [names[101]]
+
+
 def test_sweep_parts_passes_over_what_another_run_swept(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -119,5 +161,5 @@ def test_sweep_parts_passes_over_what_another_run_swept(
     listed = list(os.walk(tmp_path))
     os.unlink(parts[0])
     monkeypatch.setattr(os, "walk", lambda _directory: listed)
-    assert part_file.sweep_parts(str(tmp_path)) == 1
+    assert part_file.sweep_parts(str(tmp_path), older_than_s=0) == 1
     assert list(tmp_path.iterdir()) == []
