@@ -13,7 +13,7 @@ import typing as t
 
 
 class Package(t.NamedTuple):
-    """``files``: patterns below plugins/module_utils. ``tests``: paths below tests/unit."""
+    """``files``: patterns below plugins/module_utils. ``tests``: paths below tests/unit, or tests in them."""
 
     files: tuple[str, ...]
     tests: tuple[str, ...]
@@ -21,6 +21,7 @@ class Package(t.NamedTuple):
 
 #: The pure half of _nvme_raid.
 _NVME_RAID = ("compare", "create", "existing", "find", "judge", "mount", "plan", "reasons", "remove", "selector")
+_GPU_AFFINITY = ("binding", "formats", "nccl", "options", "plan", "topology")
 
 PACKAGES: dict[str, Package] = {
     "_shards": Package(("_shards/*.py",), ("shards",)),
@@ -32,7 +33,7 @@ PACKAGES: dict[str, Package] = {
         ("nvidia_driver/test_nvidia_driver_run.py", "nvidia_driver/test_nvidia_driver_rules.py"),
     ),
     "_gpu_clocks/plan": Package(("_gpu_clocks/plan.py",), ("gpu_clocks/test_gpu_clocks_plan.py",)),
-    "_gpu_affinity": Package(("_gpu_affinity/*.py",), ("gpu_affinity",)),
+    **{f"_gpu_affinity/{name}": Package((f"_gpu_affinity/{name}.py",), ("gpu_affinity",)) for name in _GPU_AFFINITY},
     "_rdma/plan": Package(
         ("_rdma/plan.py", "_rdma/artifact.py"),
         ("rdma/test_rdma_stack_plan.py", "rdma/test_rdma_artifact.py", "rdma/test_rdma_check.py"),
@@ -43,7 +44,14 @@ PACKAGES: dict[str, Package] = {
     "_gzip/deflate": Package(("_gzip/deflate.py",), ("gzip/test_deflate.py",)),
     "_gzip/drain": Package(("_gzip/drain.py",), ("gzip/test_drain.py",)),
     "_gzip/inflate": Package(("_gzip/inflate.py",), ("gzip/test_inflate.py",)),
-    "_gzip/part_file": Package(("_gzip/part_file.py",), ("gzip/test_part_file.py", "gzip/test_inflate.py")),
+    "_gzip/part_file": Package(
+        ("_gzip/part_file.py",),
+        (
+            "gzip/test_part_file.py",
+            "gzip/test_inflate.py::test_a_full_disk_or_quota_leaves_nothing",
+            "gzip/test_inflate.py::test_short_writes_are_continued",
+        ),
+    ),
 }
 
 __all__ = ["PACKAGES", "Package"]

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import functools
 import hashlib
 import itertools
 import os
@@ -64,17 +63,11 @@ def make_directories(path: str) -> None:
         os.chmod(path, stat.S_IMODE(os.stat(path).st_mode) | 0o755)  # noqa: S103 - keeps an inherited set-group-ID
 
 
-@functools.lru_cache(maxsize=4096)
-def _make_directory(path: str) -> str:
-    make_directories(path)
-    return path
-
-
 def made_parent(dst: str) -> str:
     """The directory of a file, made where it is missing."""
     with disk_errors(dst):
-        parent = _make_directory(os.path.dirname(dst))
-        if not os.path.isdir(parent):  # it was removed since
+        parent = os.path.dirname(dst)
+        if not os.path.isdir(parent):
             make_directories(parent)
     return parent
 

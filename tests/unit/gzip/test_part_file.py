@@ -39,11 +39,13 @@ def test_new_directories_are_open_whatever_the_umask(tmp_path: pathlib.Path, str
     ]
 
 
-def test_new_directories_are_for_others_to_read_and_not_to_write(tmp_path: pathlib.Path) -> None:
+def test_what_is_new_is_for_others_to_read_and_not_to_write(tmp_path: pathlib.Path) -> None:
     before = os.umask(0)
     try:
         with part_file.part_file(str(tmp_path / "a/b/x")) as (write, _handle):
             write(b"data")
+            (part,) = (tmp_path / "a/b").iterdir()
+            assert stat.S_IMODE(part.stat().st_mode) == 0o644
     finally:
         os.umask(before)
     modes = [stat.S_IMODE((tmp_path / path).stat().st_mode) for path in ("a", "a/b", "a/b/x")]
