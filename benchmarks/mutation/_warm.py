@@ -7,7 +7,7 @@
 
 The first run, without a mutant, notes what each test takes and what is imported from outside the current directory. A line on
 standard input asks for another run, the quickest test first. Each run is answered by one line of JSON on standard output: ``outcome``
-(``passed``, ``failed``, or ``endless``: a test took more than ten times what it took at first) and, after the first, ``output``.
+(``passed``, ``failed``, or ``endless``: a test took many times what it took at first) and, after the first, ``output``.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Cost(t.NamedTuple):
         On a busy machine a test takes much of the clock's time and no more CPU time than ever.
         """
         signal.setitimer(signal.ITIMER_PROF, 2 + 10 * self.cpu_s)
-        signal.setitimer(signal.ITIMER_REAL, 60 + 10 * self.clock_s)
+        signal.setitimer(signal.ITIMER_REAL, 15 + 5 * self.clock_s)
 
 
 class Order:
