@@ -96,7 +96,7 @@ def _out_of_range(gpu: Gpu, name: str, wanted: int | None, limit: int | None) ->
 
 def _application_pair(gpu: Gpu, graphics: int | None, memory: int | None) -> Pair:
     """-ac wants both; what was not asked for stays at the default, or at what it is."""
-    base = gpu.default_applications or gpu.applications or (gpu.max_memory_mhz or 0, gpu.max_graphics_mhz or 0)
+    base = t.cast("Pair", gpu.default_applications or gpu.applications)  # a GPU that can has some
     return (memory or base[0], graphics or base[1])
 
 

@@ -438,6 +438,63 @@ def test_what_a_job_could_not_give_back_is_given_back_later() -> None:
     assert clocks.owed(gpu.record.layers, gpu.record.layers) == gpu.record.layers
 
 
+@pytest.mark.parametrize(
+    ("wish", "words"),
+    [
+        (Wish("values", graphics_mhz=0), "0 MHz is no clock"),
+        (Wish("values", graphics_mhz=900, memory_mhz=-5), "-5 MHz is no clock"),
+        (Wish("max", memory_mhz=-1), "-1 MHz is no clock"),
+        (Wish("values"), "names no value"),
+    ],
+)
+def test_what_no_gpu_can_be_asked_for_is_refused(wish: Wish, words: str) -> None:
+    with pytest.raises(ClusterError, match=words) as caught:
+        clocks.check_wish(wish)
+    assert caught.value.kind == "bad_value"
+
+
+def test_what_a_gpu_can_be_asked_for_is_not_refused() -> None:
+    for wish in (Wish("values", graphics_mhz=1), Wish("values", memory_mhz=1), Wish("max"), Wish("default")):
+        clocks.check_wish(wish)
+
+
+def test_a_clock_that_no_gpu_can_reach_changes_nothing_and_a_lock_that_it_lacks_keeps_no_other_from_it() -> None:
+    now = clocks.current(A100, FRESH, SESSION)
+    too_high = clocks.decide_wish(A100, FRESH, now, SESSION, Wish("locked", graphics_mhz=1411), "node", "node")
+    assert (too_high.record, too_high.wanted) == (FRESH, None)
+    assert [problem.kind for problem in too_high.problems] == ["out_of_range"]
+    now = clocks.current(V100, FRESH, SESSION)
+    wish = Wish("max", memory_mhz=810, method="lock")
+    half = clocks.decide_wish(V100, FRESH, now, SESSION, wish, "node", "node")
+    assert half.wanted is not None
+    assert (half.wanted.graphics_lock, half.wanted.memory_lock) == ((1530, 1530), None)
+    assert [problem.kind for problem in half.problems] == ["unsupported"]
+    assert list(half.record.layers) == ["node"]
+
+
+def test_what_the_node_asks_for_during_a_job_takes_effect_when_it_ends() -> None:
+    gpu = machine(A100, Settings(persistence=True))
+    gpu.set(Wish("max"), "job", "1")
+    now = clocks.current(gpu.gpu(), gpu.record, SESSION)
+    decision = clocks.decide_wish(gpu.gpu(), gpu.record, now, SESSION, Wish("values", graphics_mhz=600), "node", "node")
+    assert decision.wanted is None
+    assert decision.notes == ("the job holds the clocks: this takes effect when it ends",)
+    after = clocks.decide_restore(decision.record, "job", "1")
+    assert after.wanted is not None
+    assert after.wanted.graphics_lock == (600, 600)
+
+
+@pytest.mark.parametrize("layers", [("node",), ("job",), ("node", "job"), ("job", "node")])
+def test_the_end_of_all_layers_gives_back_what_was_before_the_first(layers: tuple[str, ...]) -> None:
+    before = Settings(persistence=True, applications=(1215, 600))
+    gpu = machine(A100, before)
+    for layer in layers:
+        gpu.set(Wish("max"), layer)
+    decision = clocks.decide_restore(gpu.record, "all", None)
+    assert (decision.record.layers, decision.wanted) == ({}, before)
+    assert clocks.decide_restore(FRESH, "all", None).wanted is None
+
+
 records = st.builds(
     Record,
     sessions=st.dictionaries(st.sampled_from(model.LOCKS), st.text(max_size=8)),
