@@ -281,12 +281,17 @@ def test_results_are_taken_until_the_next_look(
 
 
 def test_a_look_that_is_overdue_comes_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    slept: list[float] = []
-    monkeypatch.setattr(drain, "time", types.SimpleNamespace(monotonic=lambda: 12.0, sleep=slept.append))
-    ready: queue.SimpleQueue[Finished] = queue.SimpleQueue()
-    assert list(drain._results(ready, 0, 10.0)) == []
-    assert slept == [0.0]
-    assert list(drain._results(ready, 1, 10.0)) == [], "nothing is ready yet"
+    waited: list[float | None] = []
+
+    class Empty(queue.SimpleQueue[Finished]):
+        def get(self, block: bool = True, timeout: float | None = None) -> t.NoReturn:
+            waited.append(timeout)
+            raise queue.Empty
+
+    monkeypatch.setattr(drain, "time", types.SimpleNamespace(monotonic=lambda: 12.0, sleep=waited.append))
+    for running in (0, 1):
+        assert list(drain._results(Empty(), running, 10.0)) == []
+    assert waited == [0.0, 0.0]
 
 
 def test_a_folder_that_is_not_there_yet_does_not_hide_the_next(tmp_path: pathlib.Path) -> None:
