@@ -104,8 +104,8 @@ def cores_of(
 
 
 def _threads_per_core(section: t.Mapping[str, t.Any]) -> int:
-    cores, threads = section.get("cores") or 0, section.get("threads") or 0
-    return max(1, int(threads) // int(cores)) if cores else 1
+    cores, threads = section.get("cores"), section.get("threads")
+    return max(1, int(threads) // int(cores)) if cores and threads else 1
 
 
 def _nodes(entries: t.Iterable[t.Mapping[str, t.Any]], cpu: t.Mapping[str, t.Any], where: str) -> tuple[NumaNode, ...]:

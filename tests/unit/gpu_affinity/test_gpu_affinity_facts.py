@@ -295,6 +295,20 @@ def test_a_profile_that_does_not_place_all_of_its_gpus_is_refused() -> None:
     assert [gpu.index for gpu in from_profile(without).gpus] == [0, 1]
 
 
+def test_gpus_of_a_profile_are_of_the_first_model_that_it_names() -> None:
+    gpus = {**NDV4_LIKE["gpus"], "models": [{"name": "A100"}, {"name": "A30"}]}
+    assert [gpu.model for gpu in from_profile({**NDV4_LIKE, "gpus": gpus}).gpus] == ["A100", "A100"]
+    assert [gpu.model for gpu in from_profile(NDV4_LIKE).gpus] == ["", ""]
+
+
+@pytest.mark.parametrize(
+    "told", [{}, {"threads": 4}, {"cores": 4}, {"cores": 4, "threads": 4}, {"cores": 8, "threads": 4}]
+)
+def test_without_more_threads_than_cores_each_cpu_is_a_core(told: dict[str, int]) -> None:
+    (node,) = from_facts(facts(["0-3"], [0], **told)).nodes
+    assert node.cores == ((0,), (1,), (2,), (3,))
+
+
 def test_adapters_that_the_kernel_does_not_place_are_placed_by_the_profile_with_the_gpus() -> None:
     node = facts(["0-1", "2-3"], [None, None], cores=4, threads=4)
     node["hcas"] = [{**port, "numa": numa} for port, numa in zip(fabric(0, 0, 0), (None, -1, 0))]
@@ -304,6 +318,7 @@ def test_adapters_that_the_kernel_does_not_place_are_placed_by_the_profile_with_
     profile["fabric"] = {"hcas": [{"name": f"ib{number}", "bus_id": bus} for number, bus in enumerate(addresses)]}
     planned = from_facts(node, profile)
     assert [(hca.name, hca.numa) for hca in planned.hcas] == [("mlx5_0", 1), ("mlx5_1", 1), ("mlx5_2", 0)]
+    assert [hca.rate_gbps for hca in from_profile(profile).hcas] == [0, 0, 0], "no rate is told"
     assert [(gpu.numa, gpu.model, gpu.uuid) for gpu in planned.gpus] == [(1, "A100", "GPU-0"), (0, "A100", "GPU-1")]
     # Where the kernel places all GPUs the profile is not asked.
     node["gpus"] = facts(["0-1", "2-3"], [0, 1])["gpus"]
