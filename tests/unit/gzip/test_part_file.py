@@ -126,6 +126,15 @@ def test_many_threads_make_the_same_directories(tmp_path: pathlib.Path) -> None:
     assert all((tmp_path / name).read_bytes() == b"data" for name in names)
 
 
+def test_a_directory_that_another_rank_made_meanwhile_is_as_good(tmp_path: pathlib.Path) -> None:
+    for _rank in range(2):
+        part_file.make_directories(str(tmp_path / "a/b"))
+    assert (tmp_path / "a/b").is_dir()
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(FileExistsError):
+        part_file.make_directories(str(tmp_path / "file"))
+
+
 @pytest.mark.parametrize("way", ["file", "dangling link"])
 def test_what_is_no_directory_is_refused(tmp_path: pathlib.Path, way: str) -> None:
     (tmp_path / "a").write_text("") if way == "file" else (tmp_path / "a").symlink_to("nowhere")
