@@ -97,7 +97,8 @@ class Dnf:
     def resolve(self, roots: t.Sequence[Root]) -> list[str]:
         """What to give to dnf for these packages, with exact versions."""
         return [
-            f"{root.name}-{root.upstream}{'*' if root.prefix else ''}" if root.upstream else root.name for root in roots
+            f"{root.name}-{root.upstream}{'*' if root.prefix else ''}" if root.upstream else root.label
+            for root in roots
         ]
 
     def simulate(self, words: t.Sequence[str], pin: str = "", *, fix: bool = False) -> list[Action]:

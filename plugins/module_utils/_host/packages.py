@@ -16,12 +16,16 @@ import typing as t
 
 @dataclasses.dataclass(frozen=True)
 class Installed:
-    """A package as the package system knows it. ``state`` is dpkg's: ``installed``, ``half-configured``, ..."""
+    """A package as the package system knows it. ``state`` is dpkg's: ``installed``, ``half-configured``, ...
+
+    ``instances``: ``<version>-<release>.<arch>`` of each that is installed, of which rpm allows several for kernels.
+    """
 
     name: str
     version: str
     state: str = "installed"
     held: bool = False
+    instances: tuple[str, ...] = ()
 
     @property
     def broken(self) -> bool:
@@ -36,11 +40,25 @@ class Installed:
 
 @dataclasses.dataclass(frozen=True)
 class Root:
-    """A package that is wanted by name; what it depends on follows. ``upstream`` is empty when any version will do."""
+    """A package that is wanted by name; what it depends on follows. ``upstream`` is empty when any version will do.
+
+    ``instance`` is the ``<version>-<release>.<arch>`` that has to be there, whatever others are.
+    """
 
     name: str
     upstream: str = ""
     prefix: bool = False  # the version only has to begin like this
+    instance: str = ""
+
+    @property
+    def label(self) -> str:
+        """The package as people and dnf write it."""
+        return f"{self.name}-{self.instance}" if self.instance else self.name
+
+    def is_missing(self, packages: t.Mapping[str, Installed]) -> bool:
+        """Whether none of these packages is it, at whatever version."""
+        one = packages.get(self.name)
+        return one is None or bool(self.instance and self.instance not in one.instances)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,7 +99,7 @@ def matches(root: Root, version: str) -> bool:
 
 DPKG_FORMAT = "${Package}|${Version}|${db:Status-Want}|${db:Status-Status}|${db:Status-Eflag}\\n"
 PROVIDES_FORMAT = "${db:Status-Abbrev}|${Package}|${Provides}\\n"
-RPM_FORMAT = "%{NAME}|%{EPOCHNUM}:%{VERSION}-%{RELEASE}\\n"
+RPM_FORMAT = "%{NAME}|%{EPOCHNUM}:%{VERSION}-%{RELEASE}|%{ARCH}\\n"
 
 
 def parse_dpkg(text: str) -> dict[str, Installed]:
@@ -114,12 +132,19 @@ def installed_debs(output: str) -> set[str]:
 
 
 def parse_rpm(text: str, locked: t.Collection[str] = ()) -> dict[str, Installed]:
-    """Read ``rpm -qa --queryformat RPM_FORMAT``; ``locked`` are names in dnf's versionlock list."""
-    found = {}
+    """Read ``rpm -qa --queryformat RPM_FORMAT``; ``locked`` are names in dnf's versionlock list.
+
+    Of several instances of a package the version is that of the one which rpm lists last; ``instances`` has them all.
+    """
+    found: dict[str, Installed] = {}
     for line in text.splitlines():
-        name, separator, version = line.partition("|")
-        if separator:
-            found[name] = Installed(name, version, held=name in locked)
+        name, separator, rest = line.partition("|")
+        if not separator:
+            continue
+        version, _separator, arch = rest.partition("|")
+        others = found[name].instances if name in found else ()
+        instance = (f"{version.partition(':')[2]}.{arch}",) if arch else ()
+        found[name] = Installed(name, version, held=name in locked, instances=(*others, *instance))
     return found
 
 

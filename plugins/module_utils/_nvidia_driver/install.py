@@ -125,8 +125,8 @@ class Installation:
             note("package", action.name, action.text(), before, after)
         if self.record.check and not self.actions:
             for root in self.wanted.roots:
-                if root.name in self.difference.missing:
-                    note("package", root.name, "install", "", f"{root.name} {root.upstream}".rstrip() + "\n")
+                if root.label in self.difference.missing:
+                    note("package", root.label, "install", "", f"{root.label} {root.upstream}".rstrip() + "\n")
 
     def hold(self) -> None:
         """Keep upgrades of the system away from the driver."""

@@ -153,6 +153,20 @@ def driver_roots(dist: Distribution, source: str, flavor: str, version: str) -> 
     )
 
 
+def kernel_headers(dist: Distribution, kernel: str) -> Root:
+    """The headers of a kernel, by its ``uname -r``.
+
+    EL has one package with an instance for each kernel. Its kernels of other flavors say so at the end (``+64k``,
+    ``+rt-debug``), Oracle's own and EL 8's real-time ones in the middle (``el9uek``, ``.rt7.``).
+    """
+    if dist.manager == "dpkg":
+        return Root(f"linux-headers-{kernel}")
+    instance, _plus, flavor = kernel.partition("+")
+    if not flavor:
+        flavor = "uek" if "uek." in instance else "rt" if re.search(r"\.rt\d+\.", instance) else ""
+    return Root(f"kernel-{flavor}-devel" if flavor else "kernel-devel", instance=instance)
+
+
 def wanted_roots(
     dist: Distribution,
     *,
@@ -182,8 +196,7 @@ def wanted_roots(
             )
         roots.append(Root(_fabric_manager(source, dist.manager, branch_of(version)), version))
     if kernel:
-        headers = "linux-headers-" if dist.manager == "dpkg" else "kernel-devel-"
-        roots.append(Root(f"{headers}{kernel}"))
+        roots.append(kernel_headers(dist, kernel))
     if dcgm_cuda:
         roots.append(Root(f"datacenter-gpu-manager-4-cuda{dcgm_cuda}", dcgm_version, prefix=True))
     if cuda:
@@ -222,7 +235,7 @@ def compare(packages: t.Mapping[str, Installed], roots: t.Sequence[Root], versio
     # Others that are broken are not this role's, unless a transaction is needed: then apt wants them mended first.
     names = {root.name for root in roots}
     broken = [name for name, one in packages.items() if one.broken and (name in names or _STACK.match(name))]
-    missing = [root.name for root in roots if root.name not in packages]
+    missing = [root.label for root in roots if root.is_missing(packages)]
     other = {name for name, one in stack.items() if version and upstream(one.version) != version}
     other |= {root.name for root in roots if root.name in packages and not matches(root, packages[root.name].version)}
     have = flavor_of(name for name, one in stack.items() if not one.broken)
@@ -243,6 +256,7 @@ __all__ = [
     "has_driver_version",
     "in_stack",
     "is_fabric_manager",
+    "kernel_headers",
     "supported_distribution",
     "to_hold",
     "wanted_roots",

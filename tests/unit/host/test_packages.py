@@ -66,9 +66,25 @@ def test_a_name_that_dnf_folds() -> None:
 
 
 def test_locked_rpms() -> None:
-    found = packages.parse_rpm("nvidia-open|3:580.95.05-1.el9\nbash|0:5.1.8-9.el9\n", {"nvidia-open"})
-    assert found["nvidia-open"] == Installed("nvidia-open", "3:580.95.05-1.el9", held=True)
-    assert found["bash"] == Installed("bash", "0:5.1.8-9.el9")
+    found = packages.parse_rpm("nvidia-open|3:580.95.05-1.el9|x86_64\nbash|0:5.1.8-9.el9|x86_64\n", {"nvidia-open"})
+    assert [(one.version, one.held) for one in found.values()] == [
+        ("3:580.95.05-1.el9", True),
+        ("0:5.1.8-9.el9", False),
+    ]
+
+
+def test_recorded_kernels_beside_each_other() -> None:
+    found = packages.parse_rpm(recorded("rpm-kernels.txt"))
+    assert sorted(found["kernel-devel"].instances) == ["5.14.0-427.13.1.el9_4.x86_64", "5.14.0-503.14.1.el9_5.x86_64"]
+    for kernel, missing in (
+        ("5.14.0-427.13.1.el9_4.x86_64", False),
+        ("5.14.0-503.14.1.el9_5.x86_64", False),
+        ("5.14.0-503.14.1.el9_5.aarch64", True),
+        ("5.14.0-570.12.1.el9_6.x86_64", True),
+        ("", False),
+    ):
+        assert packages.Root("kernel-devel", instance=kernel).is_missing(found) is missing
+    assert packages.Root("kernel-rt-devel").is_missing(found)
 
 
 @pytest.mark.parametrize(

@@ -239,6 +239,9 @@ def test_dnf_gets_exact_versions_and_never_the_module() -> None:
     dnf = transaction.Dnf(host)
     words = dnf.resolve([Root("nvidia-open", "580.95.05"), Root("datacenter-gpu-manager-4-cuda13", "4.4", prefix=True)])
     assert words == ["nvidia-open-580.95.05", "datacenter-gpu-manager-4-cuda13-4.4*"]
+    # dnf takes a version with its release and architecture for one instance.
+    headers = Root("kernel-devel", instance="5.14.0-503.14.1.el9_5.x86_64")
+    assert dnf.resolve([headers]) == ["kernel-devel-5.14.0-503.14.1.el9_5.x86_64"]
     assert len(dnf.simulate(words)) == 6
     dnf.enable("nvidia-driver", "580-open")
     assert [line.split("versionlock ")[1] for line in host.asked[1:]] == [

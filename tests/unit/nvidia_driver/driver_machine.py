@@ -21,6 +21,9 @@ NEW, OLD = "580.95.05", "570.124.06"
 PARTS = ("libcuda1", "nvidia-kernel-open-dkms", "nvidia-open")
 UNITS = ("nvidia-persistenced.service", "nvidia-dcgm.service")
 KERNEL = "6.8.0-1031-azure"
+EL_KERNEL = "5.14.0-503.14.1.el9_5.x86_64"
+#: The headers of a kernel that is installed beside the one that runs.
+_OTHER_HEADERS = "kernel-devel|0:5.14.0-427.13.1.el9_4|x86_64\n"
 _RELAXED = "--ignore-hold --allow-change-held-packages --allow-downgrades --no-install-recommends -o ..."
 Answer = tuple[int, str, str]
 
@@ -172,7 +175,13 @@ class Machine:
         self.held = True
 
     def _rpm(self, _words: list[str]) -> str:
-        return "".join(f"{name}|0:{version}\n" for name, version in sorted(self.packages.items()))
+        found = [
+            f"kernel-devel|0:{name[len('kernel-devel-') :].rpartition('.')[0]}|x86_64\n"
+            if name.startswith("kernel-devel-")
+            else f"{name}|0:{version}|x86_64\n"
+            for name, version in sorted(self.packages.items())
+        ]
+        return "".join([*found, _OTHER_HEADERS])
 
     def _dnf(self, words: list[str]) -> Answer | str | None:
         if "--assumeno" in words:
@@ -274,4 +283,4 @@ class Machine:
             self.pending = words[-1] == "1"
 
 
-__all__ = ["KERNEL", "NEW", "OLD", "UNITS", "Machine"]
+__all__ = ["EL_KERNEL", "KERNEL", "NEW", "OLD", "UNITS", "Machine"]

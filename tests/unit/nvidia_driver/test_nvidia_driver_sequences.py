@@ -24,7 +24,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.appl
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver import modes
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver import read as node
 from ansible_collections.hpcai.gpu_cluster.plugins.modules import nvidia_driver
-from driver_machine import KERNEL, NEW, OLD, UNITS, Machine
+from driver_machine import EL_KERNEL, KERNEL, NEW, OLD, UNITS, Machine
 from module_run import run_main
 
 TABLE: dict[str, dict[str, t.Any]] = json.loads(
@@ -126,6 +126,10 @@ CASES: dict[str, tuple[dict[str, t.Any], dict[str, t.Any]]] = {
     "upgrade, load fails": ({**OLD_DRIVER, "extras": MANY, "fails": ("modprobe nvidia",)}, DRAIN),
     "upgrade by reboot": (OLD_DRIVER, {**REBOOT, "drain": True, "again": True}),
     "upgrade with dnf": ({**OLD_DRIVER, "system": "rpm"}, AGREED),
+    "upgrade with dnf, headers missing": (
+        {**OLD_DRIVER, "system": "rpm"},
+        {**DRAIN, "kernel_headers": True, "kernel": EL_KERNEL},
+    ),
     "upgrade with a mode": (OLD_DRIVER, {**DRAIN, "ecc": "disabled"}),
     "upgrade with a mode by reboot": (OLD_DRIVER, {**REBOOT, "drain": True, "ecc": "disabled", "again": True}),
     "mode without consent": ({"installed": NEW, "loaded": NEW}, {"ecc": "disabled"}),

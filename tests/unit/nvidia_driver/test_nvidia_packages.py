@@ -11,7 +11,12 @@ import typing as t
 import pytest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.distribution import Distribution
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.packages import Installed, Root, parse_dpkg
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.packages import (
+    Installed,
+    Root,
+    parse_dpkg,
+    parse_rpm,
+)
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver import packages
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.settings import cuda_directory
 from hypothesis import given
@@ -152,6 +157,30 @@ def test_what_is_wanted_from_the_distribution() -> None:
 )
 def test_fabric_manager_has_the_name_of_its_branch(dist: Distribution, version: str, name: str) -> None:
     assert (name, version) in roots(dist, version=version, fabric_manager=True)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "label"),
+    [
+        ("5.14.0-503.14.1.el9_5.x86_64", "kernel-devel-5.14.0-503.14.1.el9_5.x86_64"),
+        ("5.14.0-503.14.1.el9_5.aarch64+64k", "kernel-64k-devel-5.14.0-503.14.1.el9_5.aarch64"),
+        ("5.14.0-503.14.1.el9_5.x86_64+rt-debug", "kernel-rt-debug-devel-5.14.0-503.14.1.el9_5.x86_64"),
+        ("4.18.0-553.rt7.342.el8_10.x86_64", "kernel-rt-devel-4.18.0-553.rt7.342.el8_10.x86_64"),
+        ("5.15.0-300.163.18.el9uek.x86_64", "kernel-uek-devel-5.15.0-300.163.18.el9uek.x86_64"),
+    ],
+)
+def test_the_headers_of_a_kernel_of_el(kernel: str, label: str) -> None:
+    assert packages.kernel_headers(ROCKY, kernel).label == label
+
+
+def test_headers_beside_those_of_other_kernels_are_found() -> None:
+    found = parse_rpm((RECORDED / "rpm-kernels.txt").read_text())
+    for kernel, missing in (
+        ("5.14.0-427.13.1.el9_4.x86_64", ()),
+        ("5.14.0-503.14.1.el9_5.x86_64", ()),
+        ("5.14.0-570.12.1.el9_6.x86_64", ("kernel-devel-5.14.0-570.12.1.el9_6.x86_64",)),
+    ):
+        assert packages.compare(found, [packages.kernel_headers(ROCKY, kernel)], "", "").missing == missing
 
 
 def test_recorded_interrupted_upgrade() -> None:
