@@ -45,7 +45,11 @@ NODES = {
     "hpcx-beside": {**HPCX, **TCP, "hpcx_mpi_make_current": False, "hpcx_mpi_remove_current": True},
     "distro-infiniband": {**DISTRO, **INFINIBAND, "hpcx_mpi_distro_prefix": ""},
     "distro-tcp": {**DISTRO, **TCP},
+    "as it comes": HPCX,
+    "with a list": {**HPCX, "hpcx_mpi_ucx_transports": "rc,sm,self,cuda"},
 }
+#: Nodes whose files are compared to the byte.
+WHOLE = [name for name in NODES if " " not in name]
 
 
 @pytest.fixture(scope="module")
@@ -96,9 +100,19 @@ def shown(result: dict[str, t.Any]) -> str:
     return "".join(f"==> {what} <==\n{text}" for what, text in parts if what.startswith(("file ", "link ")))
 
 
-@pytest.mark.parametrize("name", NODES)
+@pytest.mark.parametrize("name", WHOLE)
 def test_the_files_are_these_to_the_byte(results: dict[str, list[dict[str, t.Any]]], name: str) -> None:
     assert shown(results[name][0]) == (EXPECTED / f"{name}.txt").read_text(encoding="utf-8")
+
+
+def test_ucx_chooses_its_transports_unless_the_site_names_them(results: dict[str, list[dict[str, t.Any]]]) -> None:
+    """A list leaves out what it does not name: with "rc" alone ranks of a node have no shared memory and GPUs no CUDA."""
+    files = shown(results["as it comes"][0])
+    assert "export UCX_IB_PCI_RELAXED_ORDERING=on" in files
+    assert "UCX_TLS" not in files
+    files = shown(results["with a list"][0])
+    assert "export UCX_TLS=rc,sm,self,cuda" in files
+    assert 'setenv UCX_TLS "rc,sm,self,cuda"' in files
 
 
 MODULES = "/usr/share/modules/modulefiles"
