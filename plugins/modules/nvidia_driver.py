@@ -146,6 +146,12 @@ options:
     description: How long a query of C(nvidia-smi) may take, in seconds.
     type: float
     default: 20.0
+  cuda_library:
+    description:
+      - The library with which O(state=verified) starts CUDA once (C(cuInit), in a process of its own), by its name or
+        path. Empty leaves CUDA unasked.
+    type: str
+    default: libcuda.so.1
   drain:
     description:
       - Whether to drain the node in Slurm before the driver is unloaded, GPUs reset, or the node rebooted, and to

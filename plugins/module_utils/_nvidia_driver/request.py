@@ -49,6 +49,7 @@ ARGUMENT_SPEC: dict[str, t.Any] = {
     "expect_gpus": {"type": "int", "default": 0},
     "nvidia_smi": {"type": "str", "default": "nvidia-smi"},
     "nvidia_smi_timeout_s": {"type": "float", "default": 20.0},
+    "cuda_library": {"type": "str", "default": "libcuda.so.1"},
     "drain": {"type": "bool", "default": False},
     "drain_timeout_s": {"type": "int", "default": 3600},
     "slurm_node": {"type": "str", "default": ""},
@@ -93,6 +94,7 @@ class Request:
     expect_gpus: int
     nvidia_smi: str
     nvidia_smi_timeout_s: float
+    cuda_library: str
     drain: bool
     drain_timeout_s: int
     slurm_node: str

@@ -15,6 +15,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.transactio
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.units import is_active
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node import nvidia_smi as smi
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node.nvidia_smi import Query, SmiReport, parse
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver import cuda, fabric
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver import read as node
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.model import Facts
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.modes import FIELDS, plan
@@ -29,6 +30,9 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.r
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.request import Request
 
 _RUN_ROLE = "Run the role."
+_FABRIC_MANAGER = "nvidia-fabricmanager.service"
+# Whose GPUs register with the fabric, also where no NVSwitch is on the PCI bus.
+_FABRIC_GENERATIONS = frozenset({"hopper", "grace-hopper", "blackwell"})
 
 
 def version_findings(
@@ -85,6 +89,9 @@ class Findings:
         if managed:
             self._packages()
         self._units(managed)
+        if report.state == "answered" and report.gpus:
+            self._fabric()
+            self._cuda(report)
 
     def _find(self, verdict: str, what: str, message: str, remedy: str) -> None:
         self.found.append({"verdict": verdict, "what": what, "message": message, "remedy": remedy})
@@ -133,10 +140,23 @@ class Findings:
     def _units(self, managed: bool) -> None:
         units = ["nvidia-persistenced.service"] if managed else []
         if self.facts.hardware.nvswitches and self.request.fabric_manager != "never":
-            units.append("nvidia-fabricmanager.service")
+            units.append(_FABRIC_MANAGER)
         for unit in units:
             if node.vendor_unit(self.facts.root, unit) and not is_active(self.host, unit):
                 self._find("fail", "units", f"{unit} does not run.", f"Read `journalctl -u {unit}` on the node.")
+
+    def _fabric(self) -> None:
+        hardware, request = self.facts.hardware, self.request
+        if not hardware.nvswitches and not _FABRIC_GENERATIONS & set(hardware.generations):
+            return
+        settle_s = fabric.SETTLE_S if is_active(self.host, _FABRIC_MANAGER) else 0.0
+        found = fabric.ask(request.nvidia_smi, request.nvidia_smi_timeout_s, settle_s)
+        self.found += fabric.findings(found or {})
+
+    def _cuda(self, report: SmiReport) -> None:
+        if self.request.cuda_library:
+            mig = any(gpu["mig"]["enabled"] for gpu in report.gpus)
+            self.found += cuda.findings(cuda.start(self.request.cuda_library), len(report.gpus), mig=mig)
 
 
 def verified(request: Request, facts: Facts, host: Host) -> dict[str, t.Any]:

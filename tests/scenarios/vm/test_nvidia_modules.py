@@ -74,6 +74,8 @@ class Driver:
             "repository_key": f"{repository['path']}/repository.asc",
             "repository_fingerprint": repository["fingerprint"],
             "nvidia_smi": SMI,
+            # The stand-in of the driver has no library of CUDA.
+            "cuda_library": "",
             "reboot_timeout_s": REBOOT_TIMEOUT_S,
         }
 

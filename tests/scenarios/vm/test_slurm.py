@@ -315,6 +315,8 @@ def driver_options() -> dict[str, t.Any]:
         "runfile": f"/opt/{RUNFILE}",
         "runfile_sha256": hashlib.sha256((STAND_INS / RUNFILE).read_bytes()).hexdigest(),
         "kernel_headers": False,
+        # NVIDIA's installer is a stand-in, and brings no library of CUDA.
+        "cuda_library": "",
         "allow_unload": True,
         "drain": True,
     }

@@ -9,11 +9,13 @@ Only programs, files and units are faked, so that whatever the module is made of
 from __future__ import annotations
 
 import dataclasses
+import json
 import pathlib
 import re
 import typing as t
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.changes import Change
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node.nvidia_smi import SmiRun
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.request import Request
 
 NEW, OLD = "580.95.05", "570.124.06"
@@ -49,6 +51,7 @@ class Machine:
     stale: bool = False
     serving: bool = True
     ecc: bool = True
+    cuda_code: int = 0
     running: list[str] = dataclasses.field(default_factory=lambda: list(UNITS))
     extras: tuple[str, ...] = ("nvidia_uvm",)
     fails: tuple[str, ...] = ()
@@ -281,6 +284,16 @@ class Machine:
             self.ecc = self.pending
         elif words[-2] == "-e":
             self.pending = words[-1] == "1"
+
+    def cuda(self, library: str) -> SmiRun:
+        """What a start of CUDA gives."""
+        self.done.append(f"cuInit of {library}")
+        return SmiRun(0, json.dumps({"code": self.cuda_code, "name": "", "devices": self.gpus}))
+
+    def fabric_of(self, words: t.Sequence[str]) -> SmiRun:
+        """What nvidia-smi says of GPUs that do not register with a fabric."""
+        self.done.append(f"nvidia-smi {' '.join(words)}")
+        return SmiRun(0, "    Fabric\n        State : N/A\n        Status : N/A\n")
 
 
 __all__ = ["EL_KERNEL", "KERNEL", "NEW", "OLD", "UNITS", "Machine"]

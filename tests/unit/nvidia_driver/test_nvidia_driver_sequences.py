@@ -21,7 +21,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host import apt
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host import repository as vendor
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node import nvidia_smi
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.apply import NodeState
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver import modes
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver import cuda, fabric, modes
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver import read as node
 from ansible_collections.hpcai.gpu_cluster.plugins.modules import nvidia_driver
 from driver_machine import EL_KERNEL, KERNEL, NEW, OLD, UNITS, Machine
@@ -147,6 +147,16 @@ CASES: dict[str, tuple[dict[str, t.Any], dict[str, t.Any]]] = {
     "preinstalled": ({"runfile": OLD, "loaded": OLD}, {"source": "preinstalled", "version": ""}),
     "preinstalled, mode": ({"loaded": OLD}, {"source": "preinstalled", "version": "", "ecc": "disabled", **DRAIN}),
     "verified": ({"installed": NEW, "loaded": NEW}, {"state": "verified", "dcgm": True}),
+    "verified, CUDA waits for its fabric": (
+        {
+            "installed": NEW,
+            "loaded": NEW,
+            "switches": 1,
+            "running": [*UNITS, "nvidia-fabricmanager.service"],
+            "cuda_code": 802,
+        },
+        {"state": "verified"},
+    ),
     "verified, no GPU": ({"gpus": 0}, {"state": "verified"}),
     "verified, all wrong": (
         {"installed": NEW, "loaded": OLD, "switches": 1, "held": False, "broken": True, "nouveau": True, "running": []},
@@ -228,6 +238,8 @@ def stand_in(monkeypatch: pytest.MonkeyPatch, machine: Machine, *, chroot: bool)
     )
     monkeypatch.setattr(nvidia_smi.Query, "result", lambda query: asked_smi(machine, query._fields))
     monkeypatch.setattr(nvidia_smi.Query, "_ask", lambda _query, _fields: None)
+    monkeypatch.setattr(cuda, "call", lambda _program, words, _timeout_s: machine.cuda(words[-1]))
+    monkeypatch.setattr(fabric, "call", lambda _program, words, _timeout_s: machine.fabric_of(words))
     monkeypatch.setattr(modes, "call", lambda _program, words, _timeout_s: machine.smi(words) or nvidia_smi.SmiRun(0))
 
 
