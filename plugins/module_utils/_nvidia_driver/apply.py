@@ -43,6 +43,7 @@ class Steps:
         self.running, self.record = running, record
         self.repository: list[dict[str, t.Any]] = []
         self.touched: list[str] = []
+        self.units: list[str] = []
         self._do: dict[Do, t.Callable[[Step], None]] = {
             Do.FETCH: lambda _step: install.fetch(),
             Do.REPOSITORY: self._repository,
@@ -52,7 +53,7 @@ class Steps:
             Do.FILES: self._files,
             Do.PACKAGES: lambda _step: install.commit(),
             Do.INSTALLER: lambda _step: install.run_installer(),
-            Do.FABRIC_UNIT: lambda _step: files.write_fabric_unit(install.facts, record),
+            Do.UNITS: self._units,
             Do.HOLD: lambda _step: install.hold(),
             Do.INITRAMFS: lambda _step: files.rebuild_initramfs(self.touched, record),
             Do.CONFIGURE: self._configure,
@@ -81,10 +82,13 @@ class Steps:
     def _files(self, _step: Step) -> None:
         self.touched = files.write_settings(self.request, self.plan.wanted, self.repository, self.record)
 
+    def _units(self, _step: Step) -> None:
+        self.units = files.write_units(self.install.facts, self.plan.wanted, self.record)
+
     def _configure(self, _step: Step) -> None:
         facts, wanted = self.install.facts, self.plan.wanted
         configuration = Configuration(self.request, facts, wanted, self.running, self.record)
-        configuration.run(new_fabric=self.install.new_fabric)
+        configuration.run(new_fabric=self.install.new_fabric, new_settings=self.units)
         if configuration.live:
             self.sets_modes = set_modes(self.request, facts, self.running, self.record, wanted.flavor)
 

@@ -17,6 +17,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.r
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.record import Record
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.request import Request
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.running import Running
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.settings import PERSISTENCED
 
 _PERSISTENCED, _FABRIC_MANAGER = "nvidia-persistenced.service", "nvidia-fabricmanager.service"
 _DCGM = "nvidia-dcgm.service"
@@ -48,8 +49,11 @@ class Configuration:
         self.live = not facts.chroot and bool(facts.hardware.gpus) and not running.reboot
         self.loads = self.live and not running.loaded.version
 
-    def run(self, *, new_fabric: bool) -> None:
-        """Load the driver where none runs, and start its services. ``new_fabric``: Fabric Manager was replaced."""
+    def run(self, *, new_fabric: bool, new_settings: t.Collection[str]) -> None:
+        """Load the driver where none runs, and start its services.
+
+        ``new_fabric``: Fabric Manager was replaced. ``new_settings``: the files of units that changed.
+        """
         if self.loads:
             self._load()
         if self.running.reboot:
@@ -62,16 +66,20 @@ class Configuration:
             if self.loads and not self.record.check:
                 self.running.start_others(there)
         if self.live and new_fabric:
-            self._restart_fabric_manager(wanted=_FABRIC_MANAGER in there)
+            # Its package replaces the program and lets the old one run. Without NVSwitches it may lie there, and does not start.
+            self._restart(_FABRIC_MANAGER, wanted=_FABRIC_MANAGER in there)
+        if self.live and PERSISTENCED in new_settings:
+            # One that its package has started runs as the package says.
+            self._restart(_PERSISTENCED, wanted=False)
 
-    def _restart_fabric_manager(self, *, wanted: bool) -> None:
-        """Its package replaces the program and lets the old one run. Without NVSwitches it may lie there, and does not start."""
+    def _restart(self, unit: str, *, wanted: bool) -> None:
+        """Restart a service that was not started by this run, if it runs or is ``wanted``."""
         record = self.record
-        if _FABRIC_MANAGER in record.started() or not (wanted or is_active(record.host, _FABRIC_MANAGER)):
+        if unit in record.started() or not (wanted or is_active(record.host, unit)):
             return
-        record.note("unit", _FABRIC_MANAGER, "restart")
+        record.note("unit", unit, "restart")
         if not record.check:
-            systemctl(record.host, "restart", _FABRIC_MANAGER)
+            systemctl(record.host, "restart", unit)
 
     def _load(self) -> None:
         version = self.wanted.version

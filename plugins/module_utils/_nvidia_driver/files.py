@@ -11,6 +11,7 @@ import typing as t
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host import repository as vendor
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.command import Host
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.files import read_text
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.request import file_request
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver import settings
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.model import Facts
@@ -19,7 +20,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.r
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.record import Record
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.request import Request
 
-_FABRIC_MANAGER = "nvidia-fabricmanager.service"
+_FABRIC_MANAGER, _PERSISTENCED = "nvidia-fabricmanager.service", "nvidia-persistenced.service"
 
 
 def repository_files(request: Request, facts: Facts, wanted: Wanted, *, check: bool) -> list[dict[str, t.Any]]:
@@ -43,12 +44,25 @@ def write_settings(
     return record.state({"files": [*repository, *(file_request(**entry) for entry in files)], "absent": gone})
 
 
-def write_fabric_unit(facts: Facts, record: Record) -> None:
-    """Fabric Manager's unit, where the vendor's would not start with the machine."""
-    unit = vendor_unit(facts.root, _FABRIC_MANAGER)
-    content = settings.fabric_unit(unit.read_text(encoding="utf-8")) if unit else ""
-    if content:
-        record.state({"files": [file_request(settings.FABRIC_UNIT, content)]})
+def write_units(facts: Facts, wanted: Wanted, record: Record) -> list[str]:
+    """What the units of packages lack: their texts are there only after the transaction. Returns what changed."""
+    files = [file_request(settings.PERSISTENCED, settings.persistenced_dropin(_unit_text(facts, _PERSISTENCED)))]
+    content = settings.fabric_unit(_unit_text(facts, _FABRIC_MANAGER)) if wanted.fabric else ""
+    files += [file_request(settings.FABRIC_UNIT, content)] if content else []
+    # A copy that is no longer needed would hide the vendor's unit, which other versions of the package change.
+    stale = not content and own_fabric_unit(facts)
+    return record.state({"files": files, "absent": [settings.FABRIC_UNIT] if stale else []})
+
+
+def own_fabric_unit(facts: Facts) -> bool:
+    """Whether Fabric Manager's unit below /etc is the role's: a site may have one of its own there."""
+    return read_text(facts.root / settings.FABRIC_UNIT.lstrip("/")).startswith(settings.MANAGED)
+
+
+def _unit_text(facts: Facts, name: str) -> str:
+    """A package's unit; empty where no package has put one."""
+    unit = vendor_unit(facts.root, name)
+    return unit.read_text(encoding="utf-8") if unit else ""
 
 
 def rebuild_initramfs(touched: t.Sequence[str], record: Record) -> None:
@@ -70,4 +84,4 @@ def _rebuild(host: Host, argv: list[str], name: str) -> None:
         raise ClusterError("initramfs_failed", f"{name} failed: {err.strip()[-500:]}", "See what it says.")
 
 
-__all__ = ["rebuild_initramfs", "repository_files", "write_fabric_unit", "write_settings"]
+__all__ = ["own_fabric_unit", "rebuild_initramfs", "repository_files", "write_settings", "write_units"]

@@ -66,7 +66,7 @@ class Do(enum.Enum):
     FILES = "write the settings"
     PACKAGES = "make the one transaction"
     INSTALLER = "run NVIDIA's installer"
-    FABRIC_UNIT = "let Fabric Manager start with the machine"
+    UNITS = "let the services start with the machine, and as they should"
     HOLD = "keep upgrades of the system away from the driver"
     INITRAMFS = "rebuild the initramfs where settings changed that lie in it"
     CONFIGURE = "load the driver, start its services, set modes of GPUs"
@@ -217,7 +217,7 @@ def plan(request: Request, facts: Facts, wanted: Wanted) -> Plan:
         Step(Do.FILES),
         *([Step(Do.PACKAGES, differs, agreed)] if difference else []),
         *installer,
-        *([Step(Do.FABRIC_UNIT)] if wanted.fabric else []),
+        Step(Do.UNITS),
         *([Step(Do.HOLD)] if request.hold else []),
         Step(Do.INITRAMFS),
     ]

@@ -13,13 +13,15 @@ import typing as t
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.command import Host
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.files import read_text
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.packages import Installed
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.transaction import Apt, Dnf, manager_for
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver import plan as rules
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver import read as node
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver import settings
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.files import rebuild_initramfs
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.files import (
+    own_fabric_unit,
+    rebuild_initramfs,
+)
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.model import Facts
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.packages import REMEDIES, in_stack
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.record import Record
@@ -115,9 +117,7 @@ def _uninstall(facts: Facts, record: Record) -> None:
 def _remove_files(facts: Facts, record: Record) -> list[str]:
     """Remove the role's files; returns those that were there."""
     folders = [{"path": os.path.dirname(path), "if_empty": True} for path in (settings.OPENIBD, settings.PERSISTENCED)]
-    # A site may have a unit of its own there; ours says so in its first line.
-    ours = read_text(facts.root / settings.FABRIC_UNIT.lstrip("/")).startswith(settings.MANAGED)
-    gone = [*settings.ALL_FILES, *([settings.FABRIC_UNIT] if ours else []), *folders]
+    gone = [*settings.ALL_FILES, *([settings.FABRIC_UNIT] if own_fabric_unit(facts) else []), *folders]
     return record.state({"absent": gone})
 
 

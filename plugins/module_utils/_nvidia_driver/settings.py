@@ -24,6 +24,7 @@ FABRIC_UNIT = "/etc/systemd/system/nvidia-fabricmanager.service"
 PERSISTENCED = "/etc/systemd/system/nvidia-persistenced.service.d/nvidia-driver.conf"
 ALL_FILES = (SOURCES, KEYRING, PIN, UNATTENDED, REPO, RPM_KEY, MODPROBE, PEERMEM, OPENIBD, PERSISTENCED)
 
+_NO_PERSISTENCE = "--no-persistence-mode"
 #: Where NVIDIA keeps its repositories, and the keys that sign them (CUDA Installation Guide for Linux).
 CUDA_REPOSITORY = "https://developer.download.nvidia.com/compute/cuda/repos"
 CUDA_KEYS = {
@@ -95,8 +96,6 @@ def modprobe_text(options: t.Mapping[str, str]) -> str:
 def settings_files(request: Request, dist: Distribution, *, peermem: bool) -> list[dict[str, t.Any]]:
     """The files of the role besides the repository's."""
     files = [{"path": MODPROBE, "content": modprobe_text(module_options(request))}]
-    restart = "\n".join([MANAGED, "[Service]", "Restart=always", "RestartSec=5", ""])
-    files.append({"path": PERSISTENCED, "content": restart})
     if dist.manager == "dpkg" and request.hold and request.packaged:
         files.append({"path": PIN, "content": pin_text(request.version)})
         files.append({"path": UNATTENDED, "content": unattended_text()})
@@ -107,6 +106,19 @@ def settings_files(request: Request, dist: Distribution, *, peermem: bool) -> li
         start = "ExecStartPost=-/bin/sh -c 'modinfo nvidia_peermem >/dev/null 2>&1 && modprobe nvidia_peermem'"
         files.append({"path": OPENIBD, "content": "\n".join([MANAGED, "[Service]", start, ""])})
     return files
+
+
+def persistenced_dropin(vendor: str) -> str:
+    """How nvidia-persistenced is started. ``vendor`` is its unit's text, empty where there is none.
+
+    Ubuntu's starts it with ``--no-persistence-mode`` and lets systemd stop it when nothing needs it: clocks and ECC counters are
+    lost whenever the last program leaves a GPU. Everything else of the vendor's line stays, the user differs everywhere.
+    """
+    lines = [MANAGED, "[Unit]", "StopWhenUnneeded=no", "[Service]", "Restart=always", "RestartSec=5"]
+    for line in vendor.splitlines():
+        if line.startswith("ExecStart=") and _NO_PERSISTENCE in line.split():
+            lines += ["ExecStart=", line.replace(_NO_PERSISTENCE, "--persistence-mode")]
+    return "\n".join([*lines, ""])
 
 
 def fabric_unit(vendor: str) -> str:
@@ -141,6 +153,7 @@ __all__ = [
     "fabric_unit",
     "modprobe_text",
     "module_options",
+    "persistenced_dropin",
     "pin_text",
     "repository_for",
     "settings_files",

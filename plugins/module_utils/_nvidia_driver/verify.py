@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import time
 import typing as t
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
@@ -30,7 +31,8 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.r
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.request import Request
 
 _RUN_ROLE = "Run the role."
-_FABRIC_MANAGER = "nvidia-fabricmanager.service"
+_FABRIC_MANAGER, _PERSISTENCED = "nvidia-fabricmanager.service", "nvidia-persistenced.service"
+_PERSISTENCE_SETTLE_S, _PAUSE_S = 20.0, 1.0
 # Whose GPUs register with the fabric, also where no NVSwitch is on the PCI bus.
 _FABRIC_GENERATIONS = frozenset({"hopper", "grace-hopper", "blackwell"})
 
@@ -88,6 +90,7 @@ class Findings:
         self._modes_of(report)
         if managed:
             self._packages()
+            self._persistence(report)
         self._units(managed)
         if report.state == "answered" and report.gpus:
             self._fabric()
@@ -138,12 +141,20 @@ class Findings:
             self._find("fail", "hold", message, _RUN_ROLE)
 
     def _units(self, managed: bool) -> None:
-        units = ["nvidia-persistenced.service"] if managed else []
+        units = [_PERSISTENCED] if managed else []
         if self.facts.hardware.nvswitches and self.request.fabric_manager != "never":
             units.append(_FABRIC_MANAGER)
         for unit in units:
             if node.vendor_unit(self.facts.root, unit) and not is_active(self.host, unit):
                 self._find("fail", "units", f"{unit} does not run.", f"Read `journalctl -u {unit}` on the node.")
+
+    def _persistence(self, report: SmiReport) -> None:
+        without = _without_persistence(report)
+        if without:
+            message = (
+                f"Persistence mode is off on {', '.join(without)}: clocks are lost with the last program of a GPU."
+            )
+            self._find("fail", "persistence", message, _RUN_ROLE)
 
     def _fabric(self) -> None:
         hardware, request = self.facts.hardware, self.request
@@ -159,6 +170,22 @@ class Findings:
             self.found += cuda.findings(cuda.start(self.request.cuda_library), len(report.gpus), mig=mig)
 
 
+def _without_persistence(report: SmiReport) -> list[str]:
+    return [gpu["bus_id"] for gpu in report.gpus if gpu["persistence"] is False]
+
+
+def _settled(report: SmiReport, request: Request, fields: tuple[str, ...], host: Host) -> SmiReport:
+    """What the GPUs answer when nvidia-persistenced, which may have been started a moment ago, has been at all of them."""
+    managed = request.source != "preinstalled"
+    if not managed or not _without_persistence(report) or not is_active(host, _PERSISTENCED):
+        return report
+    deadline = time.monotonic() + _PERSISTENCE_SETTLE_S
+    while _without_persistence(report) and time.monotonic() < deadline:
+        time.sleep(_PAUSE_S)
+        report = parse(Query(request.nvidia_smi, request.nvidia_smi_timeout_s, fields).result())
+    return report
+
+
 def verified(request: Request, facts: Facts, host: Host) -> dict[str, t.Any]:
     """The result, or an error that lists everything that is wrong."""
     # Drivers that do not know all of the fields have to be asked twice: only where modes matter.
@@ -167,7 +194,7 @@ def verified(request: Request, facts: Facts, host: Host) -> dict[str, t.Any]:
     # Where the role installs nothing and no NVSwitch needs Fabric Manager, the packages are nobody's business here.
     if request.source != "preinstalled" or facts.hardware.nvswitches:
         facts = node.with_packages(facts, manager_for(host, REMEDIES))
-    report = parse(query.result())
+    report = _settled(parse(query.result()), request, fields, host)
     result = Record(host, check=True).result(facts, facts.loaded)
     if not facts.hardware.gpus and not report.gpus and not request.expect_gpus:
         return {**result, "msg": "There is no NVIDIA GPU on the PCI bus, and none is expected."}

@@ -49,9 +49,11 @@ class Machine:
     broken: bool = False
     held: bool = True
     stale: bool = False
+    fabric_unit: str = ""
     serving: bool = True
     ecc: bool = True
     cuda_code: int = 0
+    persistence: bool = True
     running: list[str] = dataclasses.field(default_factory=lambda: list(UNITS))
     extras: tuple[str, ...] = ("nvidia_uvm",)
     fails: tuple[str, ...] = ()
@@ -80,6 +82,10 @@ class Machine:
         if self.switches or self.fabric:
             vendor = "[Unit]\nAfter=multi-user.target\n[Service]\nExecStart=/bin/fm\n"
             self._write("usr/lib/systemd/system/nvidia-fabricmanager.service", vendor)
+        if self.fabric_unit:
+            self._write("usr/lib/systemd/system/nvidia-fabricmanager.service", "[Service]\nExecStart=/bin/fm\n")
+            self._write("etc/systemd/system/nvidia-fabricmanager.service", self.fabric_unit)
+            self.ready.add("/etc/systemd/system/nvidia-fabricmanager.service")
         if self.nouveau:
             self._write("sys/module/nouveau/version", "")
         if self.loaded:
@@ -273,6 +279,7 @@ class Machine:
         known.update({"ecc.mode.current": words[self.ecc], "ecc.mode.pending": words[self.pending]})
         rows = []
         for index in range(self.gpus):
+            known["persistence_mode"] = words[self.persistence]
             row = {"index": str(index), "uuid": f"GPU-{index}", "pci.bus_id": f"0001:00:0{index}.0", **known}
             rows.append(", ".join(row.get(field, "[N/A]") for field in fields))
         return "\n".join(rows) + "\n"

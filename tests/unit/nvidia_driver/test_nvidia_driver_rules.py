@@ -318,7 +318,7 @@ def test_every_file_is_written_or_goes(dist: Distribution, peermem: bool, packag
     pins, peers = {settings.PIN, settings.UNATTENDED}, {settings.PEERMEM, settings.OPENIBD}
     # Only packages of apt are kept at their version by files; dnf has its list of locks.
     held = hold and packaged and dist is DEBIAN
-    assert keep - pins - peers == {settings.MODPROBE, settings.PERSISTENCED}
+    assert keep - pins - peers == {settings.MODPROBE}
     assert (keep & pins, gone & pins) == ((pins, set()) if held else (set(), pins))
     assert (keep & peers, gone & peers) == ((peers, set()) if peermem else (set(), peers))
 
@@ -351,6 +351,32 @@ def test_fabric_managers_unit_starts_with_the_machine() -> None:
     assert "multi-user" not in text
     assert text.endswith("After=network-online.target\n[Service]\nType=forking\n")
     assert settings.fabric_unit(text) == ""
+
+
+# Of nvidia-persistenced's package in Ubuntu 24.04 (nvidia-graphics-drivers, debian/nvidia-persistenced.service).
+UBUNTU = """[Unit]
+Description=NVIDIA Persistence Daemon
+Wants=syslog.target
+StopWhenUnneeded=true
+Before=systemd-backlight@backlight:nvidia_0.service
+
+[Service]
+Type=forking
+ExecStart=/usr/bin/nvidia-persistenced --user nvidia-persistenced --no-persistence-mode --verbose
+ExecStopPost=/bin/rm -rf /var/run/nvidia-persistenced
+"""
+
+
+def test_persistenced_keeps_persistence_mode_on() -> None:
+    text = settings.persistenced_dropin(UBUNTU)
+    # The first, empty one takes the vendor's back (systemd.service(5)).
+    assert [line for line in text.splitlines() if line.startswith("ExecStart")] == [
+        "ExecStart=",
+        "ExecStart=/usr/bin/nvidia-persistenced --user nvidia-persistenced --persistence-mode --verbose",
+    ]
+    assert "StopWhenUnneeded=no" in text
+    for unit in ("", UBUNTU.replace("--no-persistence-mode", "--persistence-mode")):
+        assert "ExecStart" not in settings.persistenced_dropin(unit)
 
 
 def test_module_options_override_ours() -> None:

@@ -21,7 +21,13 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host import apt
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host import repository as vendor
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node import nvidia_smi
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.apply import NodeState
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver import cuda, fabric, modes
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver import (
+    cuda,
+    fabric,
+    modes,
+    settings,
+    verify,
+)
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver import read as node
 from ansible_collections.hpcai.gpu_cluster.plugins.modules import nvidia_driver
 from driver_machine import EL_KERNEL, KERNEL, NEW, OLD, UNITS, Machine
@@ -80,6 +86,14 @@ CASES: dict[str, tuple[dict[str, t.Any], dict[str, t.Any]]] = {
     "drained before, in check mode": (
         {"installed": NEW, "loaded": NEW, "drained": True, "configured": True},
         {"drain": True, "check": True},
+    ),
+    "a copy of Fabric Manager's unit hides the vendor's": (
+        {**FABRIC, "fabric": NEW, "fabric_unit": f"{settings.MANAGED}\n[Service]\nExecStart=/bin/fm --old\n"},
+        {},
+    ),
+    "a site's own unit of Fabric Manager": (
+        {**FABRIC, "fabric": NEW, "fabric_unit": "[Service]\nExecStart=/bin/fm --site\n"},
+        {},
     ),
     "not held": ({"installed": NEW, "loaded": NEW, "held": False}, {}),
     "broken": ({"installed": NEW, "broken": True}, {}),
@@ -155,6 +169,10 @@ CASES: dict[str, tuple[dict[str, t.Any], dict[str, t.Any]]] = {
             "running": [*UNITS, "nvidia-fabricmanager.service"],
             "cuda_code": 802,
         },
+        {"state": "verified"},
+    ),
+    "verified, without persistence mode": (
+        {"installed": NEW, "loaded": NEW, "persistence": False},
         {"state": "verified"},
     ),
     "verified, no GPU": ({"gpus": 0}, {"state": "verified"}),
@@ -240,6 +258,7 @@ def stand_in(monkeypatch: pytest.MonkeyPatch, machine: Machine, *, chroot: bool)
     monkeypatch.setattr(nvidia_smi.Query, "_ask", lambda _query, _fields: None)
     monkeypatch.setattr(cuda, "call", lambda _program, words, _timeout_s: machine.cuda(words[-1]))
     monkeypatch.setattr(fabric, "call", lambda _program, words, _timeout_s: machine.fabric_of(words))
+    monkeypatch.setattr(verify, "_PERSISTENCE_SETTLE_S", 0.0)
     monkeypatch.setattr(modes, "call", lambda _program, words, _timeout_s: machine.smi(words) or nvidia_smi.SmiRun(0))
 
 
