@@ -34,6 +34,8 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.p
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.request import Request
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.settings import module_options
 
+# Canonical builds these for a kernel, and signs them with a key that its kernels trust.
+_SIGNED_MODULES = "linux-modules-nvidia-"
 # What the kernel calls an option of the module where it is not the option's name without NVreg_.
 _PARAMETERS = {"NVreg_RestrictProfilingToAdminUsers": "RmProfilingAdminOnly"}
 
@@ -171,6 +173,16 @@ def installer_pending(request: Request, wanted: Wanted, libraries: t.Sequence[st
     return not request.packaged and not there
 
 
+def builds_module(request: Request, facts: Facts, wanted: Wanted) -> bool:
+    """Whether the change builds a kernel module on this node, which dkms does for every driver that is not there yet."""
+    if not request.packaged:
+        return installer_pending(request, wanted, facts.libraries, facts.on_disk)
+    if any(name.startswith(_SIGNED_MODULES) for name in request.packages):
+        return False
+    there = (name for name, one in facts.packages.items() if one.present and upstream(one.version) == wanted.version)
+    return flavor_of(there) != wanted.flavor
+
+
 def replaced(request: Request, facts: Facts, wanted: Wanted, difference: Difference) -> str:
     """The driver that would be replaced, for people; empty when there is none.
 
@@ -297,6 +309,7 @@ __all__ = [
     "Plan",
     "Step",
     "Wanted",
+    "builds_module",
     "check_consent",
     "check_source",
     "choose",

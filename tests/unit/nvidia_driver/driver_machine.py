@@ -50,6 +50,8 @@ class Machine:
     held: bool = True
     stale: bool = False
     fabric_unit: str = ""
+    secure_boot: bool = False
+    enrolled: bool = False
     serving: bool = True
     ecc: bool = True
     cuda_code: int = 0
@@ -82,6 +84,11 @@ class Machine:
         if self.switches or self.fabric:
             vendor = "[Unit]\nAfter=multi-user.target\n[Service]\nExecStart=/bin/fm\n"
             self._write("usr/lib/systemd/system/nvidia-fabricmanager.service", vendor)
+        if self.secure_boot:
+            self._write("var/lib/dkms/mok.pub", "")
+            variable = self.root / "sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
+            variable.parent.mkdir(parents=True)
+            variable.write_bytes(b"\x06\x00\x00\x00\x01")
         if self.fabric_unit:
             self._write("usr/lib/systemd/system/nvidia-fabricmanager.service", "[Service]\nExecStart=/bin/fm\n")
             self._write("etc/systemd/system/nvidia-fabricmanager.service", self.fabric_unit)
@@ -231,6 +238,10 @@ class Machine:
 
     def _update_initramfs(self, _words: list[str]) -> None:
         return None
+
+    def _mokutil(self, words: list[str]) -> str:
+        # The words of mokutil's source (src/mokutil.c, test_key).
+        return f"{words[-1]} is {'already' if self.enrolled else 'not'} enrolled\n"
 
     def _sh(self, _words: list[str]) -> None:
         for file in (self.root / "usr/lib64").glob("libnvidia-ml.so.*"):

@@ -60,28 +60,28 @@ def names(plan: Plan) -> str:
 
 
 TOOLS = {name: Installed(name, "1") for name in ("dkms", "gcc", "make")}
-QUIET = "FILES HOLD INITRAMFS | CONFIGURE"
+QUIET = "FILES UNITS HOLD INITRAMFS | CONFIGURE"
 
 
 @pytest.mark.parametrize(
     ("facts", "options", "steps"),
     [
-        (found(), {}, "REPOSITORY SIMULATE | FILES PACKAGES HOLD INITRAMFS | CONFIGURE"),
+        (found(), {}, "REPOSITORY SIMULATE | FILES PACKAGES UNITS HOLD INITRAMFS | CONFIGURE"),
         (found(NEW, NEW), {}, f"REPOSITORY | {QUIET}"),
         (found(NEW), {"hold": False, "phases": ["install"]}, "REPOSITORY | FILES INITRAMFS | "),
-        (found(OLD), {}, "REPOSITORY SIMULATE | FILES PACKAGES HOLD INITRAMFS | CONFIGURE"),
+        (found(OLD), {}, "REPOSITORY SIMULATE | FILES PACKAGES UNITS HOLD INITRAMFS | CONFIGURE"),
         (
             found(OLD, OLD),
             {"fabric_manager": "always"},
-            "REPOSITORY SIMULATE DOWNLOAD | RELEASE FILES PACKAGES FABRIC_UNIT HOLD INITRAMFS | CONFIGURE",
+            "REPOSITORY SIMULATE DOWNLOAD | RELEASE FILES PACKAGES UNITS HOLD INITRAMFS | CONFIGURE",
         ),
         # The right packages are there, and the kernel still runs the old module: nothing to download.
         (found(NEW, OLD), {}, f"REPOSITORY | RELEASE {QUIET}"),
-        (found(OLD, OLD, chroot=True), {}, "REPOSITORY SIMULATE | FILES PACKAGES HOLD INITRAMFS | CONFIGURE"),
+        (found(OLD, OLD, chroot=True), {}, "REPOSITORY SIMULATE | FILES PACKAGES UNITS HOLD INITRAMFS | CONFIGURE"),
         (
             found(),
             RUNFILE,
-            "FETCH REPOSITORY SIMULATE | FILES PACKAGES INSTALLER HOLD INITRAMFS | CONFIGURE",
+            "FETCH REPOSITORY SIMULATE | FILES PACKAGES INSTALLER UNITS HOLD INITRAMFS | CONFIGURE",
         ),
         (
             dataclasses.replace(FACTS, packages=TOOLS, libraries=(NEW,), on_disk=(NEW, "open")),
@@ -91,7 +91,7 @@ QUIET = "FILES HOLD INITRAMFS | CONFIGURE"
         (
             dataclasses.replace(FACTS, packages=TOOLS, libraries=(NEW,), on_disk=(NEW, "proprietary")),
             RUNFILE,
-            "FETCH REPOSITORY | FILES INSTALLER HOLD INITRAMFS | CONFIGURE",
+            "FETCH REPOSITORY | FILES INSTALLER UNITS HOLD INITRAMFS | CONFIGURE",
         ),
     ],
 )

@@ -107,6 +107,9 @@ CASES: dict[str, tuple[dict[str, t.Any], dict[str, t.Any]]] = {
     "other version, no unload": (OLD_DRIVER, {"allow_upgrade": True}),
     "other version, in use": ({**OLD_DRIVER, "users": ("python (42)",)}, AGREED),
     "upgrade": (OLD_DRIVER, AGREED),
+    "upgrade with Secure Boot, key not enrolled": ({**OLD_DRIVER, "secure_boot": True}, DRAIN),
+    "upgrade with Secure Boot, key enrolled": ({**OLD_DRIVER, "secure_boot": True, "enrolled": True}, DRAIN),
+    "nothing to do with Secure Boot": ({"installed": NEW, "loaded": NEW, "secure_boot": True, "configured": False}, {}),
     "upgrade in check mode": (OLD_DRIVER, {**DRAIN, "check": True}),
     "upgrade, install only": (OLD_DRIVER, {**AGREED, "phases": ["install"]}),
     "upgrade with NVSwitches": ({**OLD_DRIVER, "switches": 1}, AGREED),
@@ -249,7 +252,7 @@ def stand_in(monkeypatch: pytest.MonkeyPatch, machine: Machine, *, chroot: bool)
     monkeypatch.setattr(vendor, "listed_elsewhere", lambda _repository: False)
     monkeypatch.setattr(vendor, "key_text", lambda *_parts, check: "KEY")
     monkeypatch.setattr(basic.AnsibleModule, "run_command", lambda _module, argv, **_rest: machine.command(argv))
-    path = {"update-initramfs": "/usr/sbin/update-initramfs"}
+    path = {"update-initramfs": "/usr/sbin/update-initramfs", "mokutil": "/usr/bin/mokutil"}
     monkeypatch.setattr(basic.AnsibleModule, "get_bin_path", lambda _module, name, *_rest: path.get(name))
     monkeypatch.setattr(
         NodeState, "run", lambda state, check: state.changes.add(*machine.state(state.request, check=check))
