@@ -10,6 +10,7 @@ import typing as t
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.units import is_active, systemctl
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver import kernel
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.model import Facts
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.modes import Modes
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.plan import Wanted
@@ -17,10 +18,17 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.r
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.record import Record
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.request import Request
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.running import Running
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.settings import PERSISTENCED
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.settings import (
+    PERSISTENCED,
+    SUBNET_MODULES,
+)
 
 _PERSISTENCED, _FABRIC_MANAGER = "nvidia-persistenced.service", "nvidia-fabricmanager.service"
 _DCGM = "nvidia-dcgm.service"
+_NO_SUBNET = (
+    "Fabric Manager reaches the NVSwitches of this node over InfiniBand: install the rest of the kernel's modules "
+    "(linux-modules-extra-… on Ubuntu, kernel-modules-extra on EL), or DOCA-OFED."
+)
 
 
 def _unit(name: str) -> dict[str, t.Any]:
@@ -60,6 +68,8 @@ class Configuration:
             return
         there = own_units(self.request, self.facts, self.wanted)
         try:
+            if self.live and self.wanted.nvlink5:
+                self._load_subnet_modules()
             units = [_unit(name) for name in there] if self.live or self.facts.chroot else []
             self.record.state({"units": units})
         finally:
@@ -71,6 +81,14 @@ class Configuration:
         if self.live and PERSISTENCED in new_settings:
             # One that its package has started runs as the package says.
             self._restart(_PERSISTENCED, wanted=False)
+
+    def _load_subnet_modules(self) -> None:
+        root, record = self.facts.root, self.record
+        missing = [name for name in SUBNET_MODULES if not (root / "sys/module" / name).is_dir()]
+        for name in missing:
+            record.note("kernel module", name, "load", "", f"{name}\n")
+        if not record.check:
+            kernel.load_others(record.host, missing, _NO_SUBNET)
 
     def _restart(self, unit: str, *, wanted: bool) -> None:
         """Restart a service that was not started by this run, if it runs or is ``wanted``."""

@@ -39,8 +39,8 @@ def write_settings(
     request: Request, wanted: Wanted, repository: t.Sequence[dict[str, t.Any]], record: Record
 ) -> list[str]:
     """Write the repository and the settings, and take away what an earlier request left; returns what changed."""
-    files = settings.settings_files(request, wanted.dist, peermem=wanted.peermem)
-    gone = settings.unwanted_files(request, wanted.dist, peermem=wanted.peermem)
+    files = settings.settings_files(request, wanted.dist, peermem=wanted.peermem, nvlink5=wanted.nvlink5)
+    gone = settings.unwanted_files(request, wanted.dist, peermem=wanted.peermem, nvlink5=wanted.nvlink5)
     return record.state({"files": [*repository, *(file_request(**entry) for entry in files)], "absent": gone})
 
 

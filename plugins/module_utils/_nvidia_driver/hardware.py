@@ -67,10 +67,11 @@ class Gpu:
 
 @dataclasses.dataclass(frozen=True)
 class Hardware:
-    """The NVIDIA devices of a node."""
+    """The NVIDIA devices of a node. ``nvlink5``: its NVSwitches are reached through ConnectX functions, as an InfiniBand subnet."""
 
     gpus: tuple[Gpu, ...] = ()
     nvswitches: int = 0
+    nvlink5: bool = False
     nouveau: bool = False
 
     @property
@@ -105,9 +106,10 @@ def read_hardware(root: Path) -> Hardware:
         elif kind.startswith(_BRIDGE):
             switches += 1
     # Vital product data is slow to read, so only where it can matter.
-    if not switches and any(low <= gpu.device_id <= high for gpu in gpus for low, high in _HIDDEN_SWITCH):
+    nvlink5 = not switches and any(low <= gpu.device_id <= high for gpu in gpus for low, high in _HIDDEN_SWITCH)
+    if nvlink5:
         switches = sum(map(_manages_switches, others))
-    return Hardware(tuple(gpus), switches, nouveau=(root / "sys/module/nouveau").is_dir())
+    return Hardware(tuple(gpus), switches, nvlink5 and switches > 0, nouveau=(root / "sys/module/nouveau").is_dir())
 
 
 def _refuse(message: str, remedy: str) -> t.NoReturn:
@@ -179,10 +181,14 @@ def check_cuda(hardware: Hardware, cuda: str, branch: int) -> None:
         )
 
 
-def cuda_of_dcgm(hardware: Hardware, branch: int) -> int:
-    """Which CUDA the build of DCGM is to be for: 13 needs R580, and GPUs that CUDA 13 still knows."""
-    old = set(hardware.generations) & _PROPRIETARY_ONLY
-    return 13 if branch >= 580 and not old else 12
+def cudas_of_dcgm(hardware: Hardware, branch: int) -> tuple[int, ...]:
+    """Which CUDA the builds of DCGM are to be for: that of the driver, and 12 as well for GPUs that CUDA 13 has forgotten.
+
+    DCGM loads the build of the driver's CUDA before it looks at the GPUs (NVIDIA/DCGM#254; azhpc-images, install_dcgm.sh).
+    """
+    if branch < 580:
+        return (12,)
+    return (12, 13) if set(hardware.generations) & _PROPRIETARY_ONLY else (13,)
 
 
 __all__ = [
@@ -192,6 +198,6 @@ __all__ = [
     "Hardware",
     "check_cuda",
     "choose_module",
-    "cuda_of_dcgm",
+    "cudas_of_dcgm",
     "read_hardware",
 ]

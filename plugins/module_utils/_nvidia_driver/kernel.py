@@ -44,6 +44,15 @@ def load(host: Host) -> None:
             )
 
 
+def load_others(host: Host, names: t.Iterable[str], remedy: str) -> None:
+    """Load modules that are no part of the driver. ``remedy``: what helps where one cannot be loaded."""
+    for name in names:
+        rc, _out, err = host.run_command(["modprobe", name])
+        if rc != 0:
+            message = f"The kernel module {name} could not be loaded: {err.strip()}"
+            raise ClusterError("module_failed", message, remedy)
+
+
 def _stop(host: Host, units: t.Iterable[str]) -> list[str]:
     stopped = []
     for unit in units:
@@ -140,6 +149,7 @@ __all__ = [
     "Away",
     "bring_back",
     "load",
+    "load_others",
     "set_aside",
     "start",
     "stop_holders",

@@ -135,6 +135,28 @@ def _fabric_manager(source: str, manager: str, branch: int) -> str:
     return "nvidia-fabric-manager" if manager == "rpm" else f"nvidia-fabricmanager-{branch}"
 
 
+def nvlink5_roots(version: str) -> list[Root]:
+    """What Fabric Manager needs besides itself where the NVSwitches are an InfiniBand subnet (Fabric Manager User Guide).
+
+    The subnet manager has versions of its own, and Fabric Manager's start script asks ``ibstat``. The library for telemetry of
+    the switches is the driver's, and was renamed with it.
+    """
+    branch = branch_of(version)
+    return [
+        Root("nvlsm"),
+        Root("libnvsdm" if branch >= 580 else f"libnvsdm-{branch}", version),
+        Root("infiniband-diags"),
+    ]
+
+
+def dcgm_names(cudas: t.Sequence[int]) -> list[str]:
+    """DCGM's packages. Its proprietary modules (profiling among them) are only recommended, and so would not come by themselves."""
+    if not cudas:
+        return []
+    name = "datacenter-gpu-manager-4"
+    return [f"{name}-proprietary", *(f"{name}{part}-cuda{cuda}" for cuda in cudas for part in ("", "-proprietary"))]
+
+
 def driver_roots(dist: Distribution, source: str, flavor: str, version: str) -> list[Root]:
     """The packages that bring the driver itself, for a source of packages."""
     branch, is_open = branch_of(version), flavor == "open"
@@ -174,8 +196,9 @@ def wanted_roots(
     flavor: str,
     version: str,
     fabric_manager: bool,
+    nvlink5: bool,
     kernel: str,
-    dcgm_cuda: int,
+    dcgm_cudas: t.Sequence[int],
     dcgm_version: str,
     cuda: str,
     override: t.Sequence[str],
@@ -195,10 +218,11 @@ def wanted_roots(
                 "Set `source: cuda_repo`.",
             )
         roots.append(Root(_fabric_manager(source, dist.manager, branch_of(version)), version))
+    if nvlink5:
+        roots += nvlink5_roots(version)
     if kernel:
         roots.append(kernel_headers(dist, kernel))
-    if dcgm_cuda:
-        roots.append(Root(f"datacenter-gpu-manager-4-cuda{dcgm_cuda}", dcgm_version, prefix=True))
+    roots += [Root(name, dcgm_version, prefix=True) for name in dcgm_names(dcgm_cudas)]
     if cuda:
         roots.append(Root("cuda-toolkit-" + "-".join(cuda.split(".")[:2])))
     return roots
@@ -251,12 +275,14 @@ __all__ = [
     "branch_of",
     "check_version",
     "compare",
+    "dcgm_names",
     "driver_roots",
     "flavor_of",
     "has_driver_version",
     "in_stack",
     "is_fabric_manager",
     "kernel_headers",
+    "nvlink5_roots",
     "supported_distribution",
     "to_hold",
     "wanted_roots",

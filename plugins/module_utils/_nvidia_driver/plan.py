@@ -17,7 +17,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.packages i
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.hardware import (
     check_cuda,
     choose_module,
-    cuda_of_dcgm,
+    cudas_of_dcgm,
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.model import Facts, Loaded
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.packages import (
@@ -50,6 +50,7 @@ class Wanted:
     dist: Distribution
     fabric: bool
     peermem: bool
+    nvlink5: bool = False
     roots: tuple[Root, ...] = ()
 
     def text(self) -> str:
@@ -112,7 +113,8 @@ def choose(request: Request, facts: Facts) -> Wanted:
     check_cuda(facts.hardware, request.cuda_version, branch)
     dist = supported_distribution(facts.os_release)
     fabric = _wants(request.fabric_manager, facts.hardware.nvswitches > 0)
-    return Wanted(version, branch, flavor, dist, fabric, _wants(request.peermem, facts.openibd))
+    peermem, nvlink5 = _wants(request.peermem, facts.openibd), fabric and facts.hardware.nvlink5
+    return Wanted(version, branch, flavor, dist, fabric, peermem, nvlink5)
 
 
 def with_roots(request: Request, facts: Facts, wanted: Wanted) -> Wanted:
@@ -124,7 +126,8 @@ def with_roots(request: Request, facts: Facts, wanted: Wanted) -> Wanted:
         version=wanted.version,
         fabric_manager=wanted.fabric,
         kernel=facts.kernel if request.kernel_headers else "",
-        dcgm_cuda=cuda_of_dcgm(facts.hardware, wanted.branch) if request.dcgm else 0,
+        nvlink5=wanted.nvlink5,
+        dcgm_cudas=cudas_of_dcgm(facts.hardware, wanted.branch) if request.dcgm else (),
         dcgm_version=request.dcgm_version,
         cuda=request.cuda_version,
         override=request.packages,

@@ -29,7 +29,9 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.r
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.running import Running
 
 # What came along with the driver and is of no use without it.
-_COMPANIONS = re.compile(r"^(nvidia-open|cuda-drivers|nvidia-persistenced|nvidia-modprobe|datacenter-gpu-manager-4.*)$")
+_COMPANIONS = re.compile(
+    r"^(nvidia-open|cuda-drivers|nvidia-persistenced|nvidia-modprobe|nvlsm|datacenter-gpu-manager-4.*)$"
+)
 _UNITS = ("nvidia-dcgm.service", "nvidia-fabricmanager.service", "nvidia-persistenced.service")
 
 

@@ -19,12 +19,15 @@ SOURCES, KEYRING = _PLACES.sources, _PLACES.keyring("dpkg")
 PIN, UNATTENDED = "/etc/apt/preferences.d/nvidia-driver", "/etc/apt/apt.conf.d/52nvidia-driver"
 REPO, RPM_KEY = _PLACES.repo, _PLACES.keyring("rpm")
 MODPROBE, PEERMEM = "/etc/modprobe.d/nvidia-driver.conf", "/etc/modules-load.d/nvidia-peermem.conf"
+UMAD = "/etc/modules-load.d/nvidia-fabricmanager.conf"
 OPENIBD = "/etc/systemd/system/openibd.service.d/nvidia-peermem.conf"
 FABRIC_UNIT = "/etc/systemd/system/nvidia-fabricmanager.service"
 PERSISTENCED = "/etc/systemd/system/nvidia-persistenced.service.d/nvidia-driver.conf"
-ALL_FILES = (SOURCES, KEYRING, PIN, UNATTENDED, REPO, RPM_KEY, MODPROBE, PEERMEM, OPENIBD, PERSISTENCED)
+ALL_FILES = (SOURCES, KEYRING, PIN, UNATTENDED, REPO, RPM_KEY, MODPROBE, PEERMEM, UMAD, OPENIBD, PERSISTENCED)
 
 _NO_PERSISTENCE = "--no-persistence-mode"
+#: Over these Fabric Manager speaks to NVSwitches behind ConnectX functions; nothing else loads ib_umad.
+SUBNET_MODULES = ("mlx5_ib", "ib_umad")
 #: Where NVIDIA keeps its repositories, and the keys that sign them (CUDA Installation Guide for Linux).
 CUDA_REPOSITORY = "https://developer.download.nvidia.com/compute/cuda/repos"
 CUDA_KEYS = {
@@ -93,12 +96,16 @@ def modprobe_text(options: t.Mapping[str, str]) -> str:
     return "\n".join([MANAGED, "blacklist nouveau", "options nouveau modeset=0", *names, ""])
 
 
-def settings_files(request: Request, dist: Distribution, *, peermem: bool) -> list[dict[str, t.Any]]:
+def settings_files(
+    request: Request, dist: Distribution, *, peermem: bool, nvlink5: bool = False
+) -> list[dict[str, t.Any]]:
     """The files of the role besides the repository's."""
     files = [{"path": MODPROBE, "content": modprobe_text(module_options(request))}]
     if dist.manager == "dpkg" and request.hold and request.packaged:
         files.append({"path": PIN, "content": pin_text(request.version)})
         files.append({"path": UNATTENDED, "content": unattended_text()})
+    if nvlink5:
+        files.append({"path": UMAD, "content": "\n".join([MANAGED, *SUBNET_MODULES, ""])})
     if peermem:
         files.append({"path": PEERMEM, "content": f"{MANAGED}\nnvidia_peermem\n"})
         # openibd replaces the InfiniBand modules, and nvidia_peermem leaves with them (azhpc-images,
@@ -132,9 +139,9 @@ def fabric_unit(vendor: str) -> str:
     return "\n".join([MANAGED, *kept, ""]) if kept != lines else ""
 
 
-def unwanted_files(request: Request, dist: Distribution, *, peermem: bool) -> list[str]:
+def unwanted_files(request: Request, dist: Distribution, *, peermem: bool, nvlink5: bool = False) -> list[str]:
     """Files of an earlier request that the present one does not want."""
-    gone = [] if peermem else [PEERMEM, OPENIBD]
+    gone = [*([] if peermem else [PEERMEM, OPENIBD]), *([] if nvlink5 else [UMAD])]
     return gone if dist.manager == "dpkg" and request.hold and request.packaged else [*gone, PIN, UNATTENDED]
 
 
@@ -148,6 +155,8 @@ __all__ = [
     "OPENIBD",
     "PERSISTENCED",
     "PIN",
+    "SUBNET_MODULES",
+    "UMAD",
     "UNATTENDED",
     "cuda_directory",
     "fabric_unit",

@@ -144,9 +144,20 @@ class Findings:
         units = [_PERSISTENCED] if managed else []
         if self.facts.hardware.nvswitches and self.request.fabric_manager != "never":
             units.append(_FABRIC_MANAGER)
+        if self.facts.hardware.nvlink5 and self.request.fabric_manager != "never":
+            self._subnet()
         for unit in units:
             if node.vendor_unit(self.facts.root, unit) and not is_active(self.host, unit):
                 self._find("fail", "units", f"{unit} does not run.", f"Read `journalctl -u {unit}` on the node.")
+
+    def _subnet(self) -> None:
+        """What Fabric Manager needs where the NVSwitches are an InfiniBand subnet."""
+        if "nvlsm" not in self.facts.packages:
+            message = "The NVSwitches of this node need the subnet manager nvlsm, which is not installed."
+            self._find("fail", "nvlink5", message, _RUN_ROLE)
+        if not (self.facts.root / "sys/module/ib_umad").is_dir():
+            message = "ib_umad is not loaded: Fabric Manager does not start without it."
+            self._find("fail", "nvlink5", message, "Run `modprobe ib_umad`, and the role so that it is loaded at boot.")
 
     def _persistence(self, report: SmiReport) -> None:
         without = _without_persistence(report)

@@ -155,10 +155,16 @@ def packages(kernel: str, modules: pathlib.Path | None = None) -> list[repositor
                 "depends": [f"{name} (= {version})" for name in toolkit],
             }
         )
+    dcgm = "datacenter-gpu-manager-4"
     items += [
         {"name": f"linux-headers-{kernel}", "version": "1"},
-        {"name": "datacenter-gpu-manager-4-cuda12", "version": "1:4.4.1-1", "files": _unit("nvidia-dcgm")},
-        {"name": "datacenter-gpu-manager-4-cuda13", "version": "1:4.4.1-1", "files": _unit("nvidia-dcgm")},
+        {"name": f"{dcgm}-core", "version": "1:4.4.1-1", "files": _unit("nvidia-dcgm")},
+        {"name": f"{dcgm}-proprietary", "version": "1:4.4.1-1"},
+        *(
+            {"name": f"{dcgm}{part}-cuda{cuda}", "version": "1:4.4.1-1", "depends": [f"{dcgm}-core"]}
+            for cuda in (12, 13)
+            for part in ("", "-proprietary")
+        ),
         # What the .run file needs to build: ours have the higher versions, so that no compiler is fetched for a test.
         *({"name": name, "version": "99:1"} for name in ("dkms", "gcc", "make")),
         {"name": "cuda-toolkit-12-9", "version": "12.9.1-1"},

@@ -45,6 +45,7 @@ class Machine:
     gpus: int = 1
     switches: int = 0
     fabric: str = ""
+    bridges: int = 0
     nouveau: bool = False
     broken: bool = False
     held: bool = True
@@ -73,7 +74,11 @@ class Machine:
             self._write(f"sys/bus/pci/devices/0001:00:0{number}.0/vendor", "0x10de")
             kind = "0x030200" if number < self.gpus else "0x068000"
             self._write(f"sys/bus/pci/devices/0001:00:0{number}.0/class", kind)
-            self._write(f"sys/bus/pci/devices/0001:00:0{number}.0/device", "0x20b0")
+            device = "0x2901" if self.bridges else "0x20b0"
+            self._write(f"sys/bus/pci/devices/0001:00:0{number}.0/device", device)
+        for number in range(self.bridges):
+            self._write(f"sys/bus/pci/devices/0002:00:0{number}.0/vendor", "0x15b3")
+            self._write(f"sys/bus/pci/devices/0002:00:0{number}.0/vpd", "SMDL SW_MNG")
         ident = 'ID=debian\nVERSION_ID="12"\n' if self.system == "dpkg" else 'ID=rocky\nVERSION_ID="9.4"\n'
         self._write("etc/os-release", ident)
         if self.runfile:
@@ -81,7 +86,7 @@ class Machine:
             self._write(f"usr/lib64/libnvidia-ml.so.{self.runfile}", "")
         for unit in UNITS:
             self._write(f"usr/lib/systemd/system/{unit}", "[Service]\n")
-        if self.switches or self.fabric:
+        if self.switches or self.fabric or self.bridges:
             vendor = "[Unit]\nAfter=multi-user.target\n[Service]\nExecStart=/bin/fm\n"
             self._write("usr/lib/systemd/system/nvidia-fabricmanager.service", vendor)
         if self.secure_boot:
@@ -219,6 +224,8 @@ class Machine:
                 self._forget(name)
         elif words[0] == "nvidia":
             self._load(self.on_disk)
+        elif words[0] in ("mlx5_ib", "ib_umad"):
+            self._write(f"sys/module/{words[0]}/x", "")
 
     def _systemctl(self, words: list[str]) -> Answer | None:
         unit = words[-1]

@@ -68,7 +68,7 @@ QUIET = "FILES UNITS HOLD INITRAMFS | CONFIGURE"
     [
         (found(), {}, "REPOSITORY SIMULATE | FILES PACKAGES UNITS HOLD INITRAMFS | CONFIGURE"),
         (found(NEW, NEW), {}, f"REPOSITORY | {QUIET}"),
-        (found(NEW), {"hold": False, "phases": ["install"]}, "REPOSITORY | FILES INITRAMFS | "),
+        (found(NEW), {"hold": False, "phases": ["install"]}, "REPOSITORY | FILES UNITS INITRAMFS | "),
         (found(OLD), {}, "REPOSITORY SIMULATE | FILES PACKAGES UNITS HOLD INITRAMFS | CONFIGURE"),
         (
             found(OLD, OLD),

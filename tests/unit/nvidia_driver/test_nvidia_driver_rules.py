@@ -310,15 +310,20 @@ def test_what_an_earlier_request_left_goes() -> None:
 @pytest.mark.parametrize("hold", [True, False])
 @pytest.mark.parametrize("packaged", [True, False])
 @pytest.mark.parametrize("peermem", [True, False])
+@pytest.mark.parametrize("nvlink5", [True, False])
 @pytest.mark.parametrize("dist", [DEBIAN, ROCKY], ids=["apt", "dnf"])
-def test_every_file_is_written_or_goes(dist: Distribution, peermem: bool, packaged: bool, hold: bool) -> None:
+def test_every_file_is_written_or_goes(
+    dist: Distribution, nvlink5: bool, peermem: bool, packaged: bool, hold: bool
+) -> None:
     request = asked(hold=hold, source="cuda_repo" if packaged else "runfile")
-    keep = {entry["path"] for entry in settings.settings_files(request, dist, peermem=peermem)}
-    gone = set(settings.unwanted_files(request, dist, peermem=peermem))
+    keep = {entry["path"] for entry in settings.settings_files(request, dist, peermem=peermem, nvlink5=nvlink5)}
+    gone = set(settings.unwanted_files(request, dist, peermem=peermem, nvlink5=nvlink5))
+    subnet = {settings.UMAD}
+    assert (keep & subnet, gone & subnet) == ((subnet, set()) if nvlink5 else (set(), subnet))
     pins, peers = {settings.PIN, settings.UNATTENDED}, {settings.PEERMEM, settings.OPENIBD}
     # Only packages of apt are kept at their version by files; dnf has its list of locks.
     held = hold and packaged and dist is DEBIAN
-    assert keep - pins - peers == {settings.MODPROBE}
+    assert keep - pins - peers - subnet == {settings.MODPROBE}
     assert (keep & pins, gone & pins) == ((pins, set()) if held else (set(), pins))
     assert (keep & peers, gone & peers) == ((peers, set()) if peermem else (set(), peers))
 

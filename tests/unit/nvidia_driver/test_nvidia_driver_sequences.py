@@ -68,6 +68,11 @@ CASES: dict[str, tuple[dict[str, t.Any], dict[str, t.Any]]] = {
         {"switches": 1},
         {"dcgm": True, "cuda_version": "12.9", "kernel_headers": True, "peermem": "always"},
     ),
+    "install with NVSwitches behind ConnectX": ({"bridges": 2}, {}),
+    "install with NVSwitches behind ConnectX, kernel lacks a module": (
+        {"bridges": 2, "fails": ("modprobe ib_umad",)},
+        {},
+    ),
     "install, initramfs fails": ({"fails": ("/usr/sbin/update-initramfs",)}, {}),
     "install, commit fails": ({"fails": (COMMIT,)}, {}),
     "install, hold fails": ({"fails": ("apt-mark",)}, {}),
@@ -164,6 +169,16 @@ CASES: dict[str, tuple[dict[str, t.Any], dict[str, t.Any]]] = {
     "preinstalled": ({"runfile": OLD, "loaded": OLD}, {"source": "preinstalled", "version": ""}),
     "preinstalled, mode": ({"loaded": OLD}, {"source": "preinstalled", "version": "", "ecc": "disabled", **DRAIN}),
     "verified": ({"installed": NEW, "loaded": NEW}, {"state": "verified", "dcgm": True}),
+    "verified, NVSwitches behind ConnectX without their subnet": (
+        {
+            "installed": NEW,
+            "loaded": NEW,
+            "bridges": 2,
+            "fabric": NEW,
+            "running": [*UNITS, "nvidia-fabricmanager.service"],
+        },
+        {"state": "verified"},
+    ),
     "verified, CUDA waits for its fabric": (
         {
             "installed": NEW,

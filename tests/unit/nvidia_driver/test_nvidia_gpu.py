@@ -106,9 +106,14 @@ def test_cuda_that_can_run_is_accepted() -> None:
     gpu.check_cuda(hardware(V100), "", 580)
 
 
-@pytest.mark.parametrize(("devices", "branch", "cuda"), [((A100,), 580, 13), ((A100,), 570, 12), ((V100,), 580, 12)])
-def test_dcgm_is_built_for_a_cuda_that_the_gpus_know(devices: tuple[int, ...], branch: int, cuda: int) -> None:
-    assert gpu.cuda_of_dcgm(hardware(*devices), branch) == cuda
+@pytest.mark.parametrize(
+    ("devices", "branch", "cudas"),
+    [((A100,), 580, (13,)), ((A100,), 570, (12,)), ((V100,), 570, (12,)), ((V100,), 580, (12, 13))],
+)
+def test_dcgm_is_built_for_the_cuda_of_the_driver_and_of_the_gpus(
+    devices: tuple[int, ...], branch: int, cudas: tuple[int, ...]
+) -> None:
+    assert gpu.cudas_of_dcgm(hardware(*devices), branch) == cudas
 
 
 def test_the_bus_is_read_without_a_driver(tmp_path: pathlib.Path) -> None:
@@ -130,15 +135,18 @@ def test_no_bus_is_no_gpu(tmp_path: pathlib.Path) -> None:
 
 def test_switches_behind_connectx_are_found_by_vital_product_data(tmp_path: pathlib.Path) -> None:
     root = bus(tmp_path, a01=("0x10de", "0x2901", "0x030200"), a02=("0x15b3", "0x1021", "0x020700"))
-    assert gpu.read_hardware(root).nvswitches == 0
+    found = gpu.read_hardware(root)
+    assert (found.nvswitches, found.nvlink5) == (0, False)
     (root / "sys/bus/pci/devices/0000:02:00.0/vpd").write_bytes(b"\x82\x10\x00ConnectX-7 ... SW_MNG ...")
-    assert gpu.read_hardware(root).nvswitches == 1
+    found = gpu.read_hardware(root)
+    assert (found.nvswitches, found.nvlink5) == (1, True)
 
 
 def test_vital_product_data_is_not_read_where_switches_are_devices(tmp_path: pathlib.Path) -> None:
     root = bus(tmp_path, a01=("0x10de", "0x2330", "0x030200"), a02=("0x15b3", "0x1021", "0x020700"))
     (root / "sys/bus/pci/devices/0000:02:00.0/vpd").write_bytes(b"SW_MNG")
-    assert gpu.read_hardware(root).nvswitches == 0
+    found = gpu.read_hardware(root)
+    assert (found.nvswitches, found.nvlink5) == (0, False)
 
 
 def test_nouveau_is_seen(tmp_path: pathlib.Path) -> None:

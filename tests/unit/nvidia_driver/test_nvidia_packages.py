@@ -113,8 +113,9 @@ def roots(dist: Distribution, **parts: t.Any) -> list[tuple[str, str]]:
         "flavor": "open",
         "version": "580.95.05",
         "fabric_manager": False,
+        "nvlink5": False,
         "kernel": "",
-        "dcgm_cuda": 0,
+        "dcgm_cudas": (),
         "dcgm_version": "",
         "cuda": "",
         "override": (),
@@ -125,13 +126,32 @@ def roots(dist: Distribution, **parts: t.Any) -> list[tuple[str, str]]:
 def test_what_is_wanted_from_nvidias_repository() -> None:
     assert roots(UBUNTU) == [("nvidia-open", "580.95.05")]
     assert roots(UBUNTU, flavor="proprietary") == [("cuda-drivers", "580.95.05")]
-    everything = roots(UBUNTU, fabric_manager=True, kernel="6.8.0-1", dcgm_cuda=13, cuda="13.0.2")
+    everything = roots(UBUNTU, fabric_manager=True, kernel="6.8.0-1", dcgm_cudas=(13,), cuda="13.0.2")
     assert everything[1:] == [
         ("nvidia-fabricmanager", "580.95.05"),
         ("linux-headers-6.8.0-1", ""),
+        ("datacenter-gpu-manager-4-proprietary", ""),
         ("datacenter-gpu-manager-4-cuda13", ""),
+        ("datacenter-gpu-manager-4-proprietary-cuda13", ""),
         ("cuda-toolkit-13-0", ""),
     ]
+
+
+def test_volta_gets_both_builds_of_dcgm_at_one_version() -> None:
+    found = roots(UBUNTU, flavor="proprietary", dcgm_cudas=(12, 13), dcgm_version="4.4")
+    assert [(name, version) for name, version in found if name.startswith("datacenter")] == [
+        (f"datacenter-gpu-manager-4-{part}", "4.4")
+        for part in ("proprietary", "cuda12", "proprietary-cuda12", "cuda13", "proprietary-cuda13")
+    ]
+
+
+@pytest.mark.parametrize(("version", "library"), [("580.95.05", "libnvsdm"), ("570.124.06", "libnvsdm-570")])
+@pytest.mark.parametrize("dist", [UBUNTU, ROCKY], ids=["apt", "dnf"])
+def test_nvswitches_behind_connectx_need_a_subnet_manager(dist: Distribution, version: str, library: str) -> None:
+    found = roots(dist, version=version, fabric_manager=True, nvlink5=True)
+    assert found[-3:] == [("nvlsm", ""), (library, version), ("infiniband-diags", "")]
+    # What the switches' telemetry needs has the driver's version, and is held with it.
+    assert packages.in_stack(library, f"{version}-1")
 
 
 def test_what_is_wanted_from_the_distribution() -> None:
