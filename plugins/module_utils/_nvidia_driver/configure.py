@@ -10,7 +10,7 @@ import typing as t
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.units import is_active, systemctl
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver import kernel
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver import kernel, peermem
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.model import Facts
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.modes import Modes
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.plan import Wanted
@@ -68,6 +68,8 @@ class Configuration:
             return
         there = own_units(self.request, self.facts, self.wanted)
         try:
+            if self.live and self.wanted.peermem:
+                self._ensure_peermem()
             if self.live and self.wanted.nvlink5:
                 self._load_subnet_modules()
             units = [_unit(name) for name in there] if self.live or self.facts.chroot else []
@@ -81,6 +83,23 @@ class Configuration:
         if self.live and PERSISTENCED in new_settings:
             # One that its package has started runs as the package says.
             self._restart(_PERSISTENCED, wanted=False)
+
+    def _ensure_peermem(self) -> None:
+        """Load it, and build it anew where the InfiniBand stack came after it. What fails is for the verification to judge."""
+        root, record, host = self.facts.root, self.record, self.record.host
+        if peermem.is_loaded(root):
+            return
+        if record.check:
+            record.note("kernel module", peermem.MODULE, "load")
+            return
+        failure = peermem.load(host)
+        if failure and peermem.is_older_than_stack(host, root, self.facts.kernel):
+            record.note("kernel module", peermem.MODULE, "rebuild")
+            failure = peermem.rebuild(host, self.wanted.version, self.facts.kernel) or peermem.load(host)
+        if not failure:
+            record.note("kernel module", peermem.MODULE, "load", "", f"{peermem.MODULE}\n")
+        elif self.loads:
+            record.note("kernel module", peermem.MODULE, f"not loaded: {failure}")
 
     def _load_subnet_modules(self) -> None:
         root, record = self.facts.root, self.record
@@ -109,7 +128,7 @@ class Configuration:
         except ClusterError as exc:
             ours = brought_back(self.request, self.facts, self.wanted)
             raise self.running.in_the_middle(exc, ours) from exc
-        self.running.load_extras(peermem=self.wanted.peermem)
+        self.running.load_extras(but=[peermem.MODULE] if self.wanted.peermem else [])
 
 
 def set_modes(request: Request, facts: Facts, running: Running, record: Record, flavor: str) -> bool:

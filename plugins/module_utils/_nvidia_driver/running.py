@@ -108,11 +108,10 @@ class Running:
         """Modules that went with the driver, and are no part of it."""
         return [name for name in self.away.modules if name not in (*kernel.BASE_MODULES, "nouveau")]
 
-    def load_extras(self, *, peermem: bool) -> None:
-        """Load what went with the old driver, and what is wanted; one may be gone by now, or fit the old driver only."""
-        extras = self._extras()
-        wanted = ["nvidia_peermem"] if peermem and "nvidia_peermem" not in extras else []
-        for name, reason in kernel.bring_back(self.record.host, [*wanted, *extras]).items():
+    def load_extras(self, *, but: t.Collection[str]) -> None:
+        """Load what went with the old driver; one may be gone by now, or fit the old driver only. ``but``: others load these."""
+        extras = [name for name in self._extras() if name not in but]
+        for name, reason in kernel.bring_back(self.record.host, extras).items():
             self.record.note("kernel module", name, f"not loaded: {reason}")
 
     def start_others(self, ours: t.Collection[str]) -> None:

@@ -16,7 +16,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.transactio
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.units import is_active
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node import nvidia_smi as smi
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node.nvidia_smi import Query, SmiReport, parse
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver import cuda, fabric
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver import cuda, fabric, peermem
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver import read as node
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.model import Facts
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.modes import FIELDS, plan
@@ -89,6 +89,7 @@ class Findings:
         self._driver(report)
         self._modes_of(report)
         if managed:
+            self._peermem()
             self._packages()
             self._persistence(report)
         self._units(managed)
@@ -149,6 +150,11 @@ class Findings:
         for unit in units:
             if node.vendor_unit(self.facts.root, unit) and not is_active(self.host, unit):
                 self._find("fail", "units", f"{unit} does not run.", f"Read `journalctl -u {unit}` on the node.")
+
+    def _peermem(self) -> None:
+        facts, option = self.facts, self.request.peermem
+        if option == "always" or (option == "auto" and facts.openibd):
+            self.found += peermem.findings(facts.root, facts.loaded, facts.kernel, demanded=option == "always")
 
     def _subnet(self) -> None:
         """What Fabric Manager needs where the NVSwitches are an InfiniBand subnet."""

@@ -224,7 +224,7 @@ class Machine:
                 self._forget(name)
         elif words[0] == "nvidia":
             self._load(self.on_disk)
-        elif words[0] in ("mlx5_ib", "ib_umad"):
+        elif words[0] in ("mlx5_ib", "ib_umad", "nvidia_peermem"):
             self._write(f"sys/module/{words[0]}/x", "")
 
     def _systemctl(self, words: list[str]) -> Answer | None:

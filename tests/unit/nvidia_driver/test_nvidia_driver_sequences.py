@@ -73,6 +73,8 @@ CASES: dict[str, tuple[dict[str, t.Any], dict[str, t.Any]]] = {
         {"bridges": 2, "fails": ("modprobe ib_umad",)},
         {},
     ),
+    "install, nvidia_peermem does not load": ({"fails": ("modprobe nvidia_peermem",)}, {"peermem": "always"}),
+    "nothing to do but nvidia_peermem": ({"installed": NEW, "loaded": NEW}, {"peermem": "always"}),
     "install, initramfs fails": ({"fails": ("/usr/sbin/update-initramfs",)}, {}),
     "install, commit fails": ({"fails": (COMMIT,)}, {}),
     "install, hold fails": ({"fails": ("apt-mark",)}, {}),

@@ -1,0 +1,97 @@
+# Copyright (c) 2026 The hpcai.gpu_cluster developers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+# Private to the collection: it may change without notice.
+"""nvidia_peermem, over which adapters of NVIDIA's InfiniBand stack reach the memory of GPUs, and what can take its place.
+
+It is built against the stack that is there when dkms builds the driver. Built without one, or for an earlier one, it is refused
+by the kernel ("Invalid argument", "Unknown symbol"), and openibd does not tell: GPUDirect RDMA is lost without a word.
+"""
+
+from __future__ import annotations
+
+import re
+import typing as t
+from pathlib import Path
+
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.command import Host
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.model import Loaded
+
+MODULE = "nvidia_peermem"
+# The kernel that lets adapters register a dma-buf of a GPU (GPUDirect RDMA documentation, "Linux kernel version 5.12").
+_DMA_BUF_KERNEL = (5, 12)
+_SYMBOLS = ("usr/src/ofa_kernel/default/Module.symvers", "usr/src/ofa_kernel/x86_64/{kernel}/Module.symvers")
+
+
+def is_loaded(root: Path) -> bool:
+    """Whether the kernel runs it."""
+    return (root / "sys/module" / MODULE).is_dir()
+
+
+def has_dma_buf(loaded: Loaded, kernel: str) -> bool:
+    """Whether programs can do without it: with the open modules, and a kernel that knows how."""
+    number = re.match(r"(\d+)\.(\d+)", kernel)
+    return loaded.flavor == "open" and bool(number) and tuple(map(int, number.groups())) >= _DMA_BUF_KERNEL
+
+
+def is_older_than_stack(host: Host, root: Path, kernel: str) -> bool:
+    """Whether the InfiniBand stack was installed after the module was built."""
+    rc, out, _err = host.run_command(["modinfo", "-k", kernel, "-n", MODULE])
+    stacks = [root / path.format(kernel=kernel) for path in _SYMBOLS]
+    try:
+        built = (root / out.strip().lstrip("/")).stat().st_mtime
+        return rc == 0 and any(path.stat().st_mtime > built for path in stacks if path.exists())
+    except OSError:
+        return False
+
+
+def rebuild_commands(status: str, version: str, kernel: str) -> list[list[str]]:
+    """What makes dkms build the driver anew, by what ``dkms status`` says; nothing where dkms does not have it."""
+    # dkms 3 writes nvidia/580.95.05, and dkms 2 nvidia, 580.95.05.
+    found = re.search(rf"^(nvidia[\w-]*)(?:/|, ){re.escape(version)}\b", status, re.M)
+    if not found:
+        return []
+    module = ["-m", found.group(1), "-v", version, "-k", kernel, "--force"]
+    return [["dkms", "build", *module], ["dkms", "install", *module]]
+
+
+def load(host: Host) -> str:
+    """Load it; returns why that does not work."""
+    rc, _out, err = host.run_command(["modprobe", MODULE])
+    return "" if rc == 0 else " ".join(err.split())[:200] or "modprobe failed"
+
+
+def rebuild(host: Host, version: str, kernel: str) -> str:
+    """Build the driver's modules for the stack that is there; returns why that does not work. What runs goes on running."""
+    _rc, status, _err = host.run_command(["dkms", "status"])
+    commands = rebuild_commands(status, version, kernel)
+    for argv in commands:
+        rc, out, err = host.run_command(argv)
+        if rc != 0:
+            return " ".join((err or out).split())[-200:]
+    return "" if commands else "dkms does not have this driver"
+
+
+def findings(root: Path, loaded: Loaded, kernel: str, *, demanded: bool) -> t.Iterator[dict[str, str]]:
+    """What is wrong where it is wanted. ``demanded``: by name, and not only because the stack is there."""
+    if is_loaded(root) or not loaded.version:
+        return
+    remedy = f"See `modprobe {MODULE}` and dmesg; `dkms build` and `dkms install` with --force build it for the stack that is there."
+    if not demanded and has_dma_buf(loaded, kernel):
+        message = f"{MODULE} is not loaded: GPUDirect RDMA is left to programs that use dma-buf."
+        yield {"verdict": "warn", "what": "peermem", "message": message, "remedy": remedy}
+    else:
+        message = f"{MODULE} is not loaded: GPUDirect RDMA does not work."
+        yield {"verdict": "fail", "what": "peermem", "message": message, "remedy": remedy}
+
+
+__all__ = [
+    "MODULE",
+    "findings",
+    "has_dma_buf",
+    "is_loaded",
+    "is_older_than_stack",
+    "load",
+    "rebuild",
+    "rebuild_commands",
+]
