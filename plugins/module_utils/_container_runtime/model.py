@@ -28,6 +28,10 @@ class Facts:
     texts: t.Mapping[str, str]
     modes: t.Mapping[str, int] = dataclasses.field(default_factory=dict)
 
+    def imported(self, folder: str, but: str) -> list[str]:
+        """The texts of the settings files in a folder, in the order of their names, without one of them."""
+        return [text for path, text in sorted(self.texts.items()) if path.startswith(f"{folder}/") and path != but]
+
     def text(self, path: str) -> str:
         """A settings file; empty where there is none."""
         return self.texts.get(path, "")

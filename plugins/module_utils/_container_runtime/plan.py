@@ -127,7 +127,8 @@ def _files(request: Request, facts: Facts, have: Item, want: Item) -> list[dict[
     if request.containerd:
         config = settings.containerd_config(facts.text(settings.CONTAINERD))
         files.append({"path": settings.CONTAINERD, "content": config})
-        files.append({"path": settings.CONTAINERD_PART, "content": settings.containerd_part(config)})
+        part = settings.containerd_part(config, facts.imported(settings.CONTAINERD_PARTS, settings.CONTAINERD_PART))
+        files.append({"path": settings.CONTAINERD_PART, "content": part})
     if request.enroot:
         files += settings.enroot_files(request)
     if request.pyxis:

@@ -55,6 +55,7 @@ def read_texts() -> dict[str, str]:
         settings.ENROOT_CONF,
         settings.ENROOT_MOUNTS,
         settings.PYXIS,
+        *sorted(map(str, Path(settings.CONTAINERD_PARTS).glob("*.toml"))),
     )
     found = {}
     for path in paths:

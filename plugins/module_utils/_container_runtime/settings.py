@@ -11,12 +11,14 @@ import re
 import typing as t
 from pathlib import PurePosixPath
 
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._container_runtime import cri
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._container_runtime.request import Request
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 
 MANAGED = "# Managed by the role hpcai.gpu_cluster.container_runtime. Changes here are overwritten."
 DAEMON_JSON = "/etc/docker/daemon.json"
 CONTAINERD, CONTAINERD_PART = "/etc/containerd/config.toml", "/etc/containerd/conf.d/99-nvidia.toml"
+CONTAINERD_PARTS = "/etc/containerd/conf.d"
 ENROOT_CONF, ENROOT_MOUNTS = "/etc/enroot/enroot.conf", "/etc/enroot/mounts.d/50-scratch.fstab"
 PYXIS = "/etc/slurm/plugstack.conf.d/pyxis.conf"
 # Docker's reference of dockerd, "Configuration reload behavior": these need no restart, which would stop containers.
@@ -84,26 +86,19 @@ def needs_restart(have: t.Mapping[str, t.Any], want: t.Mapping[str, t.Any]) -> b
     return bool(changed - _RELOADABLE)
 
 
-def containerd_part(config: str) -> str:
+def containerd_part(config: str, others: t.Sequence[str] = ()) -> str:
     """What containerd imports: the NVIDIA runtime, as the default one, in the version of the ``config.toml`` that imports it.
 
     containerd 2 refuses a part that is newer than the file, and an older containerd reads all of it in the part's version.
+    ``others`` are further files that it imports, in their order: what they set for the plugin is carried over.
     """
     version = _config_version(config)
-    table = f'plugins."{_CRI_PLUGINS[version]}".containerd'
-    return "\n".join(
-        [
-            MANAGED,
-            f"version = {version}",
-            f"[{table}]",
-            '  default_runtime_name = "nvidia"',
-            f"  [{table}.runtimes.nvidia]",
-            '    runtime_type = "io.containerd.runc.v2"',
-            f"    [{table}.runtimes.nvidia.options]",
-            '      BinaryName = "/usr/bin/nvidia-container-runtime"',
-            "",
-        ]
-    )
+    plugin = _CRI_PLUGINS[version]
+    # containerd 2 merges what is imported, and would keep what is deleted elsewhere.
+    whole = version < max(_CRI_PLUGINS)
+    there = cri.effective(config, others, plugin) if whole else []
+    lines = cri.text_of(cri.with_nvidia(there, plugin, whole=whole))
+    return "\n".join([MANAGED, f"version = {version}", *lines, ""])
 
 
 def _config_version(config: str) -> int:
@@ -172,6 +167,7 @@ def pyxis_file(request: Request) -> dict[str, t.Any]:
 __all__ = [
     "CONTAINERD",
     "CONTAINERD_PART",
+    "CONTAINERD_PARTS",
     "DAEMON_JSON",
     "ENROOT_CONF",
     "ENROOT_MOUNTS",

@@ -34,7 +34,8 @@ def check(request: Request, facts: Facts, runtime: str) -> None:
         importing = settings.containerd_config(config)
         if importing != config:
             wrong.append(f"{settings.CONTAINERD} does not import {settings.CONTAINERD_PART}")
-        wanted.append({"path": settings.CONTAINERD_PART, "content": settings.containerd_part(importing)})
+        others = facts.imported(settings.CONTAINERD_PARTS, settings.CONTAINERD_PART)
+        wanted.append({"path": settings.CONTAINERD_PART, "content": settings.containerd_part(importing, others)})
     wanted += settings.enroot_files(request) if request.enroot else []
     wrong += [f"{file['path']} is not the role's" for file in wanted if facts.text(file["path"]) != file["content"]]
     wrong += [said for entry in enroot_directories(request) for said in _directory(entry, facts)]

@@ -104,7 +104,15 @@ def node(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Node:
     monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
     monkeypatch.setenv("NODE", str(root))
     monkeypatch.setattr(systemd, "SYSTEMD", str(root))
-    for name in ("DAEMON_JSON", "CONTAINERD", "CONTAINERD_PART", "ENROOT_CONF", "ENROOT_MOUNTS", "PYXIS"):
+    for name in (
+        "DAEMON_JSON",
+        "CONTAINERD",
+        "CONTAINERD_PART",
+        "CONTAINERD_PARTS",
+        "ENROOT_CONF",
+        "ENROOT_MOUNTS",
+        "PYXIS",
+    ):
         monkeypatch.setattr(settings, name, f"{root}{getattr(settings, name)}")
     for name in ("sources", "repo"):
         monkeypatch.setattr(Repository, name, property(lambda _self, name=name: f"{root}/etc/{name}"))

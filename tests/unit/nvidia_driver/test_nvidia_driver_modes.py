@@ -97,7 +97,13 @@ class Node:
 
     def module(self, *, check: bool = False, **options: t.Any) -> dict[str, t.Any]:
         """Run the module; ``failed`` tells how it ended."""
-        arguments = {"source": "preinstalled", "nvidia_smi": self.smi, "_ansible_check_mode": check, **options}
+        arguments = {
+            "source": "preinstalled",
+            "nvidia_smi": self.smi,
+            "cuda_library": "",
+            "_ansible_check_mode": check,
+            **options,
+        }
         return run_main(nvidia_driver.main, arguments)
 
     def settles(self, **options: t.Any) -> None:

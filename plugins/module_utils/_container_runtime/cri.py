@@ -1,0 +1,118 @@
+# Copyright (c) 2026 The hpcai.gpu_cluster developers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+# Private to the collection: it may change without notice.
+"""What containerd's files set for the plugin that starts Kubernetes' containers, carried over into our part.
+
+containerd 1 puts an imported file's section of a plugin in the place of the whole section that was there, so a part that named
+the NVIDIA runtime alone would lose registries, sandbox image, CNI and ``SystemdCgroup``. containerd 2 merges (containerd#5837,
+#7982, #9982), and files of version 3 are only its own.
+
+There is no TOML parser in Python before 3.11. Only headers of tables are read; what is in them is copied line by line.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import typing as t
+
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+
+RUNTIME, BINARY = "nvidia", "/usr/bin/nvidia-container-runtime"
+_RUNC = "io.containerd.runc.v2"
+_HEADER = re.compile(r"^\s*\[(\[?)\s*([^\[\]]+?)\s*\]{1,2}\s*(?:#.*)?$")
+_PART = re.compile(r"""\s*(?:"([^"]*)"|'([^']*)'|([\w-]+))\s*(?:\.|$)""")
+_DEFAULT = re.compile(r"""^\s*default_runtime_name\s*=\s*["']([^"']*)["']""", re.M)
+
+Path = tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Table:
+    """A table of a TOML file: where it is, how its header is written, and its lines."""
+
+    path: Path
+    header: str
+    body: tuple[str, ...] = ()
+
+
+def _path(header: str) -> Path:
+    return tuple(next(name for name in found if name) for found in _PART.findall(header) if any(found))
+
+
+def tables(text: str) -> list[Table]:
+    """The tables of a file, in order; the root table has an empty path and header."""
+    found = [Table((), "")]
+    for line in text.splitlines():
+        head = _HEADER.match(line)
+        if head:
+            found.append(Table(_path(head.group(2)), line.strip()))
+        else:
+            found[-1] = dataclasses.replace(found[-1], body=(*found[-1].body, line))
+    return found
+
+
+def section(text: str, plugin: str) -> list[Table]:
+    """The tables of a plugin. Refuses one that is written another way, of which something would be lost."""
+    found = [table for table in tables(text) if table.path[:2] == ("plugins", plugin)]
+    inline = re.compile(rf"""^\s*(plugins\s*\.\s*)?["']?{re.escape(plugin)}["']?\s*[.=]""", re.M)
+    for table in tables(text):
+        if table.path in ((), ("plugins",)) and inline.search("\n".join(table.body)):
+            raise ClusterError(
+                "containerd_config",
+                f"containerd's settings of {plugin} are written as one value and not as tables; they cannot be carried over.",
+                "Write them as tables ([plugins.…]), or configure containerd another way and set `containerd: false`.",
+            )
+    return found
+
+
+def effective(config: str, others: t.Sequence[str], plugin: str) -> list[Table]:
+    """The section that is in effect without our part: the last file that has one, of ``config`` and what it imports."""
+    for text in reversed([config, *others]):
+        found = section(text, plugin)
+        if found:
+            return found
+    return []
+
+
+def _set(body: t.Sequence[str], key: str, value: str) -> tuple[str, ...]:
+    """The lines of a table, with this key."""
+    kept = [line for line in body if not re.match(rf"\s*{re.escape(key)}\s*=", line) and line.strip()]
+    return (*kept, f'{key} = "{value}"')
+
+
+def with_nvidia(found: t.Sequence[Table], plugin: str, *, whole: bool) -> list[Table]:
+    """The section, with the NVIDIA runtime as the default one and otherwise like the one that was the default.
+
+    ``whole``: nothing else is in effect beside it, containerd's own default of that runtime included.
+    """
+    root: Path = ("plugins", plugin, "containerd")
+    runtimes = (*root, "runtimes")
+    ours = (*runtimes, RUNTIME)
+    named = [_DEFAULT.search("\n".join(table.body)) for table in found if table.path == root]
+    base = next((match.group(1) for match in named if match and match.group(1) != RUNTIME), "runc")
+    bodies = {table.path: table.body for table in found}
+    kept = [table for table in found if table.path[: len(ours)] != ours and table.path != root]
+    options = bodies.get((*runtimes, base, "options"), ())
+    if whole and (*runtimes, base) not in bodies:
+        kept.append(_table((*runtimes, base), _set((), "runtime_type", _RUNC)))
+    return [
+        *kept,
+        _table(root, _set(bodies.get(root, ()), "default_runtime_name", RUNTIME)),
+        _table(ours, _set(bodies.get((*runtimes, base), ()), "runtime_type", _RUNC)),
+        _table((*ours, "options"), _set(options, "BinaryName", BINARY)),
+    ]
+
+
+def _table(path: Path, body: tuple[str, ...]) -> Table:
+    names = [name if re.fullmatch(r"[\w-]+", name) else f'"{name}"' for name in path]
+    return Table(path, f"[{'.'.join(names)}]", body)
+
+
+def text_of(found: t.Iterable[Table]) -> list[str]:
+    """The tables as lines."""
+    return [line for table in found for line in (table.header, *table.body)]
+
+
+__all__ = ["Table", "effective", "section", "tables", "text_of", "with_nvidia"]
