@@ -73,6 +73,12 @@ options:
     description: Whether to install the headers of that kernel.
     type: bool
     default: true
+  kernel_hold:
+    description:
+      - Whether to hold the kernel's packages as well, so that no upgrade of the system brings a kernel for which no
+        driver was built. Taking the hold back is left to the site.
+    type: bool
+    default: false
   repository_url:
     description: A repository to add. Empty means NVIDIA's with O(source=cuda_repo), and none with O(source=distro).
     type: str

@@ -141,11 +141,12 @@ class Driver:
         wanted = rules.choose(self.request, self.facts)
         self.flavor = wanted.flavor
         manager = manager_for(self.host, REMEDIES)
-        facts = node.with_stream(self.facts, manager)
+        facts = node.with_stream(node.with_next_kernel(self.facts, self.host, self.request), manager)
         wanted = rules.with_roots(self.request, facts, wanted)
         if not wanted.flavor:
             return self.running.result("", "There is no NVIDIA GPU on the PCI bus, so nothing was done.")
         facts = self._installed(facts, wanted, manager)
+        wanted = rules.with_later_kernels(self.request, facts, wanted)
         plan = rules.plan(self.request, facts, wanted)
         install = Installation(self.request, facts, plan, manager, self.record, work)
         if not facts.chroot and rules.builds_module(self.request, facts, wanted):

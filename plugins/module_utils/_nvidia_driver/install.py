@@ -15,6 +15,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.packages i
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.transaction import Apt, Dnf
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.archive import fetch_archive
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver import read as node
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.kernels import kernel_packages
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.model import Facts
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.one_version import (
     check_plan,
@@ -132,6 +133,7 @@ class Installation:
         """Keep upgrades of the system away from the driver."""
         packages = self.facts.packages
         names = to_hold(packages, self.wanted.version)
+        names += kernel_packages(packages, self.wanted.dist) if self.request.kernel_hold else []
         loose = [name for name in names if not packages[name].held]
         if not loose:
             return

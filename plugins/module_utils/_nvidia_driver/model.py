@@ -27,7 +27,8 @@ class Loaded:
 class Facts:
     """A node as it was found. ``root`` is where its files lie, ``kernel`` the release that the driver is for.
 
-    ``openibd``: NVIDIA's InfiniBand stack is there. ``uninstaller``: a driver from a ``.run`` file is there.
+    ``openibd``: NVIDIA's InfiniBand stack is there. ``uninstaller``: a driver from a ``.run`` file is there. ``next_kernel`` is
+    the release that boots by default, empty where that is not known.
     ``on_disk`` is version and flavor of the module that modprobe would load; it and ``libraries`` are read only where no
     package system knows them. ``stream`` is the module stream that dnf has enabled, None where there is no dnf.
     """
@@ -42,6 +43,7 @@ class Facts:
     os_release: str
     openibd: bool
     uninstaller: bool
+    next_kernel: str = ""
     stream: str | None = None
     packages: t.Mapping[str, Installed] = dataclasses.field(default_factory=dict)
     libraries: tuple[str, ...] = ()

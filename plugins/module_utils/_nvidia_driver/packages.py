@@ -197,7 +197,7 @@ def wanted_roots(
     version: str,
     fabric_manager: bool,
     nvlink5: bool,
-    kernel: str,
+    kernels: t.Sequence[str],
     dcgm_cudas: t.Sequence[int],
     dcgm_version: str,
     cuda: str,
@@ -220,8 +220,7 @@ def wanted_roots(
         roots.append(Root(_fabric_manager(source, dist.manager, branch_of(version)), version))
     if nvlink5:
         roots += nvlink5_roots(version)
-    if kernel:
-        roots.append(kernel_headers(dist, kernel))
+    roots += [kernel_headers(dist, kernel) for kernel in kernels]
     roots += [Root(name, dcgm_version, prefix=True) for name in dcgm_names(dcgm_cudas)]
     if cuda:
         roots.append(Root("cuda-toolkit-" + "-".join(cuda.split(".")[:2])))

@@ -31,7 +31,7 @@ def is_loaded(root: Path) -> bool:
 def has_dma_buf(loaded: Loaded, kernel: str) -> bool:
     """Whether programs can do without it: with the open modules, and a kernel that knows how."""
     number = re.match(r"(\d+)\.(\d+)", kernel)
-    return loaded.flavor == "open" and bool(number) and tuple(map(int, number.groups())) >= _DMA_BUF_KERNEL
+    return loaded.flavor == "open" and number is not None and tuple(map(int, number.groups())) >= _DMA_BUF_KERNEL
 
 
 def is_older_than_stack(host: Host, root: Path, kernel: str) -> bool:

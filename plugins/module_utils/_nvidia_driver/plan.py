@@ -19,6 +19,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.h
     choose_module,
     cudas_of_dcgm,
 )
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.kernels import metapackage_headers
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.model import Facts, Loaded
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.packages import (
     Difference,
@@ -125,7 +126,7 @@ def with_roots(request: Request, facts: Facts, wanted: Wanted) -> Wanted:
         flavor=wanted.flavor,
         version=wanted.version,
         fabric_manager=wanted.fabric,
-        kernel=facts.kernel if request.kernel_headers else "",
+        kernels=[one for one in dict.fromkeys((facts.kernel, facts.next_kernel)) if one and request.kernel_headers],
         nvlink5=wanted.nvlink5,
         dcgm_cudas=cudas_of_dcgm(facts.hardware, wanted.branch) if request.dcgm else (),
         dcgm_version=request.dcgm_version,
@@ -135,6 +136,14 @@ def with_roots(request: Request, facts: Facts, wanted: Wanted) -> Wanted:
     if facts.stream is not None and request.hold:
         roots.append(Root("python3-dnf-plugin-versionlock"))
     return dataclasses.replace(wanted, roots=tuple(roots))
+
+
+def with_later_kernels(request: Request, facts: Facts, wanted: Wanted) -> Wanted:
+    """The same, with the packages that bring the headers of kernels to come, wherever a package brings those kernels."""
+    if not request.kernel_headers or wanted.dist.manager != "dpkg":
+        return wanted
+    names = metapackage_headers(facts.packages)
+    return dataclasses.replace(wanted, roots=(*wanted.roots, *(Root(name) for name in names)))
 
 
 def stream_to_enable(request: Request, facts: Facts, wanted: Wanted) -> str:
@@ -322,5 +331,6 @@ __all__ = [
     "reload_reasons",
     "replaced",
     "stream_to_enable",
+    "with_later_kernels",
     "with_roots",
 ]

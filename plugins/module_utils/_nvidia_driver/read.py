@@ -18,6 +18,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.command im
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.files import read_text
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.transaction import Apt, Dnf
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.hardware import read_hardware
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.kernels import next_kernel
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.model import Facts, Loaded
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.request import Request
 
@@ -56,6 +57,12 @@ def read_facts(request: Request) -> Facts:
         openibd=any((ROOT / path).exists() for path in _OPENIBD),
         uninstaller=(ROOT / UNINSTALLER).exists(),
     )
+
+
+def with_next_kernel(facts: Facts, host: Host, request: Request) -> Facts:
+    """The facts, with the kernel that boots next. An image is told its kernel."""
+    known = facts.chroot or request.kernel
+    return dataclasses.replace(facts, next_kernel="" if known else next_kernel(host, facts.root))
 
 
 def with_stream(facts: Facts, manager: Apt | Dnf) -> Facts:
@@ -155,6 +162,7 @@ __all__ = [
     "read_loaded",
     "vendor_unit",
     "with_driver_files",
+    "with_next_kernel",
     "with_packages",
     "with_stream",
 ]

@@ -30,6 +30,7 @@ ARGUMENT_SPEC: dict[str, t.Any] = {
     "packages": {"type": "list", "elements": "str", "default": []},
     "kernel": {"type": "str", "default": ""},
     "kernel_headers": {"type": "bool", "default": True},
+    "kernel_hold": {"type": "bool", "default": False},
     "repository_url": {"type": "str", "default": ""},
     "repository_suite": {"type": "str", "default": ""},
     "repository_components": {"type": "list", "elements": "str", "default": []},
@@ -74,6 +75,7 @@ class Request:
     packages: tuple[str, ...]
     kernel: str
     kernel_headers: bool
+    kernel_hold: bool
     repository_url: str
     repository_suite: str
     repository_components: tuple[str, ...]

@@ -18,6 +18,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node import nvi
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node.nvidia_smi import Query, SmiReport, parse
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver import cuda, fabric, peermem
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver import read as node
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.kernels import kernel_packages
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.model import Facts
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.modes import FIELDS, plan
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.packages import (
@@ -90,6 +91,7 @@ class Findings:
         self._modes_of(report)
         if managed:
             self._peermem()
+            self._next_boot()
             self._packages()
             self._persistence(report)
         self._units(managed)
@@ -130,12 +132,13 @@ class Findings:
         self.found += [*(change.finding() for change in changes), *unsupported]
 
     def _packages(self) -> None:
-        supported_distribution(self.facts.os_release)
+        dist = supported_distribution(self.facts.os_release)
         stack = {name: one for name, one in self.facts.packages.items() if in_stack(name, one.version)}
         for name, one in sorted(stack.items()):
             if one.broken:
                 self._find("fail", "packages", f"{name} {one.version} is {one.state}.", _RUN_ROLE)
         names = to_hold(self.facts.packages, self.request.version) if self.request.hold else []
+        names += kernel_packages(self.facts.packages, dist) if self.request.hold and self.request.kernel_hold else []
         loose = [name for name in names if not self.facts.packages[name].held]
         if loose:
             message = f"An upgrade of the system could replace the driver: {', '.join(loose[:6])} are not held."
@@ -150,6 +153,13 @@ class Findings:
         for unit in units:
             if node.vendor_unit(self.facts.root, unit) and not is_active(self.host, unit):
                 self._find("fail", "units", f"{unit} does not run.", f"Read `journalctl -u {unit}` on the node.")
+
+    def _next_boot(self) -> None:
+        kernel = node.with_next_kernel(self.facts, self.host, self.request).next_kernel
+        if kernel and kernel != self.facts.kernel and not node.module_on_disk(self.host, kernel)[0]:
+            message = f"The next boot takes kernel {kernel}, for which there is no driver."
+            remedy = f"Run the role, or install that kernel's headers and run `dkms autoinstall -k {kernel}`."
+            self._find("fail", "kernel", message, remedy)
 
     def _peermem(self) -> None:
         facts, option = self.facts, self.request.peermem

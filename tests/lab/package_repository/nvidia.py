@@ -158,6 +158,8 @@ def packages(kernel: str, modules: pathlib.Path | None = None) -> list[repositor
     dcgm = "datacenter-gpu-manager-4"
     items += [
         {"name": f"linux-headers-{kernel}", "version": "1"},
+        # Beside Debian's linux-image-amd64, which machines have. Its own would bring headers of another kernel.
+        {"name": "linux-headers-amd64", "version": "99:1", "depends": [f"linux-headers-{kernel}"]},
         {"name": f"{dcgm}-core", "version": "1:4.4.1-1", "files": _unit("nvidia-dcgm")},
         {"name": f"{dcgm}-proprietary", "version": "1:4.4.1-1"},
         *(

@@ -127,7 +127,7 @@ def installed(vm_lab: VmLab, modules: pathlib.Path) -> t.Iterator[Driver]:
     yield one
     let_go(vm_lab)
     removed = one.module(OLD, "absent", unload=True)
-    vm_lab.shell(NODE, f"dpkg --purge linux-headers-{kernel}; rm -r {about['path']}; {AS_BEFORE}")
+    vm_lab.shell(NODE, f"dpkg --purge linux-headers-amd64 linux-headers-{kernel}; rm -r {about['path']}; {AS_BEFORE}")
     assert changed(removed)
 
 

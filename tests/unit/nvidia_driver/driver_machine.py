@@ -51,6 +51,9 @@ class Machine:
     held: bool = True
     stale: bool = False
     fabric_unit: str = ""
+    next_kernel: str = ""
+    built_for: tuple[str, ...] = (KERNEL, EL_KERNEL)
+    others: tuple[str, ...] = ()
     secure_boot: bool = False
     enrolled: bool = False
     serving: bool = True
@@ -89,6 +92,10 @@ class Machine:
         if self.switches or self.fabric or self.bridges:
             vendor = "[Unit]\nAfter=multi-user.target\n[Service]\nExecStart=/bin/fm\n"
             self._write("usr/lib/systemd/system/nvidia-fabricmanager.service", vendor)
+        self.packages.update(dict.fromkeys(self.others, "6.8.0-1032"))
+        if self.next_kernel:
+            (self.root / "boot").mkdir()
+            (self.root / "boot/vmlinuz").symlink_to(f"vmlinuz-{self.next_kernel}")
         if self.secure_boot:
             self._write("var/lib/dkms/mok.pub", "")
             variable = self.root / "sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
@@ -214,7 +221,7 @@ class Machine:
         return None
 
     def _modinfo(self, words: list[str]) -> Answer | str:
-        if not self.on_disk or words[-1] != "nvidia":
+        if not self.on_disk or words[-1] != "nvidia" or words[1] not in self.built_for:
             return 1, "", "not found\n"
         return f"version: {self.on_disk}\nlicense: Dual MIT/GPL\n"
 

@@ -37,6 +37,7 @@ TABLE: dict[str, dict[str, t.Any]] = json.loads(
     (pathlib.Path(__file__).parent / "fixtures/sequences.json").read_text(encoding="utf-8")
 )
 INSTALLER = "the installer"
+NEXT = "6.8.0-1032-azure"
 AGREED = {"allow_upgrade": True, "allow_unload": True}
 REBOOT = {"allow_upgrade": True, "allow_reboot": True}
 DRAIN = {**AGREED, "drain": True}
@@ -75,6 +76,18 @@ CASES: dict[str, tuple[dict[str, t.Any], dict[str, t.Any]]] = {
     ),
     "install, nvidia_peermem does not load": ({"fails": ("modprobe nvidia_peermem",)}, {"peermem": "always"}),
     "nothing to do but nvidia_peermem": ({"installed": NEW, "loaded": NEW}, {"peermem": "always"}),
+    "nothing to do, another kernel boots next": (
+        {"installed": NEW, "loaded": NEW, "next_kernel": NEXT, "built_for": (KERNEL, NEXT)},
+        {"kernel": "", "kernel_headers": True},
+    ),
+    "headers for kernels to come": (
+        {"installed": NEW, "loaded": NEW, "others": (f"linux-image-{KERNEL}", "linux-image-azure")},
+        {"kernel_headers": True, "kernel_hold": True},
+    ),
+    "verified, no driver for the next boot": (
+        {"installed": NEW, "loaded": NEW, "next_kernel": NEXT},
+        {"state": "verified", "kernel": ""},
+    ),
     "install, initramfs fails": ({"fails": ("/usr/sbin/update-initramfs",)}, {}),
     "install, commit fails": ({"fails": (COMMIT,)}, {}),
     "install, hold fails": ({"fails": ("apt-mark",)}, {}),
@@ -260,6 +273,7 @@ def stand_in(monkeypatch: pytest.MonkeyPatch, machine: Machine, *, chroot: bool)
     """Let the module's programs, files and GPUs be the machine's."""
     program = "dpkg-query" if machine.system == "dpkg" else "dnf rpm"
     monkeypatch.setattr(node, "ROOT", machine.root)
+    monkeypatch.setattr(node.platform, "release", lambda: KERNEL)
     monkeypatch.setattr(node, "in_chroot", lambda: chroot)
     monkeypatch.setattr(node, "gpu_users", lambda _root: list(machine.users))
     monkeypatch.setattr(apt, "read_text", lambda _path: "")

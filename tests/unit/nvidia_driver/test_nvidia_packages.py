@@ -114,7 +114,7 @@ def roots(dist: Distribution, **parts: t.Any) -> list[tuple[str, str]]:
         "version": "580.95.05",
         "fabric_manager": False,
         "nvlink5": False,
-        "kernel": "",
+        "kernels": (),
         "dcgm_cudas": (),
         "dcgm_version": "",
         "cuda": "",
@@ -126,7 +126,7 @@ def roots(dist: Distribution, **parts: t.Any) -> list[tuple[str, str]]:
 def test_what_is_wanted_from_nvidias_repository() -> None:
     assert roots(UBUNTU) == [("nvidia-open", "580.95.05")]
     assert roots(UBUNTU, flavor="proprietary") == [("cuda-drivers", "580.95.05")]
-    everything = roots(UBUNTU, fabric_manager=True, kernel="6.8.0-1", dcgm_cudas=(13,), cuda="13.0.2")
+    everything = roots(UBUNTU, fabric_manager=True, kernels=("6.8.0-1",), dcgm_cudas=(13,), cuda="13.0.2")
     assert everything[1:] == [
         ("nvidia-fabricmanager", "580.95.05"),
         ("linux-headers-6.8.0-1", ""),
