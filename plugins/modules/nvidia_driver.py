@@ -92,6 +92,12 @@ options:
     type: list
     elements: str
     default: []
+  epel:
+    description:
+      - Whether to enable EPEL (C(epel-release)) on AlmaLinux, Rocky and Oracle Linux where no package brings C(dkms).
+        With V(false) a node without it is refused before anything is touched.
+    type: bool
+    default: false
   runfile:
     description: NVIDIA's C(.run) file, as a URL or a path on the node.
     type: str

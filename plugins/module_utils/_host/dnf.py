@@ -112,7 +112,9 @@ class Dnf:
             raise self.remedies.not_available(missing[0], "", [])
         # --assumeno ends with 1 after it printed the transaction, and with 0 when there is none.
         if rc != 0 and "Transaction Summary" not in out:
-            raise ClusterError("package_failed", f"dnf refuses this: {last_lines(err or out)}", "See what dnf says.")
+            lacking = sorted(set(re.findall(r"nothing provides (\S+)", f"{out}\n{err}")))
+            message = f"dnf refuses this: {last_lines(err or out)}"
+            raise ClusterError("package_failed", message, "See what dnf says.", lacking=lacking)
         return parse_dnf_simulation(out)
 
     def mend(self) -> None:

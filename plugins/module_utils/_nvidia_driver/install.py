@@ -16,6 +16,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.transactio
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.archive import fetch_archive
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver import read as node
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.kernels import kernel_packages
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.lacking import epel_package, explained
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.model import Facts
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.one_version import (
     check_plan,
@@ -75,6 +76,7 @@ class Installation:
         if self.difference.broken or self.manager.interrupted():
             self.manager.mend()
             self.facts = node.with_packages(self.facts, self.manager)
+        self._enable_epel()
         if not self.manager.known(self.wanted.roots):
             self.manager.update()
         self._simulate()
@@ -82,7 +84,23 @@ class Installation:
     def _stream(self) -> str:
         return stream_to_enable(self.request, self.facts, self.wanted)
 
+    def _enable_epel(self) -> None:
+        """dkms, which builds the kernel module, is in no repository of EL's own."""
+        packages, manager = self.facts.packages, self.manager
+        if not (self.request.epel and isinstance(manager, Dnf)) or {"dkms", "epel-release"} & set(packages):
+            return
+        name = epel_package(self.wanted.dist)
+        if name and name not in packages:
+            self.record.note("package", name, f"install {name}", "", f"{name}\n")
+            manager.add([name])
+
     def _simulate(self) -> None:
+        try:
+            self._plan_transaction()
+        except ClusterError as exc:
+            raise explained(exc, self.wanted.roots, self.wanted.dist) from exc
+
+    def _plan_transaction(self) -> None:
         words = self.manager.resolve(self.wanted.roots)
         version, packages = self.wanted.version if self.request.packaged else "", self.facts.packages
         words, actions = simulate_whole(self.manager, words, packages, version, self._pin(), fix=self._fix())

@@ -35,6 +35,7 @@ ARGUMENT_SPEC: dict[str, t.Any] = {
     "repository_suite": {"type": "str", "default": ""},
     "repository_components": {"type": "list", "elements": "str", "default": []},
     **REPOSITORY_KEY,
+    "epel": {"type": "bool", "default": False},
     "runfile": {"type": "str", "default": ""},
     "runfile_sha256": {"type": "str", "default": ""},
     "runfile_arguments": {"type": "list", "elements": "str", "default": []},
@@ -81,6 +82,7 @@ class Request:
     repository_components: tuple[str, ...]
     repository_key: str
     repository_fingerprint: str
+    epel: bool
     runfile: str
     runfile_sha256: str
     runfile_arguments: tuple[str, ...]

@@ -97,6 +97,7 @@ CASES: dict[str, tuple[dict[str, t.Any], dict[str, t.Any]]] = {
     "install, nouveau by reboot": ({"nouveau": True}, {**REBOOT, "again": True}),
     "install without holding": ({}, {"hold": False}),
     "install from dnf": ({"system": "rpm"}, {}),
+    "install from dnf with EPEL": ({"system": "rpm"}, {"epel": True}),
     "install from dnf in check mode": ({"system": "rpm"}, {"check": True}),
     "no version": ({}, {"version": ""}),
     "half a version": ({}, {"version": "580"}),

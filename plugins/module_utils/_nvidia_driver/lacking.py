@@ -1,0 +1,44 @@
+# Copyright (c) 2026 The hpcai.gpu_cluster developers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+# Private to the collection: it may change without notice.
+"""Packages that the driver needs and that often are in no repository of a node: what they are for, and where they come from. Pure."""
+
+from __future__ import annotations
+
+import typing as t
+
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.distribution import Distribution
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.packages import Root
+
+
+def epel_package(dist: Distribution) -> str:
+    """The package that enables EPEL, from the distribution's own repositories; empty where it has none."""
+    if dist.id == "ol":
+        return f"oracle-epel-release-el{dist.version.partition('.')[0]}"
+    return "epel-release" if dist.id in ("almalinux", "rocky") else ""
+
+
+def explained(exc: ClusterError, roots: t.Sequence[Root], dist: Distribution) -> ClusterError:
+    """The error of a package system, with what helps where it is known what lacks."""
+    headers = [root.label for root in roots if root.name.startswith(("linux-headers-", "kernel-"))]
+    if exc.kind == "package_failed" and "dkms" in exc.details.get("lacking", ()):
+        major = dist.version.partition(".")[0]
+        by_hand = f"`dnf install https://dl.fedoraproject.org/pub/epel/epel-release-latest-{major}.noarch.rpm`"
+        return ClusterError(
+            "no_dkms",
+            "No repository of this node has dkms, which builds the kernel module. EL has it in EPEL only.",
+            f"Enable EPEL: {'set `epel: true`, or use a mirror of it' if epel_package(dist) else by_hand}.",
+            **exc.details,
+        )
+    if exc.kind == "not_available" and any(f" {label} " in f"{exc.message.rstrip('.')} " for label in headers):
+        remedy = (
+            "Repositories keep the headers of the newest kernels only: upgrade the kernel and reboot first, use a repository that "
+            "keeps older ones, or set `kernel_headers: false` where they came another way."
+        )
+        return ClusterError(exc.kind, exc.message, remedy, **exc.details)
+    return exc
+
+
+__all__ = ["epel_package", "explained"]
