@@ -103,6 +103,9 @@ class World:
 
     # What the kernel and Slurm are asked.
 
+    def get_bin_path(self, _name: str) -> None:
+        return None
+
     def run_command(self, argv: list[str]) -> tuple[int, str, str]:
         self.done.append(" ".join(argv))
         return (1, "", f"{argv[-1]} not\nfound.\n") if argv[-1] in self.refused else (0, "", "")
@@ -335,11 +338,12 @@ def test_what_does_not_come_back_is_told(drive: t.Any) -> None:
     ]
 
 
-def test_peermem_is_loaded_with_the_driver_and_not_only_at_the_next_boot(drive: t.Any) -> None:
+def test_peermem_is_loaded_with_the_driver_and_not_only_at_the_next_boot(drive: t.Any, tmp_path: pathlib.Path) -> None:
     world = World()
     drive(world, peermem="always")
     assert steps(world)[-2:] == ["load", "modprobe nvidia_peermem"]
     world.done.clear()
+    (tmp_path / "sys/module/nvidia_peermem").mkdir(parents=True)
     assert not drive(world, peermem="always")["changed"]
     assert steps(world) == []
 
