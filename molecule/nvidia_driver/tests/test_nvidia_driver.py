@@ -44,6 +44,16 @@ def test_the_kernel_runs_it_and_the_services_run(host: t.Any) -> None:
         assert host.service(unit).is_enabled
 
 
+def test_persistence_mode_is_on_although_the_package_starts_without_it(host: t.Any) -> None:
+    package = host.file("/lib/systemd/system/nvidia-persistenced.service").content_string
+    assert "--no-persistence-mode" in package
+    started = host.service("nvidia-persistenced").systemd_properties["ExecStart"]
+    assert "--persistence-mode" in started.split()
+    assert "--no-persistence-mode" not in started
+    answer = host.check_output("nvidia-smi --query-gpu=persistence_mode --format=csv,noheader")
+    assert set(answer.split()) == {"Enabled"}
+
+
 def test_fabric_manager_is_not_ordered_after_the_target_that_wants_it(host: t.Any) -> None:
     unit = host.service("nvidia-fabricmanager").systemd_properties
     assert unit["FragmentPath"] == "/etc/systemd/system/nvidia-fabricmanager.service"

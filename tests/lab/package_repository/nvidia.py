@@ -59,12 +59,20 @@ def _unit(name: str) -> dict[str, str]:
     return {path: body}
 
 
-# Like the real one it keeps the driver open, and cannot start without it. The shell's child shall not: nobody knows its name.
+# Like the real one it sets persistence mode unless it is told not to, and takes it back when it ends. Where there are modules it
+# keeps the driver open as well, and cannot start without it; the shell's children shall not: nobody knows their names.
 _PERSISTENCED = """#!/bin/sh
-exec 3</dev/nvidiactl || exit 1
-sleep infinity 3<&- &
-trap 'kill $!' TERM
-wait
+{opens}
+mode=1
+case " $* " in *" --no-persistence-mode "*) mode=0 ;; esac
+trap 'nvidia-smi -pm 0 >/dev/null 2>&1 3<&-; kill $!; exit' TERM
+while :; do
+  if [ $mode = 1 ] && nvidia-smi --query-gpu=persistence_mode --format=csv,noheader 2>/dev/null 3<&- | grep -q Disabled 3<&-; then
+    nvidia-smi -pm 1 >/dev/null 2>&1 3<&-
+  fi
+  sleep {pause} 3<&- &
+  wait
+done
 """
 
 
@@ -78,12 +86,13 @@ def _open_module(version: str, kernel: str, modules: pathlib.Path | None) -> dic
 
 
 def _persistenced(modules: pathlib.Path | None) -> dict[str, t.Any]:
-    files: dict[str, t.Any] = _unit("nvidia-persistenced")
-    if not modules:
-        return files
+    """The service as Ubuntu starts it: without persistence mode."""
     program = "/usr/bin/nvidia-persistenced"
-    units = {path: unit.replace("/bin/sleep infinity", program) for path, unit in files.items()}
-    return {**units, program: {"content": _PERSISTENCED, "mode": "755"}}
+    start = f"{program} --user nvidia-persistenced --no-persistence-mode --verbose"
+    units = {path: unit.replace("/bin/sleep infinity", start) for path, unit in _unit("nvidia-persistenced").items()}
+    # A simulated reboot of a container restarts nothing, so there the mode is looked after again and again.
+    opens, pause = ("exec 3</dev/nvidiactl || exit 1", "infinity") if modules else (":", "2")
+    return {**units, program: {"content": _PERSISTENCED.format(opens=opens, pause=pause), "mode": "755"}}
 
 
 def _driver(version: str, kernel: str, modules: pathlib.Path | None) -> list[dict[str, t.Any]]:
