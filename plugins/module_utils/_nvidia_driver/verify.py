@@ -181,7 +181,12 @@ class Findings:
             message = (
                 f"Persistence mode is off on {', '.join(without)}: clocks are lost with the last program of a GPU."
             )
-            self._find("fail", "persistence", message, _RUN_ROLE)
+            # NVIDIA's .run file brings the daemon, but no unit for it.
+            there = node.vendor_unit(self.facts.root, _PERSISTENCED)
+            remedy = (
+                _RUN_ROLE if there else "Let nvidia-persistenced start with the machine, or run `nvidia-smi -pm 1`."
+            )
+            self._find("fail" if there else "warn", "persistence", message, remedy)
 
     def _fabric(self) -> None:
         hardware, request = self.facts.hardware, self.request
