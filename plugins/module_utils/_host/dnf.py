@@ -43,7 +43,8 @@ class Dnf:
         chosen = ["-q", "--queryformat", RPM_FORMAT, "--", *names] if names else ["-qa", "--queryformat", RPM_FORMAT]
         _rc, out, _err = self.host.run_command(["rpm", *chosen])
         found = parse_rpm(out)
-        return parse_rpm(out, {name for name, one in found.items() if self.lock_line(one) in self._locks()})
+        locks = set(self._locks())
+        return parse_rpm(out, {name for name, one in found.items() if set(self.lock_lines(one)) <= locks})
 
     def interrupted(self) -> bool:
         """rpm has no half-installed state that stops it."""
@@ -58,9 +59,11 @@ class Dnf:
             return []
 
     @staticmethod
-    def lock_line(one: Installed) -> str:
-        """A package's line in the list of the versionlock plugin."""
-        return f"{one.name}-{one.version}.*"
+    def lock_lines(one: Installed) -> list[str]:
+        """A package's lines in the list of the versionlock plugin, one for each of its instances."""
+        epoch = one.version.partition(":")[0]
+        versions = [f"{epoch}:{instance.rpartition('.')[0]}" for instance in one.instances] or [one.version]
+        return [f"{one.name}-{version}.*" for version in dict.fromkeys(versions)]
 
     @staticmethod
     def stream(module: str) -> str:
@@ -135,12 +138,12 @@ class Dnf:
 
     def hold(self, names: t.Sequence[str], packages: t.Mapping[str, Installed], ours: Ours) -> None:
         """Lock these packages and no other of ours; lines of others stay."""
-        wanted = [self.lock_line(packages[name]) for name in names]
+        wanted = [line for name in names for line in self.lock_lines(packages[name])]
         kept = [line for line in self._locks() if not ours(*_split_lock(line))]
         os.makedirs(os.path.dirname(VERSIONLOCK), mode=0o755, exist_ok=True)
         temporary = f"{VERSIONLOCK}.{os.getpid()}"
         with open(temporary, "w", encoding="utf-8") as handle:
-            handle.write("\n".join([*kept, *wanted, ""]))
+            handle.write("\n".join([*dict.fromkeys([*kept, *wanted]), ""]))
         os.replace(temporary, VERSIONLOCK)
 
     def removal(self, names: t.Sequence[str]) -> list[Action]:

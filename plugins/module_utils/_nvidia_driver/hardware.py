@@ -48,6 +48,8 @@ _PROPRIETARY_ONLY = frozenset({"maxwell", "pascal", "volta"})
 _OPEN_ONLY = frozenset({"grace-hopper", _NEWEST})
 # The last branch of the driver, and the last CUDA, for the generations above.
 LAST_BRANCH, LAST_CUDA = 580, (12, 9)
+# The first branch for Blackwell (Fabric Manager User Guide, "Minimum versions").
+_FIRST_BRANCH = 570
 # GPUs whose NVSwitches are reached through a ConnectX function instead of being PCI devices themselves (HGX B200, B300).
 _HIDDEN_SWITCH = ((0x2900, 0x29FF), (0x3180, 0x31FF))
 
@@ -142,6 +144,11 @@ def choose_module(hardware: Hardware, wanted: str, branch: int) -> str:
         _refuse(
             f"{_where(hardware, old)} is not supported by driver {branch}; the last branch for it is {LAST_BRANCH}.",
             f"Set `version` to a version of the {LAST_BRANCH} branch.",
+        )
+    if _NEWEST in has and 0 < branch < _FIRST_BRANCH:
+        _refuse(
+            f"{_where(hardware, {_NEWEST})} is not supported by driver {branch}; the first branch for it is {_FIRST_BRANCH}.",
+            f"Set `version` to a version of the {_FIRST_BRANCH} branch or newer.",
         )
     if wanted == "open" and old:
         _refuse(

@@ -289,6 +289,23 @@ def test_locks_of_others_stay_and_old_ones_of_ours_go(tmp_path: pathlib.Path, mo
     assert dnf.installed()["nvidia-open"].held
 
 
+def test_every_kernel_that_is_installed_is_locked_and_only_once(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A line for one version keeps all others away, those of kernels that are installed as well."""
+    path = tmp_path / "versionlock.list"
+    monkeypatch.setattr(dnf_, "VERSIONLOCK", str(path))
+    dnf = transaction.Dnf(Host(("rpm", said("rpm-kernels.txt"))))
+    for _time in range(2):
+        have = dnf.installed()
+        assert have["kernel-devel"].held is path.exists()
+        dnf.hold(["kernel-devel"], have, lambda name, version: False)
+    assert sorted(path.read_text().split()) == [
+        "kernel-devel-0:5.14.0-427.13.1.el9_4.*",
+        "kernel-devel-0:5.14.0-503.14.1.el9_5.*",
+    ]
+
+
 def test_a_removal_leaves_the_locks_of_others_alone(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever locked a driver does not lose that with a container toolkit."""
     path = tmp_path / "versionlock.list"

@@ -74,6 +74,7 @@ def test_module_by_generation(devices: tuple[int, ...], wanted: str, branch: int
     [
         ((V100,), "open", 580, "cannot be driven by the open"),
         ((V100,), "auto", 590, "the last branch for it is 580"),
+        ((B200,), "auto", 560, "the first branch for it is 570"),
         ((V100, B200), "auto", 580, "No driver serves both"),
         ((GH200,), "proprietary", 580, "cannot be driven by the proprietary"),
         ((K80,), "auto", 580, "older than every driver"),
