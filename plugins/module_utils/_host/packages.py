@@ -207,7 +207,11 @@ def parse_dnf_simulation(text: str) -> list[Action]:
             verb = "" if line and not line.startswith(" ") else verb
             continue
         words = line.split()
-        if line.startswith("     replacing") or not words:
+        if line.startswith("     replacing") and len(words) == 3:
+            # What is obsoleted leaves with the row above: its name, architecture and version.
+            actions.append(Action("remove", words[1].rpartition(".")[0], "", words[2]))
+            continue
+        if not words:
             continue
         if len(words) == 1:
             name = words[0]

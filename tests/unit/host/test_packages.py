@@ -62,7 +62,10 @@ def test_recorded_nothing_to_do_with_dnf() -> None:
 def test_a_name_that_dnf_folds() -> None:
     # The layout of dnf's dnf/cli/output.py for names that are wider than their column.
     text = "Upgrading:\n a-package-with-a-very-long-name\n        x86_64  1-1.el9  repo  10 k\n     replacing  old.x86_64 0-1\n\n"
-    assert packages.parse_dnf_simulation(text) == [Action("upgrade", "a-package-with-a-very-long-name", "1-1.el9")]
+    assert packages.parse_dnf_simulation(text) == [
+        Action("upgrade", "a-package-with-a-very-long-name", "1-1.el9"),
+        Action("remove", "old", "", "0-1"),
+    ]
 
 
 def test_locked_rpms() -> None:

@@ -150,6 +150,16 @@ def test_recorded_upgrade_with_dnf() -> None:
     check_plan(actions, have, "580.95.05")
 
 
+def test_a_part_that_another_one_replaces_is_not_left_behind() -> None:
+    """Layout of dnf's dnf/cli/output.py for a package that obsoletes another one."""
+    have = {"nvidia-fabric-manager": Installed("nvidia-fabric-manager", "570.124.06-1.el9")}
+    row = " nvidia-fabricmanager  x86_64  580.95.05-1.el9  cuda  1 M\n"
+    replacing = "     replacing  nvidia-fabric-manager.x86_64 570.124.06-1.el9\n"
+    check_plan(parse_dnf_simulation(f"Installing:\n{row}{replacing}\n"), have, "580.95.05")
+    with pytest.raises(ClusterError, match="nvidia-fabric-manager 570"):
+        check_plan(parse_dnf_simulation(f"Installing:\n{row}\n"), have, "580.95.05")
+
+
 @given(
     st.dictionaries(st.sampled_from(STACK), st.sampled_from(["570.1.1", "580.95.05"]), min_size=1),
     st.lists(st.tuples(st.sampled_from(STACK), st.sampled_from(["remove", "570.1.1", "580.95.05"])), max_size=8),
