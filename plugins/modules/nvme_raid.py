@@ -15,7 +15,7 @@ description:
   - Selects disks by what they are, makes an md array of them, a file system on it, mounts it, and sets its owner and mode.
   - Of the selected disks it excludes by itself each one that carries the operating system, is mounted, used as swap, or in
     use by LVM, md, dm, ZFS or anything else that the kernel knows of. Such a disk is never touched, whatever is consented to.
-  - A disk that nothing uses but that holds a signature, partitions, or anything else than zeros at its ends is only
+  - A disk that nothing uses but that holds a signature, partitions, or anything else than zeros is only
     formatted with O(allow_format), and then only if it is listed in O(format_devices).
   - What is there is found by the name of the array or O(uuid), or by the label of the file system. Device numbers, which
     change from boot to boot, mean nothing to it. A file system with the label on a disk that is excluded, such as network
@@ -127,8 +127,8 @@ options:
     default: "01777"
   blank_check:
     description:
-      - When a disk without signature counts as empty. V(zeros) also wants its first and last MiB to hold only zeros, which
-        finds raw users that have no signature.
+      - When a disk without signature counts as empty. V(zeros) also wants only zeros in its first 2 MiB, its last MiB, and at
+        about 500 places between them, which finds users without a signature.
       - V(signatures) is for disks that return noise after a secure erase.
     type: str
     choices: [zeros, signatures]

@@ -19,18 +19,21 @@ from pathlib import Path
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.command import Runner
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.content import read_signatures, with_content
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.geometry import (
     Geometry,
 )
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.model import Disk
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.outputs import parse_mdstat
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.places import places
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.plan import plan
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.read import Reader
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.reasons import CANNOT_BE_READ, data_reason
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.request import Wanted, bad_input, wanted_from
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.steps import Plan, Step
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.verify import prove_geometry
 
 _LOCK = "/run/lock/nvme_raid.lock"
-_MIB = 1 << 20
 _COMMAND_S = "600"
 # Observing again after a step that brings something to light: assembling shows what an array holds.
 _ROUNDS = 4
@@ -141,8 +144,7 @@ class Keeper:
     # -- one method per kind of step ---------------------------------------------------------------------------------
 
     def _create(self, step: Step) -> None:
-        for name in step.disks:
-            _claim(f"/dev/{name}")
+        _require_empty(self.runner, self.wanted, step.disks)
         wanted, level = self.wanted, step.value
         argv = ["mdadm", "--create", f"/dev/md/{wanted.name}", "--run", "--metadata=1.2", f"--name={wanted.name}"]
         # Without a home host the array keeps its name on whatever machine, under whatever host name.
@@ -178,7 +180,7 @@ class Keeper:
         self._running(f"/dev/md/{self.wanted.name}", ())
 
     def _add(self, step: Step) -> None:
-        _claim(f"/dev/{step.disks[0]}")
+        _require_empty(self.runner, self.wanted, step.disks)
         self._command(
             "mdadm", "--manage", f"/dev/{step.device}", "--add", f"/dev/{step.disks[0]}", what="Adding a disk"
         )
@@ -187,13 +189,16 @@ class Keeper:
     def _mkfs(self, step: Step) -> None:
         device = step.device or self.created
         wanted = self.wanted
-        # Forcing is safe: what the disks held was looked at before, and a new array shows old data again. Discarding
-        # first would only cost time: on terabytes up to minutes.
+        # Forcing is safe: what the disks held was looked at before, and an array that was made a moment ago shows old data
+        # again. Discarding first would only cost time: on terabytes up to minutes.
         if wanted.filesystem == "xfs":
             argv = ["mkfs.xfs", "-f", "-K", "-L", wanted.label]
         else:
             argv = ["mkfs.ext4", "-F", "-q", "-m", "0", "-E", "nodiscard", "-L", wanted.label]
-        _claim(device)
+        if step.device:
+            _require_empty(self.runner, wanted, [os.path.basename(device)])
+        else:
+            _claim(device)
         self._command(*argv, *wanted.mkfs_options, device, what="Making the file system")
         settle(self.runner)
         self.created = device
@@ -234,7 +239,7 @@ class Keeper:
             # Otherwise the next array on these disks would show the old file system again.
             _claim(step.device)
             self._command("wipefs", "--all", "--quiet", step.device, what="Clearing the array")
-            _zero_ends(step.device)
+            _clear(step.device)
         self._command("mdadm", "--stop", step.device, what="Stopping the array")
         settle(self.runner)
 
@@ -246,7 +251,7 @@ class Keeper:
             # Signatures inside partitions first: they would come back with a partition at the same place.
             for device in [*(f"/dev/{part}" for part in partitions), path]:
                 self._command("wipefs", "--all", "--force", "--quiet", device, what=f"Erasing {device}")
-            _zero_ends(path)
+            _clear(path)
             if partitions:
                 self._command("blockdev", "--rereadpt", path, what=f"Reading the partitions of {path} again")
         settle(self.runner)
@@ -285,13 +290,27 @@ def _claim(path: str) -> None:
         ) from exc
 
 
-def _zero_ends(path: str) -> None:
-    """Write zeros over the first and last MiB, so that the disk is known to be empty."""
+def _require_empty(runner: Runner, wanted: Wanted, names: t.Sequence[str]) -> None:
+    """Once more at the last moment, and with the same eyes as the plan: nothing uses the devices, and they hold nothing."""
+    signatures = read_signatures(runner, names)
+    for name in names:
+        _claim(f"/dev/{name}")
+        disk = with_content(runner, Path("/"), Disk(name), signatures, ())
+        reason = CANNOT_BE_READ if disk.signatures is None else data_reason(disk, wanted)
+        if reason or disk.busy:
+            raise ClusterError(
+                "in_use",
+                f"{disk.path} was empty a moment ago, and {reason or 'is in use'} now; it was not touched.",
+                "Find out what writes to it (`lsblk`), and run again.",
+            )
+
+
+def _clear(path: str) -> None:
+    """Write zeros at all places where a disk is looked at, so that it is known to be empty."""
     handle = os.open(path, os.O_WRONLY | os.O_EXCL | os.O_CLOEXEC)
     try:
-        size = os.lseek(handle, 0, os.SEEK_END)
-        for offset in (0, max(0, size - _MIB)):
-            os.pwrite(handle, bytes(min(_MIB, size)), offset)
+        for start, length in places(os.lseek(handle, 0, os.SEEK_END)):
+            os.pwrite(handle, bytes(length), start)
         os.fsync(handle)
     finally:
         os.close(handle)

@@ -21,13 +21,29 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.model
     array_name,
     plain_uuid,
 )
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.outputs import parse_examine, parse_wipefs
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.outputs import (
+    parse_blkid,
+    parse_examine,
+    parse_wipefs,
+)
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.places import first_data
 
-_MIB = 1 << 20
+# Where partitions begin: at 1 MiB, and at sector 63 as in the days of cylinders.
+_PARTITIONS = (63 * 512, 63 * 4096, 1 << 20)
+_SECTORS = (512, 4096)
 _LIMIT = ("timeout", "-k", "5", "60")
 
 #: By the kernel's name of the device; None for a device that cannot be read.
 Signatures = t.Mapping[str, t.Optional[tuple[Signature, ...]]]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Content:
+    """What is on a device without a signature of its own. ``busy``: the kernel refuses exclusive use, and nothing was looked at."""
+
+    busy: bool
+    data_at: int | None = None
+    inside: tuple[Signature, ...] = ()
 
 
 def read_signatures(runner: Runner, names: t.Sequence[str]) -> Signatures:
@@ -62,11 +78,14 @@ def with_content(runner: Runner, root: Path, disk: Disk, signatures: Signatures,
         disk = dataclasses.replace(disk, member=parse_examine(out))
     if disk.holders or disk.mounts or disk.swap or seen is None:
         return disk
-    busy, blank = _open(root, disk.path, look=not seen)
-    return dataclasses.replace(disk, busy=busy, blank=blank if not seen else False)
+    found = _open(runner, root, disk.path, look=not seen)
+    blank = not (seen or found.busy) and found.data_at is None
+    return dataclasses.replace(
+        disk, busy=found.busy, blank=blank, data_at=found.data_at, signatures=seen or found.inside
+    )
 
 
-def with_name(root: Path, array: Array, disks: t.Sequence[Disk], signatures: Signatures) -> Array:
+def with_name(runner: Runner, root: Path, array: Array, disks: t.Sequence[Disk], signatures: Signatures) -> Array:
     """An array with the name and UUID that its members carry, and what it holds."""
     for disk in disks:
         for signature in disk.signatures or ():
@@ -76,36 +95,49 @@ def with_name(root: Path, array: Array, disks: t.Sequence[Disk], signatures: Sig
     if not array.active:
         return array
     seen = signatures.get(array.device)
-    blank = False
-    if seen == () and not array.failed:
-        _busy, blank = _open(root, array.path, look=True)
-    return dataclasses.replace(array, signatures=seen, blank=blank)
+    if seen != () or array.failed:
+        return dataclasses.replace(array, signatures=seen, blank=False)
+    found = _open(runner, root, array.path, look=True)
+    blank = not found.busy and found.data_at is None
+    return dataclasses.replace(array, signatures=found.inside, blank=blank)
 
 
-def _open(root: Path, path: str, *, look: bool) -> tuple[bool, bool]:
-    """Whether the kernel refuses exclusive use (the most certain sign that something uses a disk), and blankness."""
+def _open(runner: Runner, root: Path, path: str, *, look: bool) -> _Content:
+    """Whether the kernel refuses exclusive use (the most certain sign that something uses a disk), and what it holds."""
     try:
         handle = os.open(str(root / path.lstrip("/")), os.O_RDONLY | os.O_EXCL | os.O_CLOEXEC)
     except OSError as exc:
         if exc.errno == errno.EBUSY:
-            return True, False
+            return _Content(True)
         raise ClusterError(
             "unreadable", f"{path} cannot be opened: {exc.strerror}.", "See `journalctl -k`, and run as root."
         ) from exc
     try:
-        return False, look and _ends_are_zero(handle)
+        data_at = first_data(handle) if look else None
+        tables = () if data_at is None else _tables(handle)
     finally:
         os.close(handle)
+    # Zeros hold no signature: processes are started only for a disk that holds something.
+    return _Content(False, data_at, () if data_at is None else (*tables, *_inside(runner, path)))
 
 
-def _ends_are_zero(handle: int) -> bool:
-    """Whether the first and the last MiB hold only zeros: raw users write their headers there."""
+def _tables(handle: int) -> tuple[Signature, ...]:
+    """A GPT or its backup, for whatever size of sectors: libblkid looks only where those of today would put it."""
     size = os.lseek(handle, 0, os.SEEK_END)
-    for offset in (0, max(0, size - _MIB)):
-        data = os.pread(handle, min(_MIB, size), offset)
-        if data.count(0) != len(data):
-            return False
-    return True
+    offsets = [offset for sector in _SECTORS for offset in (sector, size - sector) if offset > 0]
+    return tuple(Signature("gpt", offset=at) for at in offsets if os.pread(handle, 8, at) == b"EFI PART")
+
+
+def _inside(runner: Runner, path: str) -> tuple[Signature, ...]:
+    """Signatures where partitions begin that no table tells of."""
+    found = []
+    for offset in _PARTITIONS:
+        argv = [*_LIMIT, "blkid", "--probe", "--offset", str(offset), "--output", "export", path]
+        rc, out, _err = runner.run_command(argv)
+        # 2: nothing is there, or it cannot be read; 8: several that contradict each other (blkid(8)).
+        if rc in (0, 8):
+            found.append(parse_blkid(out, offset))
+    return tuple(found)
 
 
 __all__ = ["read_signatures", "with_content", "with_name"]

@@ -14,7 +14,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.compa
     missing,
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.create import start_anew
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.find import Found
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.find import Found, is_wanted
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.judge import Verdict, consented
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.model import Node
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.mount import plan_mount
@@ -81,8 +81,7 @@ def _plan_filesystem(wanted: Wanted, node: Node, found: Found) -> list[Step]:
         raise ClusterError("unreadable", f"{device} cannot be read.", "See the kernel log: `journalctl -k`.")
     if found.array and found.array.holders:
         raise conflict(f"{wanted.name} is in use by {', '.join(found.array.holders)}.")
-    kinds = {(signature.type, signature.label) for signature in found.signatures}
-    if not kinds:
+    if not found.signatures:
         if not found.blank and wanted.blank_check == "zeros":
             raise foreign_content(wanted, "data that is not recognized")
         if wanted.state == "assembled":
@@ -92,7 +91,7 @@ def _plan_filesystem(wanted: Wanted, node: Node, found: Found) -> list[Step]:
                 "Use state present.",
             )
         steps.append(Step("mkfs", f"make {wanted.filesystem} on {wanted.name}", device))
-    elif kinds != {(wanted.filesystem, wanted.label)}:
+    elif not is_wanted(wanted, found.signatures):
         told = " and ".join(describe(signature) for signature in found.signatures)
         raise foreign_content(wanted, f"something else: it {told}")
     return steps + plan_mount(wanted, node, found.device)

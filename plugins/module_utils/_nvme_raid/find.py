@@ -80,10 +80,17 @@ def labeled(wanted: Wanted, node: Node) -> list[tuple[Disk, str]]:
         for disk in node.disks
         if not matches(disk, wanted)
         and not disk.partitions
-        and [(signature.type, signature.label) for signature in disk.signatures or ()]
-        == [(wanted.filesystem, wanted.label)]
+        and len(disk.signatures or ()) == 1
+        and is_wanted(wanted, disk.signatures)
     ]
     return [(disk, _not_ours(disk, wanted, node)) for disk in candidates]
+
+
+def is_wanted(wanted: Wanted, signatures: tuple[Signature, ...] | None) -> bool:
+    """Whether a device holds the file system that is wanted, and nothing else."""
+    return {(entry.type, entry.label, entry.offset) for entry in signatures or ()} == {
+        (wanted.filesystem, wanted.label, 0)
+    }
 
 
 def _not_ours(disk: Disk, wanted: Wanted, node: Node) -> str:
@@ -115,4 +122,4 @@ def _find_single(wanted: Wanted, node: Node) -> Found | None:
     return Found("single", disk.name, "", "single", 1, (disk.name,), True, None, disk.signatures, False)
 
 
-__all__ = ["Found", "find", "labeled"]
+__all__ = ["Found", "find", "is_wanted", "labeled"]

@@ -20,6 +20,7 @@ class Signature:
     type: str
     label: str = ""
     uuid: str = ""
+    offset: int = 0  # in bytes, where it lies inside of the device: in a partition whose table is gone
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,9 +54,10 @@ class Disk:
     swap: bool = False
     signatures: tuple[Signature, ...] | None = ()  # None: could not be read
     busy: bool = False  # the kernel refuses exclusive use
-    blank: bool = True  # its first and last MiB hold zeros only
+    blank: bool = True  # it holds zeros only, wherever it was looked at
     member: Member | None = None
     unread: tuple[str, ...] = ()  # of size, transport and model, what could not be read: it may have appeared just now
+    data_at: int | None = None  # the first byte that is known not to be zero
 
     @property
     def path(self) -> str:

@@ -31,6 +31,13 @@ def parse_wipefs(text: str) -> dict[str, tuple[Signature, ...]]:
     return {device: tuple(signatures) for device, signatures in found.items()}
 
 
+def parse_blkid(text: str, offset: int) -> Signature:
+    """What ``blkid --probe --offset N --output export`` found there; it prints nothing of several that contradict each other."""
+    values = dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
+    label = re.sub(r"\\(.)", r"\1", values.get("LABEL", ""))
+    return Signature(values.get("TYPE") or values.get("PTTYPE") or "unknown", label, values.get("UUID", ""), offset)
+
+
 def parse_examine(text: str) -> Member | None:
     """What ``mdadm --examine --export`` says of one disk; None for a disk that belongs to no array."""
     values = dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
@@ -56,4 +63,4 @@ def parse_mdstat(text: str) -> dict[str, tuple[bool, frozenset[str]]]:
     return arrays
 
 
-__all__ = ["parse_examine", "parse_mdstat", "parse_wipefs"]
+__all__ = ["parse_blkid", "parse_examine", "parse_mdstat", "parse_wipefs"]

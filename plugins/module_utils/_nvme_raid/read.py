@@ -135,7 +135,7 @@ class Reader:
             with_content(self.runner, self.root, disk, signatures, arrays) if disk.name in look else disk
             for disk in disks
         ]
-        arrays = [with_name(self.root, array, disks, signatures) for array in arrays]
+        arrays = [with_name(self.runner, self.root, array, disks, signatures) for array in arrays]
         return Node(tuple(disks), tuple(arrays), mounts, self._directory(mounts))
 
     def _numbers(self) -> dict[str, str]:

@@ -34,7 +34,8 @@ def describe(signature: Signature) -> str:
     """A signature in words, as a predicate of its disk."""
     named = f" labeled {signature.label}" if signature.label else ""
     text = _KINDS.get(signature.type, f"holds {signature.type}{named}")
-    return text.format(label=signature.label or "of unknown name")
+    where = f" (at byte {signature.offset})" if signature.offset else ""
+    return text.format(label=signature.label or "of unknown name") + where
 
 
 def names_of(disks: t.Iterable[Disk]) -> str:
@@ -99,7 +100,8 @@ def data_reason(disk: Disk, wanted: Wanted) -> str:
     if told:
         return " and ".join(told)
     if not disk.blank and wanted.blank_check == "zeros":
-        return "holds data that is not recognized at its start or end"
+        where = "" if disk.data_at is None else f" (the first of it was found at byte {disk.data_at})"
+        return f"holds data that is not recognized{where}"
     return ""
 
 

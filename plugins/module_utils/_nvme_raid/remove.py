@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.compare import foreign_content
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.find import Found
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.find import Found, is_wanted
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.judge import Verdict, why_not
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.model import Node
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.reasons import (
@@ -35,8 +35,7 @@ def plan_absent(wanted: Wanted, node: Node, found: Found | None, verdicts: tuple
         raise ClusterError(
             "in_use", f"{why_not(strange)}. Nothing was changed.", "End what uses it, or widen the selector."
         )
-    kinds = {(signature.type, signature.label) for signature in found.signatures or ()}
-    if found.active and kinds and kinds != {(wanted.filesystem, wanted.label)}:
+    if found.active and found.signatures and not is_wanted(wanted, found.signatures):
         told = " and ".join(describe(signature) for signature in found.signatures or ())
         raise foreign_content(wanted, f"something else: it {told}")
     mounts = node.mounted(found.device) if found.device else []

@@ -93,14 +93,8 @@ def wipe(lab: VmLab) -> None:
         f"systemctl disable --quiet {UNIT} || true; swapoff -a; umount -q {POINT} /mnt/other || true;"
         "for a in /dev/md[0-9]*; do if [ -e $a ]; then mdadm --stop $a; fi; done; "
         "vgchange -qan >/dev/null 2>&1 || true;"
-        f"for d in /dev/nvme?n1; do wipefs -qaf $d; {zero('$d')}; done; udevadm settle",
-    )
-
-
-def zero(disk: str) -> str:
-    """Shell words that make the ends of a disk of the lab zero."""
-    return "; ".join(
-        f"dd if=/dev/zero of={disk} bs=1M count=1 seek={seek} conv=notrunc status=none" for seek in (0, 511)
+        # Zeros all over, which the emulated disk writes by itself.
+        "for d in /dev/nvme?n1; do blkdiscard --force --zeroout $d; done; udevadm settle",
     )
 
 
@@ -177,25 +171,35 @@ def test_create_a_missing_disk_reboot_and_replaced_disks(empty: VmLab) -> None:
 
 
 def test_foreign_data_at_boot(empty: VmLab) -> None:
-    """All disks are empty but one, which is not ours to make empty, at boot or in a play; then there is consent for it."""
+    """All disks are empty but two, which are not ours to make empty, at boot or in a play; then there is consent for them.
+
+    One of them is zero at its start and end: it was taken without consent once.
+    """
     lab = empty
     wanted = {"nvme_raid_expected_disks": 8, "nvme_raid_wait_s": 30}
     installed = role(lab, "install", **wanted)
     assert installed.rc == 0, installed.output
     disk = lab.device(NODE, 5)
     lab.shell(NODE, f"mkfs.ext4 -q -L theirs {disk}; mkdir -p /mnt/other; mount {disk} /mnt/other; "
-                    "echo theirs > /mnt/other/f; umount /mnt/other")  # fmt: skip
+                    "echo theirs > /mnt/other/f; umount /mnt/other; head -c 20M /dev/urandom | "
+                    f"dd of={lab.device(NODE, 6)} bs=1M seek=200 iflag=fullblock conv=notrunc,fsync status=none")  # fmt: skip
     before = lab.checksums(NODE)
     started = lab.shell(NODE, f"systemctl restart {UNIT} && echo started || echo failed")
     assert started == "failed\n"
-    assert f"{by_id(lab, 5)} holds ext4 labeled theirs" in boot_log(lab)
+    log = boot_log(lab)
+    assert f"{by_id(lab, 5)} holds ext4 labeled theirs" in log
+    # Between byte 209,715,200 and byte 230,686,720.
+    assert f"{by_id(lab, 6)} holds data that is not recognized (the first of it was found at byte 2" in log
     unasked = role(lab, "configure", **wanted)
     role_refused(unasked, "foreign_data", f"{by_id(lab, 5)} holds ext4 labeled theirs", "nvme_raid_format_devices")
     # Consent for another disk is none for this one.
     other = module(lab, expected_disks=8, allow_format=True, format_devices=[by_id(lab, 4)])
     refused(other, "foreign_data")
+    refused(
+        module(lab, expected_disks=8, allow_format=True, format_devices=[by_id(lab, 5)]), "foreign_data", by_id(lab, 6)
+    )
     assert lab.checksums(NODE) == before
-    done = converge(lab, nvme_raid_allow_format=True, nvme_raid_format_devices=[by_id(lab, 5)], **wanted)
+    done = converge(lab, nvme_raid_allow_format=True, nvme_raid_format_devices=[by_id(lab, 5), by_id(lab, 6)], **wanted)
     assert done.recap(NODE)["changed"] == 1, done.output
     assert mounted(lab)["label"] == "scratch"
 
@@ -234,7 +238,7 @@ def test_disks_in_use_and_other_shapes(empty: VmLab) -> None:
     refused(module(lab, state="verified", **wanted), "degraded", "3 of its 4 disks work")
     # With its old superblock it holds data; only the empty disk that replaces it is taken.
     assert not changed(module(lab, **wanted))
-    lab.shell(NODE, f"wipefs -qa {dead}; {zero(dead)}")
+    lab.shell(NODE, f"blkdiscard --force --zeroout {dead}; udevadm settle")
     repaired = module(lab, **wanted)
     assert changed(repaired)
     assert f"add {dead.removeprefix('/dev/')} to scratch" in " ".join(repaired["steps"]), repaired

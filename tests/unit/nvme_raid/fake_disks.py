@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import typing as t
 from pathlib import Path
 
@@ -57,6 +58,12 @@ class FakeDisks:
             link.symlink_to(f"../../{name}")
             (link.parent / f"nvme-eui.{serial}").symlink_to(f"../../{name}")
 
+    def write_bytes(self, name: str, offset: int, data: bytes) -> None:
+        """Put something on a disk."""
+        with (self.root / "dev" / name).open("r+b") as handle:
+            handle.seek(offset)
+            handle.write(data)
+
     def partition(self, disk: str, name: str, number: str) -> None:
         self.write(f"sys/block/{disk}/{name}/partition", 1)
         self.write(f"sys/block/{disk}/{name}/dev", number)
@@ -87,7 +94,7 @@ class FakeDisks:
         self.signatures.setdefault(name, []).append({"device": name, "type": kind, "label": label, "uuid": uuid})
 
     def run_command(self, args: list[str], **_kwargs: t.Any) -> tuple[int, str, str]:
-        """wipefs and mdadm, as far as a reader uses them."""
+        """wipefs and mdadm, as far as a reader uses them; blkid is the real one, on the file that stands for the disk."""
         self.commands.append(args)
         assert args[:4] == PREFIX
         words = args[4:]
@@ -98,5 +105,9 @@ class FakeDisks:
                 return 1, "", f"wipefs: error: /dev/{broken[0]}: probing initialization failed: Input/output error"
             found = [entry for name in names for entry in self.signatures.get(name, [])]
             return 0, json.dumps({"signatures": found}), ""
+        if words[0] == "blkid":
+            argv = [*words[:-1], str(self.root / words[-1].lstrip("/"))]
+            done = subprocess.run(argv, capture_output=True, text=True, check=False)
+            return done.returncode, done.stdout, done.stderr
         assert words[:3] == ["mdadm", "--examine", "--export"]
         return 0, self.examine.get(os.path.basename(words[3]), ""), ""

@@ -39,10 +39,13 @@ class Commands:
 
 @pytest.fixture
 def claims(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Devices that were claimed before something was done to them, or wiped."""
+    """Devices that were claimed before something was done to them, looked at, or wiped. On real ones: test_nvme_raid_loop.py."""
     seen: list[str] = []
     monkeypatch.setattr(apply, "_claim", seen.append)
-    monkeypatch.setattr(apply, "_zero_ends", lambda path: seen.append(f"zero {path}"))
+    monkeypatch.setattr(
+        apply, "_require_empty", lambda _runner, _wanted, names: seen.extend(f"look {n}" for n in names)
+    )
+    monkeypatch.setattr(apply, "_clear", lambda path: seen.append(f"zero {path}"))
     monkeypatch.setattr(apply, "settle", lambda _runner: None)
     return seen
 
@@ -82,7 +85,7 @@ def test_an_array_is_made_under_its_own_name(
     do(made, "create", disks=DISKS, value=level)
     start = "mdadm --create /dev/md/scratch --run --metadata=1.2 --name=scratch --homehost=any"
     assert commands.ran == [f"{start} {shape} /dev/nvme0n1 /dev/nvme1n1"]
-    assert claims == ["/dev/nvme0n1", "/dev/nvme1n1"]
+    assert claims == ["look nvme0n1", "look nvme1n1"]
     assert made.created == "/dev/md127"
 
 
@@ -103,7 +106,7 @@ def test_nothing_is_made_of_a_disk_that_came_into_use(tmp_path: Path) -> None:
     with pytest.raises(ClusterError, match="came into use") as caught:
         do(keeper(commands), "create", disks=(f"../{tmp_path}/gone",), value="raid0")
     assert caught.value.kind == "in_use"
-    assert commands.ran == []
+    assert [words.split()[0] for words in commands.ran] == ["wipefs"]
 
 
 def test_what_udev_began_is_stopped_before_all_disks_are_given(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -128,6 +131,14 @@ def test_mkfs_is_told_neither_to_discard_nor_how_stripes_lie(claims: list[str], 
     commands = Commands()
     do(keeper(commands, filesystem=filesystem, mkfs_options=["-m", "reflink=0"]), "mkfs", device="/dev/md127")
     assert commands.ran == [command]
+    assert claims == ["look md127"]
+
+
+def test_an_array_that_was_just_made_may_show_what_its_disks_held(claims: list[str]) -> None:
+    """They were empty where one looks, or given up."""
+    made = keeper(Commands())
+    made.created = "/dev/md127"
+    do(made, "mkfs")
     assert claims == ["/dev/md127"]
 
 

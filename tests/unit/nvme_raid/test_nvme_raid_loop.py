@@ -14,6 +14,8 @@ import typing as t
 from pathlib import Path
 
 import pytest
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid import apply
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.steps import Step
 from ansible_collections.hpcai.gpu_cluster.plugins.modules import nvme_raid
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._programs import build
 from module_run import run_main
@@ -93,6 +95,41 @@ def test_a_disk_is_made_used_and_given_back(loop: Loop) -> None:
     assert not loop.module(state="absent")["changed"]
     # Given back empty: it is taken again without consent.
     assert loop.module()["changed"]
+
+
+def write(loop: Loop, offset: int, data: bytes) -> None:
+    with open(loop.device, "r+b") as handle:
+        handle.seek(offset)
+        handle.write(data)
+
+
+def test_data_between_zeros_needs_consent(loop: Loop) -> None:
+    """The first and last MiB of the disk are zero: it was taken without consent."""
+    write(loop, 10 << 20, b"precious" * 65536)
+    before = loop.image.read_bytes()
+    refused = loop.module()
+    assert refused["error_kind"] == "foreign_data"
+    first = int(refused["msg"].partition("found at byte ")[2].partition(")")[0])
+    assert 10 << 20 <= first < 11 << 20
+    assert f"{loop.device} holds data that is not recognized" in refused["msg"]
+    assert "`allow_format: true`" in refused["msg"]
+    assert loop.image.read_bytes() == before
+    # What is erased with consent counts as empty at the last look, too.
+    assert loop.module(allow_format=True, format_devices=[loop.device])["changed"]
+
+
+def test_a_disk_that_gets_data_after_the_plan_is_not_touched(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between the plan and mkfs somebody writes to it, and closes it again."""
+    need_all = apply.Keeper._need_all
+
+    def late(keeper: apply.Keeper, steps: t.Sequence[Step]) -> None:
+        need_all(keeper, steps)
+        write(loop, 10 << 20, b"precious" * 65536)
+
+    monkeypatch.setattr(apply.Keeper, "_need_all", late)
+    refused = loop.module()
+    assert (refused["error_kind"], "was empty a moment ago, and holds data" in refused["msg"]) == ("in_use", True)
+    assert loop.image.read_bytes()[10 << 20 :].startswith(b"precious")
 
 
 def test_foreign_data_needs_consent_for_this_very_disk(loop: Loop) -> None:

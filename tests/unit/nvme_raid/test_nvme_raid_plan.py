@@ -171,7 +171,8 @@ DATA = {
     "has partitions (nvme0n1p1)": {"partitions": ("nvme0n1p1",)},
     "has partitions (nvme0n1p1) and holds ext4 labeled data": {"signatures": (EXT4,), "partitions": ("nvme0n1p1",)},
     "holds an encrypted volume": {"signatures": (Signature("crypto_LUKS"),)},
-    "holds data that is not recognized at its start or end": {"blank": False},
+    "holds data that is not recognized (the first of it was found at byte 4096)": {"blank": False, "data_at": 4096},
+    "holds ext4 labeled data (at byte 1048576)": {"signatures": (dataclasses.replace(EXT4, offset=1 << 20),)},
 }  # fmt: skip
 
 

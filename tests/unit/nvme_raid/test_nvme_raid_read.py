@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import errno
 import os
+import subprocess
 import typing as t
 from pathlib import Path
 
@@ -269,14 +270,59 @@ def test_a_disk_with_several_paths_is_known_by_its_controller(fake: FakeDisks) -
     assert verdicts(fake)["nvme0n1"][0] == "excluded"
 
 
-def test_data_without_a_signature_is_seen_at_both_ends(fake: FakeDisks) -> None:
-    for number, offset in enumerate((0, MIB - 1, 4 * MIB - 1, 2 * MIB)):
+@pytest.mark.parametrize("offset", [0, MIB - 1, 2 * MIB, 4 * MIB - 1])
+def test_data_without_a_signature_is_seen_wherever_it_begins(fake: FakeDisks, offset: int) -> None:
+    fake.disk("nvme0n1", "259:0", "A")
+    fake.write_bytes("nvme0n1", offset, b"x" * (4096 if offset % 4096 == 0 else 1))
+    reason = f"holds data that is not recognized (the first of it was found at byte {offset})"
+    assert verdicts(fake) == {"nvme0n1": ("data", reason)}
+    assert verdicts(fake, blank_check="signatures") == {"nvme0n1": ("free", "")}
+
+
+def test_a_disk_of_which_only_the_ends_are_zero_is_not_empty(fake: FakeDisks) -> None:
+    """20 MiB at 200 MiB of a disk of 512 MiB, which was taken without consent."""
+    fake.disk("nvme0n1", "259:0", "A", size=1 << 20)
+    os.truncate(fake.root / "dev/nvme0n1", 512 * MIB)
+    fake.write_bytes("nvme0n1", 200 * MIB, b"x" * (20 * MIB))
+    use, reason = verdicts(fake)["nvme0n1"]
+    first = int(reason.rpartition(" ")[2].rstrip(")"))
+    assert (use, 200 * MIB <= first < 220 * MIB) == ("data", True)
+
+
+@pytest.mark.parametrize("offset", [MIB, 63 * 512, 63 * 4096])
+def test_a_file_system_where_a_partition_was_is_seen_without_its_table(fake: FakeDisks, offset: int) -> None:
+    fake.disk("nvme0n1", "259:0", "A")
+    path = fake.root / "dev/nvme0n1"
+    subprocess.run(["mkfs.ext4", "-q", "-L", "their data", "-E", f"offset={offset}", path, "2048k"], check=True)
+    assert path.stat().st_size == 4 * MIB
+    told = ("data", f"holds ext4 labeled their data (at byte {offset})")
+    # A signature counts whatever else is there.
+    for blank_check in ("zeros", "signatures"):
+        assert verdicts(fake, blank_check=blank_check) == {"nvme0n1": told}
+
+
+def test_our_label_where_a_partition_was_is_not_ours(fake: FakeDisks) -> None:
+    fake.disk("nvme0n1", "259:0", "A")
+    fake.disk("nvme1n1", "259:1", "B")
+    path = fake.root / "dev/nvme0n1"
+    subprocess.run(["mkfs.ext4", "-q", "-L", "scratch", "-E", f"offset={MIB}", path, "2048k"], check=True)
+    with pytest.raises(ClusterError, match=r"holds ext4 labeled scratch \(at byte 1048576"):
+        plan(wanted_from({"mount_point": "/mnt/scratch", "filesystem": "ext4"}), read(fake))
+
+
+@pytest.mark.parametrize("offset", [512, 4096, 4 * MIB - 512, 4 * MIB - 4096])
+def test_a_partition_table_is_seen_whatever_sectors_the_disk_had(fake: FakeDisks, offset: int) -> None:
+    """libblkid looks for it where the sectors that the disk has now put it."""
+    fake.disk("nvme0n1", "259:0", "A")
+    fake.write_bytes("nvme0n1", offset, b"EFI PART")
+    assert verdicts(fake) == {"nvme0n1": ("data", f"holds a partition table (gpt) (at byte {offset})")}
+
+
+def test_an_empty_disk_costs_no_process_of_its_own(fake: FakeDisks) -> None:
+    for number in range(3):
         fake.disk(f"nvme{number}n1", f"259:{number}", f"S{number}")
-        with (fake.root / f"dev/nvme{number}n1").open("r+b") as handle:
-            handle.seek(offset)
-            handle.write(b"x")
-    assert [use for use, _reason in verdicts(fake).values()] == ["data", "data", "data", "free"]
-    assert {use for use, _reason in verdicts(fake, blank_check="signatures").values()} == {"free"}
+    read(fake)
+    assert [command[4] for command in fake.commands] == ["wipefs"]
 
 
 def test_a_disk_that_cannot_be_read_hides_no_other(fake: FakeDisks) -> None:
