@@ -2,7 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 # Private to the collection: it may change without notice.
-"""Carries out what ``nvme_raid`` planned, and looks whether it came true. No other file of the package changes anything."""
+"""Carries out what ``nvme_raid`` planned, and looks whether it came true.
+
+Besides it, only ``begun`` changes anything on a node, and ``device``, which writes zeros.
+"""
 
 from __future__ import annotations
 
@@ -19,20 +22,25 @@ from pathlib import Path
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.command import Runner
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.content import read_signatures, with_content
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.begun import begin, end
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.device import (
+    claim,
+    clear,
+    flush,
+    require_empty,
+)
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.geometry import (
     Geometry,
 )
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.model import Disk
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.model import Begun
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.outputs import parse_mdstat
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.places import places
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.plan import plan
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.read import Reader
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.reasons import CANNOT_BE_READ, data_reason
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.request import Wanted, bad_input, wanted_from
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.steps import Plan, Step
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.verify import prove_geometry
 
+_ROOT = Path("/")
 _LOCK = "/run/lock/nvme_raid.lock"
 _COMMAND_S = "600"
 # Observing again after a step that brings something to light: assembling shows what an array holds.
@@ -82,6 +90,7 @@ class Keeper:
     def __init__(self, runner: Runner, wanted: Wanted) -> None:
         self.runner, self.wanted = runner, wanted
         self.created = ""
+        self.seen: Plan | None = None
 
     def run(self, *, check: bool) -> Outcome:
         """Plan, and carry it out unless in check mode."""
@@ -100,6 +109,8 @@ class Keeper:
                         break
                 outcome.plan = self._look()
             outcome.steps += outcome.plan.steps if check else []
+            if not check and not outcome.plan.steps and (outcome.plan.found or self.wanted.state == "absent"):
+                end(_ROOT, self.wanted.name)
             if not check and outcome.plan.steps:
                 raise ClusterError(
                     "not_stable",
@@ -110,7 +121,15 @@ class Keeper:
         return outcome
 
     def _look(self) -> Plan:
-        return plan(self.wanted, Reader(self.runner, self.wanted).node())
+        self.seen = plan(self.wanted, Reader(self.runner, self.wanted).node())
+        return self.seen
+
+    def _begin(self, uuid: str, names: t.Collection[str] = ()) -> None:
+        """Mark what a power cut would leave half made as ours: an array by its UUID, a disk by names that last."""
+        verdicts = self.seen.verdicts if self.seen else ()
+        links = tuple(link for verdict in verdicts if verdict.disk.name in names for link in verdict.disk.links)
+        if uuid or links:
+            begin(_ROOT, self.wanted.name, Begun(uuid, () if uuid else links))
 
     # -- commands --------------------------------------------------------------------------------------------------
 
@@ -144,9 +163,11 @@ class Keeper:
     # -- one method per kind of step ---------------------------------------------------------------------------------
 
     def _create(self, step: Step) -> None:
-        _require_empty(self.runner, self.wanted, step.disks)
-        wanted, level = self.wanted, step.value
+        require_empty(self.runner, self.wanted, step.disks)
+        wanted, level, uuid = self.wanted, step.value, os.urandom(16).hex()
+        self._begin(uuid)
         argv = ["mdadm", "--create", f"/dev/md/{wanted.name}", "--run", "--metadata=1.2", f"--name={wanted.name}"]
+        argv += [f"--uuid={_grouped(uuid)}"]
         # Without a home host the array keeps its name on whatever machine, under whatever host name.
         argv += ["--homehost=any", f"--level={level[4:]}", f"--raid-devices={len(step.disks)}"]
         argv += [] if level == "raid1" else [f"--chunk={wanted.chunk_kib}"]
@@ -173,14 +194,13 @@ class Keeper:
             # What udev began and could not finish.
             self._command("mdadm", "--stop", f"/dev/{step.device}", what="Stopping the incomplete array")
         members = [f"/dev/{name}" for name in step.disks]
-        uuid = ":".join(step.value[start : start + 8] for start in range(0, 32, 8))
-        argv = ["mdadm", "--assemble", f"/dev/md/{self.wanted.name}", f"--uuid={uuid}", "--run"]
+        argv = ["mdadm", "--assemble", f"/dev/md/{self.wanted.name}", f"--uuid={_grouped(step.value)}", "--run"]
         self._command(*argv, *members, what="Assembling the array")
         settle(self.runner)
         self._running(f"/dev/md/{self.wanted.name}", ())
 
     def _add(self, step: Step) -> None:
-        _require_empty(self.runner, self.wanted, step.disks)
+        require_empty(self.runner, self.wanted, step.disks)
         self._command(
             "mdadm", "--manage", f"/dev/{step.device}", "--add", f"/dev/{step.disks[0]}", what="Adding a disk"
         )
@@ -195,11 +215,16 @@ class Keeper:
             argv = ["mkfs.xfs", "-f", "-K", "-L", wanted.label]
         else:
             argv = ["mkfs.ext4", "-F", "-q", "-m", "0", "-E", "nodiscard", "-L", wanted.label]
-        if step.device:
-            _require_empty(self.runner, wanted, [os.path.basename(device)])
+        if step.device and step.value != "again":
+            require_empty(self.runner, wanted, [os.path.basename(device)])
         else:
-            _claim(device)
+            claim(device)
+        if step.device:
+            found = self.seen.found if self.seen else None
+            self._begin(found.uuid if found else "", step.disks)
         self._command(*argv, *wanted.mkfs_options, device, what="Making the file system")
+        flush(device)
+        end(_ROOT, wanted.name)
         settle(self.runner)
         self.created = device
 
@@ -208,9 +233,14 @@ class Keeper:
         point = self.wanted.mount_point
         os.makedirs(point, mode=0o755, exist_ok=True)
         options = ",".join(self.wanted.mount_options) or "defaults"
-        self._command(
-            "mount", "-t", self.wanted.filesystem, "-o", options, device, point, what=f"Mounting {self.wanted.name}"
-        )
+        argv = ["mount", "-t", self.wanted.filesystem, "-o", options, device, point]
+        try:
+            self._command(*argv, what=f"Mounting {self.wanted.name}")
+        except ClusterError as exc:
+            if step.value != "begun":
+                raise _not_mountable(exc) from exc
+            self._mkfs(dataclasses.replace(step, value="again"))
+            self._command(*argv, what=f"Mounting {self.wanted.name}")
         self._own(step)
 
     def _remount(self, step: Step) -> None:
@@ -237,24 +267,38 @@ class Keeper:
     def _stop(self, step: Step) -> None:
         if step.value == "clear":
             # Otherwise the next array on these disks would show the old file system again.
-            _claim(step.device)
+            claim(step.device)
             self._command("wipefs", "--all", "--quiet", step.device, what="Clearing the array")
-            _clear(step.device)
+            clear(step.device)
         self._command("mdadm", "--stop", step.device, what="Stopping the array")
         settle(self.runner)
 
     def _erase(self, step: Step) -> None:
         for name in step.disks:
             path = f"/dev/{name}"
-            _claim(path)
+            claim(path)
             partitions = sorted(part for part in os.listdir(f"/sys/block/{name}") if part.startswith(name))
             # Signatures inside partitions first: they would come back with a partition at the same place.
             for device in [*(f"/dev/{part}" for part in partitions), path]:
                 self._command("wipefs", "--all", "--force", "--quiet", device, what=f"Erasing {device}")
-            _clear(path)
+            clear(path)
             if partitions:
                 self._command("blockdev", "--rereadpt", path, what=f"Reading the partitions of {path} again")
         settle(self.runner)
+
+
+def _grouped(uuid: str) -> str:
+    """A UUID as mdadm writes it."""
+    return ":".join(uuid[start : start + 8] for start in range(0, 32, 8))
+
+
+def _not_mountable(exc: ClusterError) -> ClusterError:
+    return ClusterError(
+        exc.kind,
+        exc.message,
+        "See `journalctl -k`. A file system that cannot be repaired is given up with `allow_data_loss: true` (entry point remove of "
+        "the role, state absent of the module); the next run makes a new one.",
+    )
 
 
 @contextlib.contextmanager
@@ -276,44 +320,6 @@ def _locked(check: bool) -> t.Iterator[None]:
                     ) from exc
                 time.sleep(0.5)
         yield
-
-
-def _claim(path: str) -> None:
-    """Once more at the last moment: nothing may use the device."""
-    try:
-        os.close(os.open(path, os.O_RDONLY | os.O_EXCL | os.O_CLOEXEC))
-    except OSError as exc:
-        raise ClusterError(
-            "in_use",
-            f"{path} came into use meanwhile ({exc.strerror}); it was not touched.",
-            "Find out what uses it (`lsblk`), and run again.",
-        ) from exc
-
-
-def _require_empty(runner: Runner, wanted: Wanted, names: t.Sequence[str]) -> None:
-    """Once more at the last moment, and with the same eyes as the plan: nothing uses the devices, and they hold nothing."""
-    signatures = read_signatures(runner, names)
-    for name in names:
-        _claim(f"/dev/{name}")
-        disk = with_content(runner, Path("/"), Disk(name), signatures, ())
-        reason = CANNOT_BE_READ if disk.signatures is None else data_reason(disk, wanted)
-        if reason or disk.busy:
-            raise ClusterError(
-                "in_use",
-                f"{disk.path} was empty a moment ago, and {reason or 'is in use'} now; it was not touched.",
-                "Find out what writes to it (`lsblk`), and run again.",
-            )
-
-
-def _clear(path: str) -> None:
-    """Write zeros at all places where a disk is looked at, so that it is known to be empty."""
-    handle = os.open(path, os.O_WRONLY | os.O_EXCL | os.O_CLOEXEC)
-    try:
-        for start, length in places(os.lseek(handle, 0, os.SEEK_END)):
-            os.pwrite(handle, bytes(length), start)
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 __all__ = ["Keeper", "Outcome", "settle", "wanted_here"]

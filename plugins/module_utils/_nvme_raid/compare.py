@@ -33,7 +33,8 @@ def foreign_content(wanted: Wanted, what: str) -> ClusterError:
     return ClusterError(
         "foreign_data",
         f"{wanted.name} does not hold {wanted.filesystem} labeled {wanted.label}, but {what}. Nothing was changed.",
-        "Set `filesystem` and `label` to what is there, or remove the array first.",
+        "Set `filesystem` and `label` to what is there, or give it up: remove it with `allow_data_loss: true` (entry point remove "
+        "of the role, state absent of the module), and run again.",
     )
 
 

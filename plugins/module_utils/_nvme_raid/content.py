@@ -81,7 +81,12 @@ def with_content(runner: Runner, root: Path, disk: Disk, signatures: Signatures,
     found = _open(runner, root, disk.path, look=not seen)
     blank = not (seen or found.busy) and found.data_at is None
     return dataclasses.replace(
-        disk, busy=found.busy, blank=blank, data_at=found.data_at, signatures=seen or found.inside
+        disk,
+        busy=found.busy,
+        blank=blank,
+        data_at=found.data_at,
+        signatures=seen or found.inside,
+        half_made=_is_half_made(root, disk.path, seen),
     )
 
 
@@ -96,7 +101,9 @@ def with_name(runner: Runner, root: Path, array: Array, disks: t.Sequence[Disk],
         return array
     seen = signatures.get(array.device)
     if seen != () or array.failed:
-        return dataclasses.replace(array, signatures=seen, blank=False)
+        return dataclasses.replace(
+            array, signatures=seen, blank=False, half_made=_is_half_made(root, array.path, seen or ())
+        )
     found = _open(runner, root, array.path, look=True)
     blank = not found.busy and found.data_at is None
     return dataclasses.replace(array, signatures=found.inside, blank=blank)
@@ -119,6 +126,15 @@ def _open(runner: Runner, root: Path, path: str, *, look: bool) -> _Content:
         os.close(handle)
     # Zeros hold no signature: processes are started only for a disk that holds something.
     return _Content(False, data_at, () if data_at is None else (*tables, *_inside(runner, path)))
+
+
+def _is_half_made(root: Path, path: str, signatures: tuple[Signature, ...]) -> bool:
+    """Whether mkfs.xfs has begun a file system and not ended: ``sb_inprogress`` (byte 126) is 1 until the last thing it does."""
+    if [entry.type for entry in signatures] != ["xfs"]:
+        return False
+    with (root / path.lstrip("/")).open("rb", buffering=0) as handle:
+        superblock = handle.read(512)
+    return superblock[:4] == b"XFSB" and superblock[126:127] != b"\0"
 
 
 def _tables(handle: int) -> tuple[Signature, ...]:

@@ -13,8 +13,9 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import C
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.find import Found
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.judge import (
     Verdict,
-    consented,
+    given_up,
     judge,
+    may_be_taken,
     why_not,
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.model import Node
@@ -28,7 +29,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.steps
 def plan_new(wanted: Wanted, node: Node, verdicts: tuple[Verdict, ...]) -> Plan:
     """Choose the disks for a new array, or say why there are none."""
     selected = [verdict for verdict in verdicts if verdict.use != "unselected"]
-    data = [verdict for verdict in selected if verdict.use == "data" and not consented(verdict.disk, wanted)]
+    data = [verdict for verdict in selected if verdict.use == "data" and not given_up(verdict.disk, wanted, node)]
     usable = [verdict for verdict in selected if verdict.use in ("free", "data") and verdict not in data]
     unread = [verdict for verdict in selected if verdict.use == "unread"]
     if unread and not wanted.expected_disks:
@@ -46,7 +47,7 @@ def plan_new(wanted: Wanted, node: Node, verdicts: tuple[Verdict, ...]) -> Plan:
         )
     _check_data(wanted, usable, data, unknown)
     _check_count(wanted, usable, why)
-    _check_listing(wanted, usable)
+    _check_listing(wanted, [verdict for verdict in usable if not may_be_taken(verdict.disk, node.begun)])
     level = "single" if len(usable) == 1 and wanted.level == "raid0" else wanted.level
     return Plan(verdicts, None, tuple(_build(wanted, node, level, usable)))
 
@@ -102,7 +103,7 @@ def _check_listing(wanted: Wanted, usable: t.Iterable[Verdict]) -> None:
 
 
 def start_anew(wanted: Wanted, node: Node, found: Found, verdicts: tuple[Verdict, ...]) -> Plan:
-    """Give up an array that cannot run any more: every disk that is left of it was listed."""
+    """Give up an array that cannot run: every disk that is left of it was listed, or its creation has never ended."""
     again = judge(wanted, node, dataclasses.replace(found, members=()))
     rest = plan_new(wanted, node, again)
     stop = [Step("stop", f"stop what is left of {wanted.name}", f"/dev/{found.device}")] if found.device else []
@@ -120,7 +121,8 @@ def _build(wanted: Wanted, node: Node, level: str, usable: t.Sequence[Verdict]) 
     if level != "single":
         what = f"create {wanted.name}, a {level} of {len(names)} disks: {', '.join(names)}"
         yield Step("create", what, "", names, level)
-    yield Step("mkfs", f"make {wanted.filesystem} on {device or wanted.name}", device, names)
+    again = "again" if level == "single" and may_be_taken(usable[0].disk, node.begun) else ""
+    yield Step("mkfs", f"make {wanted.filesystem} on {device or wanted.name}", device, names, again)
     yield Step("mount", f"mount {wanted.name} at {wanted.mount_point.rstrip('/')}", device)
 
 

@@ -6,6 +6,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.compare import (
     check_shape,
@@ -15,7 +17,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.compa
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.create import start_anew
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.find import Found, is_wanted
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.judge import Verdict, consented
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.judge import Verdict, given_up
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.model import Node
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.mount import plan_mount
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.reasons import describe, names_of
@@ -26,7 +28,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.steps
 def plan_existing(wanted: Wanted, node: Node, found: Found, verdicts: tuple[Verdict, ...]) -> Plan:
     if not found.active and not _can_run(found):
         members = [verdict for verdict in verdicts if verdict.disk.name in found.members]
-        if wanted.state == "present" and members and all(consented(entry.disk, wanted) for entry in members):
+        if wanted.state == "present" and members and all(given_up(entry.disk, wanted, node) for entry in members):
             return start_anew(wanted, node, found, verdicts)
         raise missing(wanted, found, node)
     if found.array and found.array.failed:
@@ -81,8 +83,9 @@ def _plan_filesystem(wanted: Wanted, node: Node, found: Found) -> list[Step]:
         raise ClusterError("unreadable", f"{device} cannot be read.", "See the kernel log: `journalctl -k`.")
     if found.array and found.array.holders:
         raise conflict(f"{wanted.name} is in use by {', '.join(found.array.holders)}.")
-    if not found.signatures:
-        if not found.blank and wanted.blank_check == "zeros":
+    again = found.half_made and is_wanted(wanted, found.signatures) and (found.begun or found.kind == "array")
+    if not found.signatures or again:
+        if not (found.blank or found.begun or again) and wanted.blank_check == "zeros":
             raise foreign_content(wanted, "data that is not recognized")
         if wanted.state == "assembled":
             raise ClusterError(
@@ -90,11 +93,21 @@ def _plan_filesystem(wanted: Wanted, node: Node, found: Found) -> list[Step]:
                 f"{wanted.name} holds no file system, and state assembled makes none.",
                 "Use state present.",
             )
-        steps.append(Step("mkfs", f"make {wanted.filesystem} on {wanted.name}", device))
+        what = f"make {wanted.filesystem} on {wanted.name}"
+        # Of an array the disks stay what they are.
+        disks = found.members if found.kind == "single" else ()
+        if again or found.begun:
+            steps.append(Step("mkfs", f"{what} again: mkfs was interrupted", device, disks, "again"))
+        else:
+            steps.append(Step("mkfs", what, device, disks))
     elif not is_wanted(wanted, found.signatures):
         told = " and ".join(describe(signature) for signature in found.signatures)
         raise foreign_content(wanted, f"something else: it {told}")
-    return steps + plan_mount(wanted, node, found.device)
+    mount = plan_mount(wanted, node, found.device)
+    if found.begun:
+        # mkfs ended, and what it wrote may still not have reached the disks.
+        mount = [dataclasses.replace(step, value="begun") if step.kind == "mount" else step for step in mount]
+    return steps + mount
 
 
 __all__ = ["plan_existing"]

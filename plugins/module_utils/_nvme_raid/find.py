@@ -35,9 +35,23 @@ class Found:
     array: Array | None = None
     signatures: tuple[Signature, ...] | None = ()
     blank: bool = True
+    begun: bool = False  # its creation has not ended: it never held a file
+    half_made: bool = False  # mkfs has not ended, by its own word
 
 
 def find(wanted: Wanted, node: Node) -> Found | None:
+    """What is there already, and whether its creation has ended."""
+    found = _find(wanted, node)
+    begun = node.begun
+    if not found or not begun:
+        return found
+    if found.uuid or begun.uuid:
+        return dataclasses.replace(found, begun=found.uuid == begun.uuid)
+    disks = [disk for disk in node.disks if disk.name in found.members]
+    return dataclasses.replace(found, begun=any(map(begun.names, disks)))
+
+
+def _find(wanted: Wanted, node: Node) -> Found | None:
     """What is there already: by the array's name or UUID, or by the label of a file system on one disk."""
 
     def ours(name: str, uuid: str) -> bool:
@@ -61,7 +75,7 @@ def find(wanted: Wanted, node: Node) -> Found | None:
         members = array.members if array.active else tuple(disk.name for disk in waiting) or array.members
         return Found(
             "array", array.device, array.uuid, level, disks, members, array.active and not array.failed, array,
-            array.signatures, array.blank,
+            array.signatures, array.blank, half_made=array.half_made,
         )  # fmt: skip
     if waiting:
         member = max((disk.member for disk in waiting if disk.member), key=lambda entry: entry.events)
@@ -119,7 +133,9 @@ def _find_single(wanted: Wanted, node: Node) -> Found | None:
     if not candidates:
         return None
     disk = candidates[0]
-    return Found("single", disk.name, "", "single", 1, (disk.name,), True, None, disk.signatures, False)
+    return Found(
+        "single", disk.name, "", "single", 1, (disk.name,), True, None, disk.signatures, False, half_made=disk.half_made
+    )
 
 
 __all__ = ["Found", "find", "is_wanted", "labeled"]

@@ -10,7 +10,7 @@ import dataclasses
 import typing as t
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.find import Found
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.model import Disk, Node
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.model import Begun, Disk, Node
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.reasons import (
     data_reason,
     hard_reason,
@@ -53,7 +53,8 @@ def judge(wanted: Wanted, node: Node, found: Found | None) -> tuple[Verdict, ...
         elif unread:
             verdicts.append(Verdict(disk, "unread", unread))
         else:
-            data = data_reason(disk, wanted)
+            remains = may_be_taken(disk, node.begun) and not disk.signatures
+            data = "" if remains else data_reason(disk, wanted)
             verdicts.append(Verdict(disk, "data" if data else "free", data))
     return tuple(verdicts)
 
@@ -71,8 +72,18 @@ def consented(disk: Disk, wanted: Wanted) -> bool:
     return wanted.allow_format and bool({disk.path, *disk.links} & set(wanted.format_devices))
 
 
+def may_be_taken(disk: Disk, begun: Begun | None) -> bool:
+    """Whether all that is on the disk is what was left of a creation of ours that has not ended."""
+    return begun is not None and begun.left(disk)
+
+
+def given_up(disk: Disk, wanted: Wanted, node: Node) -> bool:
+    """Whether what is on the disk may be lost: by consent, or because it is what is left of a creation that has not ended."""
+    return consented(disk, wanted) or may_be_taken(disk, node.begun)
+
+
 def why_not(verdicts: t.Iterable[Verdict]) -> str:
     return "; ".join(f"{verdict.disk.stable} {verdict.reason}" for verdict in verdicts)
 
 
-__all__ = ["Verdict", "consented", "judge", "may_tell_more", "why_not"]
+__all__ = ["Verdict", "consented", "given_up", "judge", "may_be_taken", "may_tell_more", "why_not"]

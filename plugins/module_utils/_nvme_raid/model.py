@@ -58,6 +58,7 @@ class Disk:
     member: Member | None = None
     unread: tuple[str, ...] = ()  # of size, transport and model, what could not be read: it may have appeared just now
     data_at: int | None = None  # the first byte that is known not to be zero
+    half_made: bool = False  # mkfs.xfs has not ended: its superblock says so, and no kernel mounts it
 
     @property
     def path(self) -> str:
@@ -87,6 +88,7 @@ class Array:
     holders: tuple[str, ...] = ()
     signatures: tuple[Signature, ...] | None = ()
     blank: bool = True
+    half_made: bool = False
 
     @property
     def path(self) -> str:
@@ -117,6 +119,27 @@ class Directory:
 
 
 @dataclasses.dataclass(frozen=True)
+class Begun:
+    """A creation that has begun and not ended: of the array with this UUID, or without one of a file system on a disk itself.
+
+    ``disks``: names of that disk which last. Where it has none, nothing tells it from others after a boot.
+    """
+
+    uuid: str
+    disks: tuple[str, ...] = ()
+
+    def names(self, disk: Disk) -> bool:
+        """Whether this is the disk that the file system was to lie on itself."""
+        return not self.uuid and bool(set(disk.links) & set(self.disks))
+
+    def left(self, disk: Disk) -> bool:
+        """Whether all that is on the disk is what was left of the creation."""
+        if self.uuid:
+            return disk.member is not None and disk.member.uuid == self.uuid
+        return self.names(disk) and not disk.signatures and not disk.partitions
+
+
+@dataclasses.dataclass(frozen=True)
 class Node:
     """All that decisions are made from."""
 
@@ -124,6 +147,7 @@ class Node:
     arrays: tuple[Array, ...] = ()
     mounts: tuple[Mount, ...] = ()
     directory: Directory = Directory()
+    begun: Begun | None = None
 
     def mounted(self, device: str) -> list[Mount]:
         return [mount for mount in self.mounts if mount.device == device]
@@ -139,4 +163,4 @@ def array_name(text: str) -> str:
     return text.rpartition(":")[2]
 
 
-__all__ = ["Array", "Directory", "Disk", "Member", "Mount", "Node", "Signature", "array_name", "plain_uuid"]
+__all__ = ["Array", "Begun", "Directory", "Disk", "Member", "Mount", "Node", "Signature", "array_name", "plain_uuid"]

@@ -19,6 +19,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.command im
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.files import entry_names, read_int, read_text
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.mounts import MountEntry, read_mounts
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node.sysfs import is_network_disk, nvme_controller
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.begun import read_begun
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.content import (
     read_signatures,
     with_content,
@@ -136,7 +137,8 @@ class Reader:
             for disk in disks
         ]
         arrays = [with_name(self.runner, self.root, array, disks, signatures) for array in arrays]
-        return Node(tuple(disks), tuple(arrays), mounts, self._directory(mounts))
+        begun = read_begun(self.root, self.wanted.name)
+        return Node(tuple(disks), tuple(arrays), mounts, self._directory(mounts), begun)
 
     def _numbers(self) -> dict[str, str]:
         """Names of block devices and partitions by their numbers."""

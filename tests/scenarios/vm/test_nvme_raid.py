@@ -170,6 +170,50 @@ def test_create_a_missing_disk_reboot_and_replaced_disks(empty: VmLab) -> None:
     assert role(lab, "remove", **wanted).recap(NODE)["changed"] == 0
 
 
+# In place of mkfs.xfs: its work, and then the superblock as it is while mkfs works, with the checksum of that.
+INTERRUPTED = """#!/bin/sh -e
+/usr/sbin/mkfs.xfs "$@" > /dev/null
+for device; do :; done
+xfs_db -x -c 'sb 0' -c 'write inprogress 1' "$device" > /dev/null
+echo 'no power' >&2
+exit 9
+"""
+
+
+def test_mkfs_that_was_interrupted_is_done_again_and_damage_is_left_alone(empty: VmLab) -> None:
+    """The mark that is left by a power cut inside mkfs.xfs makes its work ours; what is damaged later is not."""
+    lab = empty
+    wanted = {"nvme_raid_expected_disks": 8, "nvme_raid_wait_s": 5}
+    assert role(lab, "install", **wanted).rc == 0
+    program = "/usr/local/sbin/mkfs.xfs"
+    lab.shell(NODE, f"cat > {program} <<'END'\n{INTERRUPTED}END\nchmod 755 {program}")
+    restart = f"systemctl restart {UNIT} && echo started || echo failed"
+    assert lab.shell(NODE, restart) == "failed\n"
+    assert "no power" in boot_log(lab)
+    mark = "/var/lib/nvme_raid/scratch.json"
+    uuid = json.loads(lab.run(NODE, "cat", mark))["uuid"]
+    assert uuid in lab.run(NODE, "mdadm", "--detail", "--export", "/dev/md/scratch").replace(":", "")
+    # As the kernel sees it.
+    assert lab.shell(NODE, "mount /dev/md/scratch /mnt 2>&1 || true") != ""
+    lab.shell(NODE, f"rm {program}")
+    assert lab.shell(NODE, restart) == "started\n", boot_log(lab)
+    assert "mkfs was interrupted" in boot_log(lab)
+    assert (mounted(lab)["fstype"], mounted(lab)["label"]) == ("xfs", "scratch")
+    assert lab.shell(NODE, f"test -e {mark} || echo gone") == "gone\n"
+
+    # The same array with a file system that was in use, and is damaged: its root inode is overwritten.
+    lab.shell(
+        NODE,
+        f"echo precious > {POINT}/data; umount {POINT}; "
+        "xfs_db -x -c 'sb 0' -c 'addr rootino' -c 'write -c core.magic 0' /dev/md/scratch > /dev/null; sync",
+    )
+    before = lab.checksums(NODE)
+    assert lab.shell(NODE, restart) == "failed\n"
+    assert lab.checksums(NODE) == before
+    refused(module(lab, expected_disks=8), "command_failed", "`allow_data_loss: true`")
+    assert changed(module(lab, state="absent", expected_disks=8, allow_data_loss=True))
+
+
 def test_foreign_data_at_boot(empty: VmLab) -> None:
     """All disks are empty but two, which are not ours to make empty, at boot or in a play; then there is consent for them.
 

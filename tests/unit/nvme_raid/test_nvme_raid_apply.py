@@ -14,8 +14,10 @@ import pytest
 import yaml
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid import apply, boot
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.begun import begin, end, read_begun
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.find import Found
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.judge import Verdict
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.model import Disk
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.model import Begun, Disk
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.request import Wanted, wanted_from
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.steps import Plan, Step
 
@@ -38,14 +40,15 @@ class Commands:
 
 
 @pytest.fixture
-def claims(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def claims(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
     """Devices that were claimed before something was done to them, looked at, or wiped. On real ones: test_nvme_raid_loop.py."""
     seen: list[str] = []
-    monkeypatch.setattr(apply, "_claim", seen.append)
-    monkeypatch.setattr(
-        apply, "_require_empty", lambda _runner, _wanted, names: seen.extend(f"look {n}" for n in names)
-    )
-    monkeypatch.setattr(apply, "_clear", lambda path: seen.append(f"zero {path}"))
+    monkeypatch.setattr(apply, "claim", seen.append)
+    monkeypatch.setattr(apply, "require_empty", lambda _runner, _wanted, names: seen.extend(f"look {n}" for n in names))
+    monkeypatch.setattr(apply, "clear", lambda path: seen.append(f"zero {path}"))
+    monkeypatch.setattr(apply, "flush", lambda path: seen.append(f"flush {path}"))
+    monkeypatch.setattr(apply.os, "urandom", lambda _bytes: bytes.fromhex(UUID))
+    monkeypatch.setattr(apply, "_ROOT", tmp_path)
     monkeypatch.setattr(apply, "settle", lambda _runner: None)
     return seen
 
@@ -83,8 +86,9 @@ def test_an_array_is_made_under_its_own_name(
     commands = Commands()
     made = keeper(commands, level=level)
     do(made, "create", disks=DISKS, value=level)
-    start = "mdadm --create /dev/md/scratch --run --metadata=1.2 --name=scratch --homehost=any"
-    assert commands.ran == [f"{start} {shape} /dev/nvme0n1 /dev/nvme1n1"]
+    start = "mdadm --create /dev/md/scratch --run --metadata=1.2 --name=scratch"
+    rest = f"--uuid=bf2e5d29:df0ae3c0:96d4c705:ef68e771 --homehost=any {shape} /dev/nvme0n1 /dev/nvme1n1"
+    assert commands.ran == [f"{start} {rest}"]
     assert claims == ["look nvme0n1", "look nvme1n1"]
     assert made.created == "/dev/md127"
 
@@ -131,7 +135,7 @@ def test_mkfs_is_told_neither_to_discard_nor_how_stripes_lie(claims: list[str], 
     commands = Commands()
     do(keeper(commands, filesystem=filesystem, mkfs_options=["-m", "reflink=0"]), "mkfs", device="/dev/md127")
     assert commands.ran == [command]
-    assert claims == ["look md127"]
+    assert claims == ["look md127", "flush /dev/md127"]
 
 
 def test_an_array_that_was_just_made_may_show_what_its_disks_held(claims: list[str]) -> None:
@@ -139,7 +143,102 @@ def test_an_array_that_was_just_made_may_show_what_its_disks_held(claims: list[s
     made = keeper(Commands())
     made.created = "/dev/md127"
     do(made, "mkfs")
-    assert claims == ["/dev/md127"]
+    assert claims == ["/dev/md127", "flush /dev/md127"]
+
+
+# -- a creation that has begun ------------------------------------------------------------------------------------------------
+
+
+def test_the_mark_is_there_from_before_the_first_superblock_until_mkfs_has_ended(
+    monkeypatch: pytest.MonkeyPatch, claims: list[str], tmp_path: Path
+) -> None:
+    running(monkeypatch, MDSTAT)
+    marked: list[tuple[str, Begun | None]] = []
+
+    class Watching(Commands):
+        def run_command(self, args: list[str], **kwargs: t.Any) -> ANSWER:
+            marked.append((args[4], read_begun(tmp_path, "scratch")))
+            return super().run_command(args, **kwargs)
+
+    monkeypatch.setattr(apply, "flush", lambda path: marked.append((path, read_begun(tmp_path, "scratch"))))
+    made = keeper(Watching())
+    do(made, "create", disks=DISKS, value="raid0")
+    do(made, "mkfs")
+    monkeypatch.setattr(apply.Keeper, "_own", lambda _keeper, _step: None)
+    monkeypatch.setattr(apply.os, "makedirs", lambda *_args, **_kwargs: None)
+    do(made, "mount")
+    begun = Begun(UUID)
+    assert marked == [("mdadm", begun), ("mkfs.xfs", begun), ("/dev/md127", begun), ("mount", None)]
+    # Nothing else is left of it.
+    assert list(tmp_path.rglob("*nvme_raid*")) == []
+    assert claims
+
+
+def test_mkfs_on_what_is_there_is_marked_by_the_array_or_by_names_of_the_disk_that_last(
+    claims: list[str], tmp_path: Path
+) -> None:
+    links = ("/dev/disk/by-id/nvme-Model_0", "/dev/disk/by-path/pci-0")
+    for found, verdicts, expected in (
+        (Found("array", "md127", UUID, "raid0", 2, DISKS, True), (), Begun(UUID)),
+        (None, (Verdict(Disk("nvme0n1", links), "free"), Verdict(Disk("nvme1n1", ("x",)), "free")), Begun("", links)),
+        # Without such a name nothing can be said after a boot.
+        (None, (Verdict(Disk("nvme0n1"), "free"),), None),
+    ):
+        made = keeper(Commands(mkfs_xfs=(1, "", "no power")))
+        made.seen = Plan(verdicts, found)
+        with pytest.raises(ClusterError, match="no power"):
+            do(made, "mkfs", device="/dev/nvme0n1", disks=("nvme0n1",))
+        assert read_begun(tmp_path, "scratch") == expected
+        end(tmp_path, "scratch")
+    assert claims
+
+
+def test_what_mkfs_left_is_not_looked_at_again(claims: list[str]) -> None:
+    do(keeper(Commands()), "mkfs", device="/dev/md127", value="again")
+    assert claims == ["/dev/md127", "flush /dev/md127"]
+
+
+@pytest.mark.parametrize("value", ["begun", ""])
+def test_what_cannot_be_mounted_is_made_again_only_where_its_creation_has_not_ended(
+    monkeypatch: pytest.MonkeyPatch, claims: list[str], value: str
+) -> None:
+    class Damaged(Commands):
+        def run_command(self, args: list[str], **kwargs: t.Any) -> ANSWER:
+            made = any(words.startswith("mkfs") for words in self.ran)
+            answer = super().run_command(args, **kwargs)
+            return answer if args[4] != "mount" or made else (32, "", "mount: /mnt/scratch: Structure needs cleaning.")
+
+    monkeypatch.setattr(apply.Keeper, "_own", lambda _keeper, _step: None)
+    monkeypatch.setattr(apply.os, "makedirs", lambda *_args, **_kwargs: None)
+    commands = Damaged()
+    if value:
+        do(keeper(commands), "mount", device="/dev/md127", value=value)
+        assert [words.split()[0] for words in commands.ran] == ["mount", "mkfs.xfs", "mount"]
+        return
+    with pytest.raises(ClusterError, match="Structure needs cleaning") as caught:
+        do(keeper(commands), "mount", device="/dev/md127")
+    assert [words.split()[0] for words in commands.ran] == ["mount"]
+    assert "`allow_data_loss: true`" in caught.value.remedy
+    assert not claims
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"uuid": "1"}', '{"uuid": "1", "disks": 3}'])
+def test_a_mark_that_cannot_be_read_marks_nothing(tmp_path: Path, text: str) -> None:
+    begin(tmp_path, "scratch", Begun(UUID))
+    next(tmp_path.rglob("scratch.json")).write_text(text)
+    assert read_begun(tmp_path, "scratch") is None
+
+
+def test_a_mark_is_of_one_name_and_is_kept_by_itself(tmp_path: Path) -> None:
+    begin(tmp_path, "scratch", Begun(UUID))
+    begin(tmp_path, "other", Begun("", ("/dev/disk/by-id/nvme-1",)))
+    assert read_begun(tmp_path, "scratch") == Begun(UUID)
+    end(tmp_path, "scratch")
+    end(tmp_path, "scratch")
+    assert (read_begun(tmp_path, "scratch"), read_begun(tmp_path, "other")) == (
+        None,
+        Begun("", ("/dev/disk/by-id/nvme-1",)),
+    )
 
 
 def test_a_removed_array_leaves_nothing_behind(claims: list[str], monkeypatch: pytest.MonkeyPatch) -> None:

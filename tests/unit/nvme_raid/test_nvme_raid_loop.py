@@ -14,7 +14,7 @@ import typing as t
 from pathlib import Path
 
 import pytest
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid import apply
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid import apply, begun, read
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.steps import Step
 from ansible_collections.hpcai.gpu_cluster.plugins.modules import nvme_raid
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._programs import build
@@ -116,6 +116,37 @@ def test_data_between_zeros_needs_consent(loop: Loop) -> None:
     assert loop.image.read_bytes() == before
     # What is erased with consent counts as empty at the last look, too.
     assert loop.module(allow_format=True, format_devices=[loop.device])["changed"]
+
+
+def test_a_power_cut_inside_mkfs_does_not_keep_the_disk_from_being_used(
+    loop: Loop, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """mkfs has written to the disk and not ended. Without the mark of it, the same disk is somebody else's."""
+    link, programs = "/dev/disk/by-id/lab-1", tmp_path / "bin"
+    monkeypatch.setattr(read, "stable_links", lambda _root: {loop.device.removeprefix("/dev/"): (link,)})
+    monkeypatch.setattr(begun, "FOLDER", str(tmp_path / "lib").lstrip("/"))
+    programs.mkdir()
+    cut = programs / "mkfs.ext4"
+    cut.write_text(
+        f"#!/bin/sh\ndd if=/dev/urandom of={loop.device} bs=1M count=4 seek=1 conv=notrunc status=none\nexit 9\n"
+    )
+    cut.chmod(0o755)
+    path = os.environ["PATH"]
+    monkeypatch.setenv("PATH", f"{programs}:{path}")
+    assert loop.module()["error_kind"] == "command_failed"
+    monkeypatch.setenv("PATH", path)
+    planned = loop.module(check=True)["steps"]
+    assert planned == [f"make ext4 on {loop.device}", f"mount lab at {loop.mount_point}"]
+    mark = tmp_path / "lib/lab.json"
+    kept = mark.read_text()
+    mark.write_text(kept.replace("lab-1", "lab-2"))
+    before = loop.image.read_bytes()
+    assert loop.module()["error_kind"] == "foreign_data"
+    assert loop.image.read_bytes() == before
+    mark.write_text(kept)
+    assert loop.module()["steps"] == planned
+    assert loop.mounted()
+    assert not mark.exists()
 
 
 def test_a_disk_that_gets_data_after_the_plan_is_not_touched(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:

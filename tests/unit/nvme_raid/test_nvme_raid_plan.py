@@ -13,6 +13,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import C
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.judge import judge, may_tell_more
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.model import (
     Array,
+    Begun,
     Directory,
     Disk,
     Member,
@@ -463,6 +464,80 @@ def test_an_array_made_but_not_formatted_is_finished() -> None:
     assert refused(ask(), unknown).kind == "foreign_data"
 
 
+# -- a creation that has begun and not ended ---------------------------------------------------------------------------------
+
+OURS, OTHER = Begun(UUID), Begun("2" * 32)
+
+
+@pytest.mark.parametrize("blank", [False, True])
+def test_an_array_of_which_mkfs_has_not_ended_is_formatted_again_without_consent(blank: bool) -> None:
+    node = dataclasses.replace(built(signatures=(), blank=blank), mounts=(), begun=OURS)
+    found = plan(ask(), node)
+    assert [(step.kind, step.value) for step in found.steps] == [("mkfs", "again"), ("mount", "begun")]
+    assert "mkfs was interrupted" in found.steps[0].what
+    assert refused(ask(state="assembled"), node).kind == "no_filesystem"
+
+
+@pytest.mark.parametrize("begun", [None, OTHER, Begun("", ("/dev/disk/by-id/nvme-Model_0",))])
+def test_data_on_an_array_whose_creation_has_ended_is_left_alone(begun: Begun | None) -> None:
+    node = dataclasses.replace(built(signatures=(), blank=False), mounts=(), begun=begun)
+    error = refused(ask(), node)
+    assert (error.kind, "`allow_data_loss: true`" in error.remedy) == ("foreign_data", True)
+
+
+def test_a_file_system_that_mkfs_calls_unfinished_is_made_again() -> None:
+    """xfs only: no kernel mounts it, so it never held a file. On a disk by itself anybody may have begun it."""
+    for begun in (None, OURS, OTHER):
+        node = dataclasses.replace(built(half_made=True), mounts=(), begun=begun)
+        assert [step.kind for step in plan(ask(), node).steps] == ["mkfs", "mount"]
+        assert refused(ask(state="assembled"), node).kind == "no_filesystem"
+        other = dataclasses.replace(
+            built(half_made=True, signatures=(Signature("xfs", "other"),)), mounts=(), begun=begun
+        )
+        assert refused(ask(), other).kind == "foreign_data"
+    single = disk(0, signatures=(XFS,), blank=False, half_made=True)
+    assert kinds(plan(ask(level="single"), Node((single,)))) == ["mount"]
+    assert kinds(plan(ask(level="single"), Node((single,), begun=Begun("", single.links)))) == ["mkfs", "mount"]
+
+
+def test_a_file_system_that_mkfs_ended_is_mounted_and_tried_first() -> None:
+    node = dataclasses.replace(built(), mounts=(), begun=OURS)
+    assert [(step.kind, step.value) for step in plan(ask(), node).steps] == [("mount", "begun")]
+    assert [(step.kind, step.value) for step in plan(ask(), dataclasses.replace(node, begun=OTHER)).steps] == [
+        ("mount", "")
+    ]
+    # What is mounted is used, whatever mark is left.
+    assert not plan(ask(), dataclasses.replace(built(), begun=OURS)).steps
+
+
+@pytest.mark.parametrize("level", ["raid0", "raid1", "raid10"])
+def test_an_array_of_which_only_some_superblocks_were_written_is_made_anew(level: str) -> None:
+    """The power was cut inside mdadm. The other disks are as empty as they were."""
+    for there in range(4):
+        node = waiting(level, 4, there)
+        node = dataclasses.replace(node, disks=(*node.disks, *map(disk, range(there, 4))), begun=OURS)
+        found = plan(ask(level=level, expected_disks=4), node)
+        made = [step for step in found.steps if step.kind == "create"]
+        if level == "raid0":
+            assert kinds(found) == ["erase"] * there + ["create", "mkfs", "mount"]
+        assert not made or set(made[0].disks) == {f"nvme{n}n1" for n in range(4)}
+        # Not that of another creation, and not where nothing may be made.
+        if there and level == "raid0":
+            for begun in (None, OTHER):
+                assert refused(ask(level=level), dataclasses.replace(node, begun=begun)).kind == "disk_missing"
+            assert refused(ask(level=level, state="assembled"), node).kind == "disk_missing"
+
+
+def test_a_disk_that_mkfs_has_not_ended_on_is_taken_again_and_no_other() -> None:
+    begun = Begun("", ("/dev/disk/by-id/nvme-Model_0",))
+    half = disk(0, blank=False, data_at=4096)
+    found = plan(ask(level="single"), Node((half,), begun=begun))
+    assert [(step.kind, step.value) for step in found.steps] == [("mkfs", "again"), ("mount", "")]
+    # Nor that disk after somebody else has used it.
+    for other in (disk(1, blank=False), disk(0, signatures=(EXT4,)), disk(0, partitions=("nvme0n1p1",), blank=False)):
+        assert refused(ask(level="single"), Node((other,), begun=begun)).kind == "foreign_data"
+
+
 @pytest.mark.parametrize("content", [Signature("ext4", "scratch"), Signature("xfs", "other"), Signature("LVM2_member")])
 def test_an_array_with_other_content_is_left_alone(content: Signature) -> None:
     node = dataclasses.replace(built(signatures=(content,)), mounts=())
@@ -833,6 +908,7 @@ def nodes(draw: st.DrawFn) -> Node:
                 mounts=draw(st.sampled_from([(), (), (), ("/",), ("/data",)])),
                 unread=draw(st.sampled_from([(), (), (), ("transport",)])),
                 signatures=seen,
+                half_made=seen == (XFS,) and draw(st.booleans()),
                 member=draw(members) if seen == (MEMBER,) else None,
             )
         )
@@ -844,12 +920,14 @@ def nodes(draw: st.DrawFn) -> Node:
                 "md127", draw(st.sampled_from(["scratch", "other"])), draw(st.sampled_from([UUID, "3" * 32])),
                 draw(st.sampled_from(["raid0", "raid1"])), draw(st.integers(1, 4)), held, draw(st.booleans()),
                 signatures=draw(st.sampled_from([(), (XFS,), (EXT4,)])), blank=draw(st.booleans()),
+                half_made=draw(st.booleans()),
             )
         )  # fmt: skip
     mounts = draw(
         st.sampled_from([(), (Mount("/mnt/scratch", "xfs", "md127", ("rw",)),), (Mount("/x", "xfs", "md127"),)])
     )
-    return Node(tuple(disks), tuple(arrays), mounts, Directory(holds_files=draw(st.booleans())))
+    begun = draw(st.sampled_from([None, None, OURS, OTHER, Begun("", ("/dev/disk/by-id/nvme-Model_1",))]))
+    return Node(tuple(disks), tuple(arrays), mounts, Directory(holds_files=draw(st.booleans())), begun)
 
 
 @st.composite
@@ -899,11 +977,31 @@ def test_a_disk_that_holds_something_is_formatted_only_with_consent_and_listing(
             assert not any((entry.read_only, entry.swap, entry.mounts))
             assert entry.signatures is not None
             holds = entry.signatures or entry.partitions or (not entry.blank and wanted.blank_check == "zeros")
-            if holds:
+            left = node.begun and (
+                (entry.member and entry.member.uuid == node.begun.uuid)
+                or (not entry.signatures and not entry.partitions and set(entry.links) & set(node.begun.disks))
+            )
+            if holds and not left and not (entry.half_made and node.begun and node.begun.names(entry)):
                 assert wanted.allow_format
                 assert set(entry.links) & set(wanted.format_devices)
             # A holder can only be what is left of our own array, and goes with it.
             assert not entry.holders or (found.found and set(entry.holders) == {found.found.device})
+
+
+@given(requests(), nodes())
+def test_an_array_that_holds_something_is_formatted_only_where_mkfs_of_our_own_has_not_ended(
+    wanted: Wanted, node: Node
+) -> None:
+    found = decide(wanted, node)
+    if found is None or found.found is None or found.found.array is None:
+        return
+    array = found.found.array
+    for step in found.steps:
+        if step.kind == "mkfs" and step.device == array.path:
+            assert wanted.state == "present"
+            assert not array.signatures or (array.signatures == (XFS,) and array.half_made)
+            ours = node.begun is not None and node.begun.uuid == array.uuid
+            assert array.blank or ours or array.half_made or wanted.blank_check == "signatures"
 
 
 @given(requests(), nodes())

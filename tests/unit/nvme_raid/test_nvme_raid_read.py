@@ -24,6 +24,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.geome
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.judge import judge
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.model import (
+    Begun,
     Directory,
     Member,
     Node,
@@ -401,6 +402,28 @@ def test_a_raid0_that_lost_a_disk_while_running_has_failed(fake: FakeDisks) -> N
     fake.array("md127", "9:127", "nvme0n1", raid_disks=2, array_state="broken")
     fake.sign("nvme0n1", "linux_raid_member", "any:scratch", UUID)
     assert read(fake).arrays[0].failed
+
+
+@pytest.mark.parametrize(("flag", "half_made"), [(0, False), (1, True)])
+def test_mkfs_xfs_says_itself_whether_it_has_ended(fake: FakeDisks, flag: int, half_made: bool) -> None:
+    """``sb_inprogress`` of struct xfs_dsb (fs/xfs/libxfs/xfs_format.h)."""
+    superblock = b"XFSB" + bytes(122) + bytes([flag]) + bytes(385)
+    fake.disk("nvme0n1", "259:0", "A")
+    fake.disk("nvme1n1", "259:1", "B")
+    fake.sign("nvme1n1", "linux_raid_member", "any:scratch", UUID)
+    fake.array("md127", "9:127", "nvme1n1")
+    for name in ("nvme0n1", "md127"):
+        fake.sign(name, "xfs", "scratch")
+        fake.write_bytes(name, 0, superblock)
+    node = read(fake)
+    assert (node.disks[0].half_made, node.arrays[0].half_made) == (half_made, half_made)
+
+
+def test_a_creation_that_has_begun_is_read_by_its_name(fake: FakeDisks) -> None:
+    fake.disk("nvme0n1", "259:0", "A")
+    fake.write("var/lib/nvme_raid/scratch.json", f'{{"uuid": "{UUID}", "disks": []}}')
+    assert read(fake).begun == Begun(UUID)
+    assert read(fake, name="other").begun is None
 
 
 def test_the_mount_point_and_what_would_be_lost_with_it(fake: FakeDisks) -> None:

@@ -1,0 +1,69 @@
+# Copyright (c) 2026 The hpcai.gpu_cluster developers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+# Private to the collection: it may change without notice.
+"""One device at the moment of a change: the last look before it, and zeros where it is looked at."""
+
+from __future__ import annotations
+
+import os
+import typing as t
+from pathlib import Path
+
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.command import Runner
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.content import read_signatures, with_content
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.model import Disk
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.places import places
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.reasons import CANNOT_BE_READ, data_reason
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.request import Wanted
+
+
+def claim(path: str) -> None:
+    """Once more at the last moment: nothing may use the device."""
+    try:
+        os.close(os.open(path, os.O_RDONLY | os.O_EXCL | os.O_CLOEXEC))
+    except OSError as exc:
+        raise ClusterError(
+            "in_use",
+            f"{path} came into use meanwhile ({exc.strerror}); it was not touched.",
+            "Find out what uses it (`lsblk`), and run again.",
+        ) from exc
+
+
+def require_empty(runner: Runner, wanted: Wanted, names: t.Sequence[str]) -> None:
+    """Once more at the last moment, and with the same eyes as the plan: nothing uses the devices, and they hold nothing."""
+    signatures = read_signatures(runner, names)
+    for name in names:
+        claim(f"/dev/{name}")
+        disk = with_content(runner, Path("/"), Disk(name), signatures, ())
+        reason = CANNOT_BE_READ if disk.signatures is None else data_reason(disk, wanted)
+        if reason or disk.busy:
+            raise ClusterError(
+                "in_use",
+                f"{disk.path} was empty a moment ago, and {reason or 'is in use'} now; it was not touched.",
+                "Find out what writes to it (`lsblk`), and run again.",
+            )
+
+
+def clear(path: str) -> None:
+    """Write zeros at all places where a disk is looked at, so that it is known to be empty."""
+    handle = os.open(path, os.O_WRONLY | os.O_EXCL | os.O_CLOEXEC)
+    try:
+        for start, length in places(os.lseek(handle, 0, os.SEEK_END)):
+            os.pwrite(handle, bytes(length), start)
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def flush(path: str) -> None:
+    """Wait until all that was written to a device has reached it, also what the device holds in a cache of its own."""
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+__all__ = ["claim", "clear", "flush", "require_empty"]
