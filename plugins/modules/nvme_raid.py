@@ -105,7 +105,7 @@ options:
     elements: str
     default: []
   mount_point:
-    description: Where to mount. The directory is made if it is missing, and must be empty.
+    description: Where to mount. The directory is made if it is missing, and must be empty, but see O(mount_over_files).
     type: path
     required: true
   mount_options:
@@ -113,6 +113,13 @@ options:
     type: list
     elements: str
     default: [noatime]
+  mount_over_files:
+    description:
+      - Whether to mount although there are files in the directory at O(mount_point). They stay where they are, and are seen again
+        when nothing is mounted there.
+      - The directory is kept from being written to while nothing is mounted (C(chattr +i)), where its file system can do that.
+    type: bool
+    default: false
   owner:
     description: Owner of the root of the file system, by name or number.
     type: str
@@ -266,6 +273,7 @@ ARGUMENT_SPEC: dict[str, t.Any] = {
     "mkfs_options": {"type": "list", "elements": "str", "default": []},
     "mount_point": {"type": "path", "required": True},
     "mount_options": {"type": "list", "elements": "str", "default": ["noatime"]},
+    "mount_over_files": {"type": "bool", "default": False},
     "owner": {"type": "str", "default": "root"},
     "group": {"type": "str", "default": "root"},
     "mode": {"type": "str", "default": "01777"},

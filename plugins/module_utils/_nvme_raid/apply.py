@@ -4,7 +4,7 @@
 # Private to the collection: it may change without notice.
 """Carries out what ``nvme_raid`` planned, and looks whether it came true.
 
-Besides it, only ``begun`` changes anything on a node, and ``device``, which writes zeros.
+Besides it, only ``bare`` and ``begun`` change anything on a node, and ``device``, which writes zeros.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from pathlib import Path
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.command import Runner
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.bare import protect, release
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.begun import begin, end
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.device import (
     claim,
@@ -107,7 +108,11 @@ class Keeper:
                     outcome.steps.append(step)
                     if step.kind == "assemble":
                         break
+                # What a step answered, such as files that the mount hides, is not seen any more.
+                told = outcome.plan.warnings
                 outcome.plan = self._look()
+                kept = tuple(dict.fromkeys((*told, *outcome.plan.warnings)))
+                outcome.plan = dataclasses.replace(outcome.plan, warnings=kept)
             outcome.steps += outcome.plan.steps if check else []
             if not check and not outcome.plan.steps and (outcome.plan.found or self.wanted.state == "absent"):
                 end(_ROOT, self.wanted.name)
@@ -231,7 +236,7 @@ class Keeper:
     def _mount(self, step: Step) -> None:
         device = step.device or self.created
         point = self.wanted.mount_point
-        os.makedirs(point, mode=0o755, exist_ok=True)
+        protect(point)
         options = ",".join(self.wanted.mount_options) or "defaults"
         argv = ["mount", "-t", self.wanted.filesystem, "-o", options, device, point]
         try:
@@ -263,6 +268,11 @@ class Keeper:
                 f"{step.value} cannot be unmounted: {err.strip().rstrip('.')}.",
                 f"End what uses it: `fuser -vm {step.value}`.",
             )
+
+        self._release(step)
+
+    def _release(self, step: Step) -> None:
+        release(step.value)
 
     def _stop(self, step: Step) -> None:
         if step.value == "clear":

@@ -13,6 +13,7 @@ that do are refused. Exit status: 0 the file system is there, 1 it is not, and s
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import json
 import os
@@ -28,6 +29,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.apply
     settle,
     wanted_here,
 )
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.bare import protect
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.judge import may_tell_more
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.read import unprobed
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.request import Wanted, bad_input
@@ -67,6 +69,26 @@ def load(path: str) -> Settings:
             "Consent is given in plays only. Write the file again with the role.",
         )
     return Settings(wanted_here(settings), float(settings.get("wait_s", 0)))
+
+
+def bring_up_or_protect(settings: Settings) -> Outcome:
+    """Make the file system usable; where that fails, nothing writes to the directory below it in its place.
+
+    Where disks are expected, that holds from the start: the unit may be ended because its time is over.
+    """
+    if settings.wanted.expected_disks:
+        _protect(settings.wanted)
+    try:
+        return bring_up(settings)
+    except ClusterError:
+        _protect(settings.wanted)
+        raise
+
+
+def _protect(wanted: Wanted) -> None:
+    # What is in the way there is told by the plan.
+    with contextlib.suppress(OSError):
+        protect(wanted.mount_point)
 
 
 def bring_up(settings: Settings) -> Outcome:
@@ -117,7 +139,7 @@ def main(arguments: t.Sequence[str] | None = None) -> int:
     """Run the command line, and report to the journal; returns the exit status."""
     path = _parse(arguments)
     try:
-        outcome = bring_up(load(path))
+        outcome = bring_up_or_protect(load(path))
     except ClusterError as exc:
         sys.stderr.write(f"nvme_raid: {exc}\n")
         return 1
@@ -131,4 +153,4 @@ def main(arguments: t.Sequence[str] | None = None) -> int:
     return 0
 
 
-__all__ = ["FOLDER", "Settings", "bring_up", "load", "main"]
+__all__ = ["FOLDER", "Settings", "bring_up", "bring_up_or_protect", "load", "main"]

@@ -116,6 +116,8 @@ class Directory:
     owner: int = 0
     group: int = 0
     holds_files: bool = False
+    names: tuple[str, ...] = ()  # of what is in it while nothing is mounted there: the first few
+    immutable: bool = False  # and nothing may write into it
 
 
 @dataclasses.dataclass(frozen=True)

@@ -46,11 +46,13 @@ def _check_directory(wanted: Wanted, node: Node) -> None:
             f"{wanted.mount_point} is a {node.directory.kind}, not a directory.",
             "Move it away, or set another `mount_point`.",
         )
-    if not node.directory.empty:
+    if not node.directory.empty and not wanted.mount_over_files:
+        named = f" ({', '.join(node.directory.names)})" if node.directory.names else ""
         raise ClusterError(
             "in_the_way",
-            f"{wanted.mount_point} is not empty; the mount would hide its files.",
-            "Move them away, or set another `mount_point`.",
+            f"{wanted.mount_point} is not empty{named}; the mount would hide its files. Nothing was changed.",
+            "Move them away and run again (at boot: `systemctl restart nvme-raid-NAME`), or set `mount_over_files: true`: they stay "
+            "where they are, and are seen again when nothing is mounted there. Or set another `mount_point`.",
         )
 
 

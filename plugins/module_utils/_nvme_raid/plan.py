@@ -34,7 +34,10 @@ def plan(wanted: Wanted, node: Node) -> Plan:
         f"{disk.stable} holds {wanted.filesystem} labeled {wanted.label}, but it {reason}. It is left alone."
         for disk, reason in foreign
     )
-    return dataclasses.replace(made, warnings=(*unknown_names(wanted, node.disks), *left))
+    hidden: tuple[str, ...] = ()
+    if node.directory.names and any(step.kind == "mount" for step in made.steps):
+        hidden = (f"The mount hides files that are in {wanted.mount_point}: {', '.join(node.directory.names)}.",)
+    return dataclasses.replace(made, warnings=(*unknown_names(wanted, node.disks), *left, *hidden))
 
 
 __all__ = ["plan"]

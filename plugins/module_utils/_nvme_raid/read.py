@@ -9,6 +9,7 @@ Every reader takes the directory that stands for ``/``.
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import re
 import stat
@@ -19,6 +20,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.command im
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.files import entry_names, read_int, read_text
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.mounts import MountEntry, read_mounts
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node.sysfs import is_network_disk, nvme_controller
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.bare import is_immutable
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.begun import read_begun
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.content import (
     read_signatures,
@@ -39,6 +41,8 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.selec
 _DISK = re.compile(r"^(?:nvme\d+n\d+|sd[a-z]+|vd[a-z]+|xvd[a-z]+|loop\d+)$")
 # Folders of links below /dev/disk that name what is on a disk and not the disk.
 _CONTENT_LINKS = {"by-uuid", "by-label", "by-partuuid", "by-partlabel", "by-diskseq"}
+# How many files that are in the way are named.
+_NAMES = 3
 # What systemd and podman leave for those inside a container. Not /.dockerenv: machines made from container images have it.
 _CONTAINER_MARKS = ("run/systemd/container", "run/.containerenv")
 
@@ -247,8 +251,19 @@ class Reader:
             entries = ["?"]
         # mke2fs makes lost+found itself.
         files = mounted and bool(set(entries) - {"lost+found"})
+        bare = Directory() if mounted else self._bare(path, entries)
         mode = stat.S_IMODE(found.st_mode)
-        return Directory(not entries, "directory", mode, found.st_uid, found.st_gid, files)
+        return dataclasses.replace(
+            bare, empty=not entries, mode=mode, owner=found.st_uid, group=found.st_gid, holds_files=files
+        )
+
+    def _bare(self, path: str, entries: t.Sequence[str]) -> Directory:
+        """What there is to know of the mount point only while nothing is mounted on it."""
+        try:
+            immutable = is_immutable(str(self.root / path.lstrip("/")))
+        except OSError:
+            immutable = False
+        return Directory(names=tuple(sorted(entries)[:_NAMES]), immutable=immutable)
 
 
 __all__ = ["Reader", "device_mounts", "stable_links", "unprobed"]

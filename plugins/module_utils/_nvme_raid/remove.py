@@ -23,8 +23,9 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.steps
 
 def plan_absent(wanted: Wanted, node: Node, found: Found | None, verdicts: tuple[Verdict, ...]) -> Plan:
     """Take the array away. Files on it, or content that cannot be looked at, are lost only with consent."""
+    released = _release(wanted, node)
     if found is None:
-        return Plan(verdicts, None)
+        return Plan(verdicts, None, released)
     strange = [
         entry for entry in verdicts if entry.disk.name in found.members and (entry.use != "ours" or entry.reason)
     ]
@@ -58,7 +59,15 @@ def plan_absent(wanted: Wanted, node: Node, found: Found | None, verdicts: tuple
         steps.append(Step("stop", f"stop {wanted.name}", f"/dev/{found.device}", value="clear" if found.active else ""))
     members = tuple(sorted(found.members))
     steps.append(Step("erase", f"remove {wanted.name} from {', '.join(members)}", disks=members))
-    return Plan(verdicts, found, tuple(steps))
+    return Plan(verdicts, found, (*steps, *released))
+
+
+def _release(wanted: Wanted, node: Node) -> tuple[Step, ...]:
+    """The bare mount point was kept from being written to; unmounting ends that by itself."""
+    if not node.directory.immutable:
+        return ()
+    point = wanted.mount_point.rstrip("/")
+    return (Step("release", f"let {point} be written to again", value=point),)
 
 
 __all__ = ["plan_absent"]

@@ -44,6 +44,7 @@ class Wanted:
     mkfs_options: tuple[str, ...] = ()
     mount_point: str = "/mnt/resource_nvme"
     mount_options: tuple[str, ...] = ()
+    mount_over_files: bool = False
     owner: int = 0
     group: int = 0
     mode: str = "01777"

@@ -109,6 +109,7 @@ def test_create_a_missing_disk_reboot_and_replaced_disks(empty: VmLab) -> None:
 
     own = {"expected_disks": 8, "group": "users", "mode": "02775"}
     wanted = {f"nvme_raid_{name}": value for name, value in own.items()}
+    wanted["nvme_raid_required_by"] = ["docker.service"]
     converge(lab, **wanted)
     second = converge(lab, **wanted)
     assert second.recap(NODE)["changed"] == 0, second.output
@@ -118,11 +119,20 @@ def test_create_a_missing_disk_reboot_and_replaced_disks(empty: VmLab) -> None:
     # Eight disks times 512 KiB, in blocks of 4 KiB.
     assert "sunit=128    swidth=1024 blks" in lab.run(NODE, "xfs_info", POINT)
 
-    lab.shell(NODE, f"echo precious > {POINT}/data; sync")
+    # A unit that must not start without the file system stands in for Docker, which would fill the system's own disk.
+    lab.shell(
+        NODE,
+        f'echo precious > {POINT}/data; printf \'[Service]\\nType=oneshot\\nExecStart=/bin/sh -c "touch /run/docker-started"\\n'
+        "[Install]\\nWantedBy=multi-user.target\\n' > /etc/systemd/system/docker.service;"
+        "systemctl enable --quiet docker.service; sync",
+    )
     lab.power_off(NODE)
     lab.remove_disk(NODE, 3)
     lab.power_on(NODE)
     assert "made of 8 disks, and only 7 of them are there" in boot_log(lab)
+    # Nothing writes to the bare directory, and who must not start without the disks has not.
+    assert "Operation not permitted" in lab.shell(NODE, f"LC_ALL=C mkdir {POINT}/docker 2>&1 || true")
+    assert lab.shell(NODE, "test -e /run/docker-started || echo no") == "no\n"
     # The node has booted all the same.
     assert lab.run(NODE, "systemctl", "is-active", "multi-user.target") == "active\n"
     disks = lab.checksums(NODE)
@@ -144,6 +154,7 @@ def test_create_a_missing_disk_reboot_and_replaced_disks(empty: VmLab) -> None:
     assert lab.run(NODE, "cat", f"{POINT}/data", check=False) == "precious\n", boot_log(lab)
     assert mounted(lab)["owner"] == "root:users 2775"
     assert lab.run(NODE, "cat", "/run/slurmd-saw") == "xfs\n"
+    assert lab.shell(NODE, "test -e /run/docker-started && echo yes") == "yes\n"
 
     lab.power_off(NODE)
     lab.replace_disks(NODE)
@@ -154,7 +165,8 @@ def test_create_a_missing_disk_reboot_and_replaced_disks(empty: VmLab) -> None:
     assert (found["fstype"], found["owner"]) == ("xfs", "root:users 2775")
     assert lab.run(NODE, "ls", POINT) == ""
     assert lab.run(NODE, "cat", "/run/slurmd-saw") == "xfs\n"
-    lab.shell(NODE, "systemctl disable --quiet slurmd.service; rm /etc/systemd/system/slurmd.service")
+    lab.shell(NODE, "systemctl disable --quiet slurmd.service docker.service; "
+                    "rm /etc/systemd/system/slurmd.service /etc/systemd/system/docker.service")  # fmt: skip
     assert not changed(module(lab, **own))
 
     # Removing asks for consent while there are files, and for nothing when there are none.
@@ -165,6 +177,8 @@ def test_create_a_missing_disk_reboot_and_replaced_disks(empty: VmLab) -> None:
     removed = role(lab, "remove", nvme_raid_allow_data_loss=True, **wanted)
     assert removed.rc == 0, removed.output
     assert mounted(lab).get("fstype") is None
+    # The mount point is a directory like any other again.
+    lab.shell(NODE, f"touch {POINT}/file; rm {POINT}/file; test ! -e /etc/systemd/system/docker.service.d")
     assert "md" not in lab.shell(NODE, "grep ^md /proc/mdstat || true")
     assert lab.shell(NODE, "wipefs --no-act /dev/nvme?n1") == ""
     assert role(lab, "remove", **wanted).recap(NODE)["changed"] == 0
@@ -201,10 +215,16 @@ def test_mkfs_that_was_interrupted_is_done_again_and_damage_is_left_alone(empty:
     assert (mounted(lab)["fstype"], mounted(lab)["label"]) == ("xfs", "scratch")
     assert lab.shell(NODE, f"test -e {mark} || echo gone") == "gone\n"
 
+    # Files below the mount point are not hidden unasked, and keep it down only until somebody decides.
+    lab.shell(NODE, f"umount {POINT}; chattr -i {POINT}; touch {POINT}/left")
+    assert lab.shell(NODE, restart) == "failed\n"
+    assert f"{POINT} is not empty (left)" in boot_log(lab)
+    assert changed(module(lab, expected_disks=8, mount_over_files=True))
+
     # The same array with a file system that was in use, and is damaged: its root inode is overwritten.
     lab.shell(
         NODE,
-        f"echo precious > {POINT}/data; umount {POINT}; "
+        f"echo precious > {POINT}/data; umount {POINT}; rm {POINT}/left; "
         "xfs_db -x -c 'sb 0' -c 'addr rootino' -c 'write -c core.magic 0' /dev/md/scratch > /dev/null; sync",
     )
     before = lab.checksums(NODE)

@@ -165,7 +165,7 @@ def test_the_mark_is_there_from_before_the_first_superblock_until_mkfs_has_ended
     do(made, "create", disks=DISKS, value="raid0")
     do(made, "mkfs")
     monkeypatch.setattr(apply.Keeper, "_own", lambda _keeper, _step: None)
-    monkeypatch.setattr(apply.os, "makedirs", lambda *_args, **_kwargs: None)
+    monkeypatch.setattr(apply, "protect", lambda _path: None)
     do(made, "mount")
     begun = Begun(UUID)
     assert marked == [("mdadm", begun), ("mkfs.xfs", begun), ("/dev/md127", begun), ("mount", None)]
@@ -209,7 +209,7 @@ def test_what_cannot_be_mounted_is_made_again_only_where_its_creation_has_not_en
             return answer if args[4] != "mount" or made else (32, "", "mount: /mnt/scratch: Structure needs cleaning.")
 
     monkeypatch.setattr(apply.Keeper, "_own", lambda _keeper, _step: None)
-    monkeypatch.setattr(apply.os, "makedirs", lambda *_args, **_kwargs: None)
+    monkeypatch.setattr(apply, "protect", lambda _path: None)
     commands = Damaged()
     if value:
         do(keeper(commands), "mount", device="/dev/md127", value=value)

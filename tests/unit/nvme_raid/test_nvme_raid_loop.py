@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -14,7 +15,9 @@ import typing as t
 from pathlib import Path
 
 import pytest
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid import apply, begun, read
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid import apply, bare, begun, boot, read
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.request import wanted_from
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.steps import Step
 from ansible_collections.hpcai.gpu_cluster.plugins.modules import nvme_raid
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._programs import build
@@ -50,6 +53,8 @@ class Loop:
     def close(self) -> None:
         if self.mounted():
             subprocess.run(["umount", self.mount_point], check=True)
+        # Immutable directories could not be cleaned up.
+        bare.release(str(self.mount_point))
         subprocess.run(["losetup", "--detach", self.device], check=True)
 
 
@@ -177,6 +182,70 @@ def test_foreign_data_needs_consent_for_this_very_disk(loop: Loop) -> None:
         == f"erase {loop.device.removeprefix('/dev/')} ({loop.device}), which holds ext4 labeled theirs"
     )
     assert not loop.module(allow_format=True, format_devices=[loop.device])["changed"]
+
+
+def test_nothing_writes_below_a_mount_point_that_is_not_mounted(loop: Loop) -> None:
+    assert loop.module()["changed"]
+    (loop.mount_point / "data").write_text("precious")
+    subprocess.run(["umount", loop.mount_point], check=True)
+    if not bare.is_immutable(str(loop.mount_point)):
+        pytest.skip("this file system has no such flag")
+    with pytest.raises(PermissionError):
+        (loop.mount_point / "docker").mkdir()
+    assert loop.module()["changed"]
+    assert (loop.mount_point / "data").read_text() == "precious"
+
+    # Files got there nevertheless: the array is not down for good.
+    subprocess.run(["umount", loop.mount_point], check=True)
+    bare.release(str(loop.mount_point))
+    (loop.mount_point / "docker").mkdir()
+    refused = loop.module()
+    assert (refused["error_kind"], f"{loop.mount_point} is not empty (docker)" in refused["msg"]) == (
+        "in_the_way",
+        True,
+    )
+    assert "`mount_over_files: true`" in refused["remedy"]
+    over = loop.module(mount_over_files=True)
+    assert f"The mount hides files that are in {loop.mount_point}: docker." in over["notes"]
+    assert (loop.mount_point / "data").read_text() == "precious"
+
+    # Given back, the directory is like any other, also where it was not mounted.
+    assert loop.module(state="absent", allow_data_loss=True)["changed"]
+    (loop.mount_point / "docker").rmdir()
+    bare.protect(str(loop.mount_point))
+    assert loop.module(state="absent")["steps"] == [f"let {loop.mount_point} be written to again"]
+    assert not loop.module(state="absent")["changed"]
+    loop.mount_point.rmdir()
+
+
+def test_the_unit_protects_the_mount_point_when_it_fails(loop: Loop) -> None:
+    settings = boot.Settings(wanted_from({**loop.settings, "models": ["none"], "expected_disks": 1}), 0)
+    with pytest.raises(ClusterError, match="1 disks are expected"):
+        boot.bring_up_or_protect(settings)
+    assert loop.mount_point.is_dir()
+    expected = bare.is_immutable(str(loop.mount_point))
+    if expected:
+        with pytest.raises(PermissionError):
+            (loop.mount_point / "docker").mkdir()
+    # A node that expects none keeps its directory.
+    other = loop.mount_point.parent / "other"
+    boot.bring_up_or_protect(
+        boot.Settings(
+            wanted_from({**loop.settings, "models": ["none"], "level": "raid0", "mount_point": str(other)}), 0
+        )
+    )
+    assert not other.exists()
+
+
+def test_a_directory_without_such_a_flag_stays_as_it_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def no_flags(_handle: int, _request: int, _words: t.Any) -> int:
+        raise OSError(errno.ENOTTY, "Inappropriate ioctl for device")
+
+    monkeypatch.setattr(bare.fcntl, "ioctl", no_flags)
+    bare.protect(str(tmp_path / "mnt"))
+    assert not bare.is_immutable(str(tmp_path / "mnt"))
+    (tmp_path / "mnt/file").touch()
+    bare.release(str(tmp_path / "mnt"))
 
 
 def test_a_disk_that_is_mounted_is_never_touched(loop: Loop, tmp_path: Path) -> None:
