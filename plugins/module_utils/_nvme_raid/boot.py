@@ -68,6 +68,12 @@ def load(path: str) -> Settings:
             f"{path} is not a settings file of nvme_raid, or it gives consent.",
             "Consent is given in plays only. Write the file again with the role.",
         )
+    unknown = sorted(set(settings) - {field.name for field in dataclasses.fields(Wanted)} - {"wait_s"})
+    if unknown:
+        raise bad_input(
+            f"{path} has settings that nvme_raid does not know: {', '.join(unknown)}.",
+            "Take them out, or write the file again with the role: what is misspelled would count for nothing.",
+        )
     return Settings(wanted_here(settings), float(settings.get("wait_s", 0)))
 
 

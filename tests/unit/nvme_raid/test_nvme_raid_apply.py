@@ -309,6 +309,14 @@ def test_settings_that_consent_are_refused_at_boot(
     assert "gives consent" in capsys.readouterr().err
 
 
+def test_settings_that_are_misspelled_are_refused_at_boot(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """``expected_disk`` would take any number of disks."""
+    settings = {"mount_point": "/mnt/scratch", "expected_disk": 8, "wait_s": 0}
+    (tmp_path / "scratch.json").write_text(json.dumps(settings))
+    assert boot.main(["scratch", "--folder", str(tmp_path)]) == 1
+    assert "does not know: expected_disk." in capsys.readouterr().err
+
+
 def test_settings_that_cannot_be_read_end_the_unit_with_a_reason(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
