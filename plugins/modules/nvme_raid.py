@@ -132,6 +132,10 @@ options:
     description: Permissions of the root of the file system, in octal, quoted.
     type: str
     default: "01777"
+  timer:
+    description: A systemd timer that must be enabled and run, or O(state=verified) fails. Empty for none.
+    type: str
+    default: ""
   blank_check:
     description:
       - When a disk without signature counts as empty. V(zeros) also wants only zeros in its first 2 MiB, its last MiB, and at
@@ -248,6 +252,7 @@ import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.units import is_running, read_units
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.apply import Keeper, Outcome, wanted_here
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.request import FILESYSTEMS, LEVELS
 
@@ -277,6 +282,7 @@ ARGUMENT_SPEC: dict[str, t.Any] = {
     "owner": {"type": "str", "default": "root"},
     "group": {"type": "str", "default": "root"},
     "mode": {"type": "str", "default": "01777"},
+    "timer": {"type": "str", "default": ""},
     "blank_check": {"type": "str", "choices": ["zeros", "signatures"], "default": "zeros"},
     "allow_format": {"type": "bool", "default": False},
     "format_devices": {"type": "list", "elements": "str", "default": []},
@@ -330,6 +336,19 @@ def check_verified(outcome: Outcome, name: str) -> None:
         )
 
 
+def check_timer(module: AnsibleModule, timer: str) -> None:
+    """Fail where the timer would not start with the machine, or does not run."""
+    if not timer or not is_running():
+        return
+    state = read_units(module, [timer])[timer]
+    if (state.file_state, state.active) != ("enabled", "active"):
+        raise ClusterError(
+            "not_as_wanted",
+            f"{timer} is {state.file_state or 'not installed'} and {state.active}.",
+            f"Run the role nvme_raid (entry point install), or `systemctl enable --now {timer}`.",
+        )
+
+
 def main() -> None:
     """Read, plan and, unless in check mode, apply."""
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
@@ -340,6 +359,7 @@ def main() -> None:
         outcome = Keeper(module, wanted).run(check=module.check_mode or verify)
         if verify:
             check_verified(outcome, wanted.name)
+            check_timer(module, module.params["timer"])
     except ClusterError as exc:
         module.fail_json(**exc.as_result())
     except OSError as exc:

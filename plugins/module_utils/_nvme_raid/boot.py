@@ -5,6 +5,7 @@
 """Assemble, make and mount the file system of this node's local disks, as the role nvme_raid has configured it.
 
     nvme-raid scratch                     what the unit does at boot, with the settings in /etc/nvme_raid/scratch.json
+    nvme-raid --trim scratch              tell the disks which blocks are free, as its timer does every week
 
 Without Ansible: it carries the same files as the Ansible module, and decides by the same rules. It never gives consent: settings
 that do are refused. Exit status: 0 the file system is there, 1 it is not, and standard error says why.
@@ -33,6 +34,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.bare 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.judge import may_tell_more
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.read import unprobed
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.request import Wanted, bad_input
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.trim import trim
 
 #: Where the role writes NAME.json.
 FOLDER = "/etc/nvme_raid"
@@ -131,20 +133,34 @@ def _complete(keeper: Keeper) -> bool:
     return not looked.degraded and not may_tell_more(looked.verdicts)
 
 
-def _parse(arguments: t.Sequence[str] | None) -> str:
+def _trim(wanted: Wanted) -> int:
+    """Trim what is mounted, and report to the journal; returns the exit status."""
+    if not os.path.ismount(wanted.mount_point):
+        sys.stderr.write(f"nvme_raid: nothing is mounted at {wanted.mount_point}\n")
+        return 1
+    told = trim(wanted.mount_point)
+    text = "the disks cannot be told which blocks are free" if told is None else f"{told >> 20} MiB are free"
+    sys.stdout.write(f"nvme_raid: {text}\n")
+    return 0
+
+
+def _parse(arguments: t.Sequence[str] | None) -> tuple[str, bool]:
     parser = argparse.ArgumentParser(
         prog="nvme-raid", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
     )
     parser.add_argument("name", help="of the array")
+    parser.add_argument("--trim", action="store_true", help="tell the disks which blocks are free, and do nothing else")
     parser.add_argument("--folder", default=FOLDER, help="of the settings (default: %(default)s)")
     options = parser.parse_args(arguments)
-    return os.path.join(options.folder, f"{options.name}.json")
+    return os.path.join(options.folder, f"{options.name}.json"), options.trim
 
 
 def main(arguments: t.Sequence[str] | None = None) -> int:
     """Run the command line, and report to the journal; returns the exit status."""
-    path = _parse(arguments)
+    path, only_trim = _parse(arguments)
     try:
+        if only_trim:
+            return _trim(load(path).wanted)
         outcome = bring_up_or_protect(load(path))
     except ClusterError as exc:
         sys.stderr.write(f"nvme_raid: {exc}\n")

@@ -116,6 +116,16 @@ def test_create_a_missing_disk_reboot_and_replaced_disks(empty: VmLab) -> None:
     found = mounted(lab)
     assert (found["fstype"], found["label"], found["owner"]) == ("xfs", "scratch", "root:users 2775")
     assert "noatime" in found["options"]
+    # The timer runs, and what it starts tells the disks what is free: nearly all of it.
+    timer = "nvme-raid-scratch-trim.timer"
+    assert lab.run(NODE, "systemctl", "is-active", timer) == "active\n"
+    assert not changed(module(lab, state="verified", timer=timer, **own))
+    lab.shell(NODE, "systemctl start nvme-raid-scratch-trim.service")
+    trimmed = lab.shell(NODE, "journalctl -b -u nvme-raid-scratch-trim.service --no-pager -o cat | grep 'MiB are free'")
+    assert int(trimmed.split()[1]) > 3000
+    lab.shell(NODE, f"systemctl stop {timer}")
+    refused(module(lab, state="verified", timer=timer, **own), "not_as_wanted", timer)
+    lab.shell(NODE, f"systemctl start {timer}")
     # Eight disks times 512 KiB, in blocks of 4 KiB.
     assert "sunit=128    swidth=1024 blks" in lab.run(NODE, "xfs_info", POINT)
 
@@ -179,6 +189,7 @@ def test_create_a_missing_disk_reboot_and_replaced_disks(empty: VmLab) -> None:
     assert mounted(lab).get("fstype") is None
     # The mount point is a directory like any other again.
     lab.shell(NODE, f"touch {POINT}/file; rm {POINT}/file; test ! -e /etc/systemd/system/docker.service.d")
+    assert lab.shell(NODE, "systemctl list-unit-files --no-legend 'nvme-raid-scratch*'") == ""
     assert "md" not in lab.shell(NODE, "grep ^md /proc/mdstat || true")
     assert lab.shell(NODE, "wipefs --no-act /dev/nvme?n1") == ""
     assert role(lab, "remove", **wanted).recap(NODE)["changed"] == 0

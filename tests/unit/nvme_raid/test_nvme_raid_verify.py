@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host import units
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.apply import Outcome
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.find import Found
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.geometry import Geometry
@@ -18,6 +19,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.model
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.request import wanted_from
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.steps import Plan, Step
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.verify import prove_geometry
+from ansible_collections.hpcai.gpu_cluster.plugins.modules import nvme_raid
 from ansible_collections.hpcai.gpu_cluster.plugins.modules.nvme_raid import check_verified
 
 FIXTURES = Path(__file__).parent / "fixtures"
@@ -36,6 +38,32 @@ def prove(found: Found | None, steps: tuple[Step, ...] = (), **wanted: t.Any) ->
 
     request = wanted_from({"mount_point": "/mnt/scratch", **wanted})
     return prove_geometry(run, request, Plan((), found, steps)), ran
+
+
+@pytest.mark.parametrize(
+    ("shown", "fails"),
+    [
+        ("LoadState=loaded\nActiveState=active\nUnitFileState=enabled\nNeedDaemonReload=no\n", False),
+        ("LoadState=loaded\nActiveState=inactive\nUnitFileState=enabled\nNeedDaemonReload=no\n", True),
+        ("LoadState=loaded\nActiveState=active\nUnitFileState=disabled\nNeedDaemonReload=no\n", True),
+        ("LoadState=not-found\nActiveState=inactive\nUnitFileState=\nNeedDaemonReload=no\n", True),
+    ],
+)
+def test_a_timer_that_does_not_run_is_told(monkeypatch: pytest.MonkeyPatch, shown: str, fails: bool) -> None:
+    class Systemd:
+        def run_command(self, args: list[str], **_kwargs: t.Any) -> tuple[int, str, str]:
+            assert args[:2] == ["systemctl", "show"]
+            return 0, shown, ""
+
+    for module in (nvme_raid, units):
+        monkeypatch.setattr(module, "is_running", lambda: True)
+    nvme_raid.check_timer(Systemd(), "")
+    if not fails:
+        nvme_raid.check_timer(Systemd(), "nvme-raid-scratch-trim.timer")
+        return
+    with pytest.raises(ClusterError, match=r"nvme-raid-scratch-trim\.timer is") as caught:
+        nvme_raid.check_timer(Systemd(), "nvme-raid-scratch-trim.timer")
+    assert caught.value.kind == "not_as_wanted"
 
 
 def test_the_geometry_is_read_where_it_is_mounted() -> None:
