@@ -47,6 +47,7 @@ def plan_new(wanted: Wanted, node: Node, verdicts: tuple[Verdict, ...]) -> Plan:
         )
     _check_data(wanted, usable, data, unknown)
     _check_count(wanted, usable, why)
+    _check_named(wanted, usable)
     _check_listing(wanted, [verdict for verdict in usable if not may_be_taken(verdict.disk, node.begun)])
     level = "single" if len(usable) == 1 and wanted.level == "raid0" else wanted.level
     return Plan(verdicts, None, tuple(_build(wanted, node, level, usable)))
@@ -89,6 +90,22 @@ def _check_count(wanted: Wanted, usable: t.Sequence[Verdict], why: str) -> None:
             f"A {wanted.level} needs 2 disks, and {len(usable)} can be used.",
             "Choose another `level`, or widen the selector.",
         )
+
+
+def _check_named(wanted: Wanted, usable: t.Sequence[Verdict]) -> None:
+    """Refuse to take whatever is empty: a spare disk of the system may be, and one of eight may be dead."""
+    if wanted.expected_disks or wanted.models or wanted.by_id or wanted.level == "single":
+        return
+    disks = [verdict.disk for verdict in usable]
+    told = ", ".join(f"{disk.stable} ({disk.model or 'no model'}, {disk.bytes >> 30} GiB)" for disk in disks)
+    models = ", ".join(sorted({disk.model for disk in disks if disk.model}))
+    raise ClusterError(
+        "disks_not_named",
+        f"Nothing says how many disks {wanted.name} is to be made of, or of which model. {len(disks)} disks could be used: {told}. "
+        "Nothing was changed.",
+        f"Set `expected_disks` ({len(disks)}, if these are all that the machine has), or `models`{f' (here: {models})' if models else ''}. "
+        "A profile that node_profile finds for the machine says the number, too.",
+    )
 
 
 def _check_listing(wanted: Wanted, usable: t.Iterable[Verdict]) -> None:

@@ -40,7 +40,7 @@ def disk(number: int, **changes: t.Any) -> Disk:
 
 
 def ask(**changes: t.Any) -> Wanted:
-    return wanted_from({"mount_point": "/mnt/scratch", **changes})
+    return wanted_from({"mount_point": "/mnt/scratch", "models": ["*"], **changes})
 
 
 def kinds(found: Plan) -> list[str]:
@@ -101,6 +101,33 @@ def test_a_node_without_disks_is_fine_where_none_are_expected() -> None:
         assert not found.steps
         assert found.notes == ("no disk can be used, and none is expected",)
     assert refused(ask(expected_disks=8), Node((system,))).kind == "disk_missing"
+
+
+@pytest.mark.parametrize("state", ["present", "assembled"])
+def test_nothing_is_made_of_disks_that_nobody_has_named(state: str) -> None:
+    """A spare disk of the system, a disk of somebody else, seven of eight: what is empty is not meant by that alone."""
+    node = Node(tuple(disk(n, bytes=3584 << 30) for n in range(7)))
+    error = refused(ask(models=[], state=state), node)
+    if state == "assembled":
+        assert error.kind == "no_array"
+        return
+    assert error.kind == "disks_not_named"
+    assert "7 disks could be used: /dev/disk/by-id/nvme-Model_0 (Model, 3584 GiB)" in error.message
+    assert "`expected_disks`" in error.remedy
+    assert "`models`" in error.remedy
+    # Sizes alone do not name a disk, nor does consent.
+    listed = [link for entry in node.disks for link in entry.links]
+    for more in ({"min_mib": 1}, {"max_mib": 1 << 40}, {"allow_format": True, "format_devices": listed}):
+        assert refused(ask(models=[], **more), node).kind == "disks_not_named"
+    for named in ({"expected_disks": 7}, {"models": ["Model"]}, {"by_id": ["/dev/disk/by-id/*"]}):
+        assert kinds(plan(ask(**{"models": [], **named}), node)) == ["create", "mkfs", "mount"]
+    assert kinds(plan(ask(models=[], level="single"), Node((disk(0),)))) == ["mkfs", "mount"]
+
+
+def test_what_is_there_is_used_without_naming_its_disks() -> None:
+    for node in (built(), waiting("raid0", 4, 4), Node((disk(0, signatures=(XFS,), blank=False),))):
+        plan(ask(models=[]), node)
+    assert not plan(ask(models=[]), Node()).steps
 
 
 def test_a_missing_disk_is_named_and_nothing_is_planned() -> None:
@@ -936,6 +963,7 @@ def requests(draw: st.DrawFn) -> Wanted:
         state=draw(st.sampled_from(["present", "assembled", "absent"])),
         level=draw(st.sampled_from(["raid0", "raid1", "raid10", "single"])),
         expected_disks=draw(st.integers(0, 4)),
+        models=draw(st.sampled_from([[], ["*"]])),
         blank_check=draw(st.sampled_from(["zeros", "signatures"])),
         allow_format=draw(st.booleans()),
         allow_data_loss=draw(st.booleans()),
@@ -964,6 +992,8 @@ def test_a_disk_that_holds_something_is_formatted_only_with_consent_and_listing(
         assert found.steps[0].kind == "stop" or all(
             entry.local and not entry.contained and not entry.unread for entry in used
         )
+    if any(step.kind == "create" for step in found.steps):
+        assert wanted.expected_disks or wanted.models
     for step in found.steps:
         if step.kind not in ("create", "erase", "add", "mkfs"):
             continue
