@@ -32,9 +32,10 @@ options:
     description:
       - V(present) makes what is missing. V(assembled) assembles and mounts what is there, and creates nothing.
       - V(verified) changes nothing, and fails where V(present) would, or where the array is degraded.
+      - V(inspected) changes nothing, and tells in RV(disks) what may be done with each disk. What disks hold is no failure.
       - V(absent) unmounts and removes the array or file system. Files on it are lost only with O(allow_data_loss).
     type: str
-    choices: [present, verified, assembled, absent]
+    choices: [present, verified, assembled, inspected, absent]
     default: present
   name:
     description: Name of the array. It is written on its disks, so the array is found again under any device number.
@@ -258,7 +259,11 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.apply
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.request import FILESYSTEMS, LEVELS
 
 ARGUMENT_SPEC: dict[str, t.Any] = {
-    "state": {"type": "str", "choices": ["present", "verified", "assembled", "absent"], "default": "present"},
+    "state": {
+        "type": "str",
+        "choices": ["present", "verified", "assembled", "inspected", "absent"],
+        "default": "present",
+    },
     "name": {"type": "str", "default": "scratch"},
     "uuid": {"type": "str", "default": ""},
     "level": {"type": "str", "choices": list(LEVELS), "default": "raid0"},

@@ -23,6 +23,8 @@ def plan(wanted: Wanted, node: Node) -> Plan:
     """What must be done. Raises ClusterError where nothing may be done."""
     found = find(wanted, node)
     verdicts = judge(wanted, node, found)
+    if wanted.state == "inspected":
+        return Plan(verdicts, found)
     if wanted.state == "absent":
         made = plan_absent(wanted, node, found, verdicts)
     elif found is None:

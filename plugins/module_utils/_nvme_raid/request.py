@@ -92,7 +92,7 @@ def _check(wanted: Wanted) -> None:
     for value, allowed, key in (
         (wanted.level, LEVELS, "level"),
         (wanted.filesystem, FILESYSTEMS, "filesystem"),
-        (wanted.state, ("present", "absent", "assembled"), "state"),
+        (wanted.state, ("present", "absent", "assembled", "inspected"), "state"),
         (wanted.blank_check, ("zeros", "signatures"), "blank_check"),
     ):
         if value not in allowed:

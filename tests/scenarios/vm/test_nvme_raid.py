@@ -267,6 +267,11 @@ def test_foreign_data_at_boot(empty: VmLab) -> None:
     assert f"{by_id(lab, 6)} holds data that is not recognized (the first of it was found at byte 2" in log
     unasked = role(lab, "configure", **wanted)
     role_refused(unasked, "foreign_data", f"{by_id(lab, 5)} holds ext4 labeled theirs", "nvme_raid_format_devices")
+    # The block of variables that one command prints names exactly these two.
+    shown = role(lab, "consent")
+    assert shown.rc == 0, shown.output
+    for number in range(8):
+        assert (by_id(lab, number) in shown.output) == (number in (5, 6)), shown.output
     # Consent for another disk is none for this one.
     other = module(lab, expected_disks=8, allow_format=True, format_devices=[by_id(lab, 4)])
     refused(other, "foreign_data")

@@ -1059,6 +1059,18 @@ def test_removing_erases_only_what_is_ours_and_never_files_without_consent(wante
 
 
 @given(requests(), nodes())
+def test_looking_changes_nothing_and_no_content_is_a_failure(wanted: Wanted, node: Node) -> None:
+    try:
+        found = plan(dataclasses.replace(wanted, state="inspected"), node)
+    except ClusterError as exc:
+        if exc.kind not in ("ambiguous", "disk_missing"):
+            raise
+        return
+    assert found.steps == ()
+    assert [verdict.disk for verdict in found.verdicts] == list(node.disks)
+
+
+@given(requests(), nodes())
 def test_every_disk_gets_exactly_one_verdict(wanted: Wanted, node: Node) -> None:
     verdicts = judge(wanted, node, None)
     assert [verdict.disk for verdict in verdicts] == list(node.disks)
