@@ -42,6 +42,8 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.steps
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.verify import prove_geometry
 
 _ROOT = Path("/")
+# Mounted where the kernel enforces a policy, or would tell what it forbade.
+_SELINUX = "/sys/fs/selinux"
 _LOCK = "/run/lock/nvme_raid.lock"
 _COMMAND_S = "600"
 # Observing again after a step that brings something to light: assembling shows what an array holds.
@@ -257,8 +259,14 @@ class Keeper:
             raise ClusterError(
                 "not_mounted", f"Nothing is mounted at {self.wanted.mount_point}.", "See `journalctl -b`."
             )
+        self._label()
         os.chown(self.wanted.mount_point, self.wanted.owner, self.wanted.group)
         os.chmod(self.wanted.mount_point, int(self.wanted.mode, 8))
+
+    def _label(self) -> None:
+        """A new root has no label of SELinux, and confined services may not enter it. What lies below it is its owners' own."""
+        if os.path.isdir(_SELINUX) and shutil.which("restorecon"):
+            self._command("restorecon", self.wanted.mount_point, what="Labeling the root of the file system")
 
     def _unmount(self, step: Step) -> None:
         rc, _out, err = self.runner.run_command(["timeout", "-k", "5", "60", "umount", step.value])

@@ -146,6 +146,23 @@ def test_an_array_that_was_just_made_may_show_what_its_disks_held(claims: list[s
     assert claims == ["/dev/md127", "flush /dev/md127"]
 
 
+@pytest.mark.parametrize(("selinux", "program"), [(True, True), (False, True), (True, False)])
+def test_a_new_root_gets_the_label_that_the_policy_wants(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, selinux: bool, program: bool
+) -> None:
+    """On EL it would be unlabeled, which no confined service may enter."""
+    point = tmp_path / "mnt"
+    point.mkdir()
+    monkeypatch.setattr(apply, "_SELINUX", str(tmp_path if selinux else tmp_path / "none"))
+    monkeypatch.setattr(apply.shutil, "which", lambda name: f"/sbin/{name}" if program else None)
+    monkeypatch.setattr(apply.os.path, "ismount", lambda _path: True)
+    commands = Commands()
+    do(keeper(commands, mount_point=str(point)), "mount", device="/dev/md127")
+    restored = [f"restorecon {point}"] if selinux and program else []
+    assert commands.ran == [f"mount -t xfs -o noatime /dev/md127 {point}", *restored]
+    assert point.stat().st_mode & 0o7777 == 0o1777
+
+
 # -- a creation that has begun ------------------------------------------------------------------------------------------------
 
 
