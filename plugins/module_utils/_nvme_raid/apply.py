@@ -96,7 +96,8 @@ class Keeper:
         self.seen: Plan | None = None
 
     def run(self, *, check: bool) -> Outcome:
-        """Plan, and carry it out unless in check mode."""
+        """Plan, and carry it out unless in check mode, or asked for nothing but a look."""
+        check = check or self.wanted.state == "inspected"
         for program in ("wipefs",):
             self._need(program)
         with _locked(check):

@@ -122,6 +122,12 @@ def _open(runner: Runner, root: Path, path: str, *, look: bool) -> _Content:
     try:
         data_at = first_data(handle) if look else None
         tables = () if data_at is None else _tables(handle)
+    except OSError as exc:
+        raise ClusterError(
+            "unreadable",
+            f"{path} cannot be read: {exc.strerror}.",
+            "See `journalctl -k`, and replace the disk, or leave it out: `by_id`, `models`.",
+        ) from exc
     finally:
         os.close(handle)
     # Zeros hold no signature: processes are started only for a disk that holds something.

@@ -210,6 +210,16 @@ def test_mkfs_on_what_is_there_is_marked_by_the_array_or_by_names_of_the_disk_th
     assert claims
 
 
+def test_looking_is_no_end_of_a_creation(monkeypatch: pytest.MonkeyPatch, claims: list[str], tmp_path: Path) -> None:
+    begin(tmp_path, "scratch", Begun(UUID))
+    made = keeper(Commands(), state="inspected")
+    array = Found("array", "md127", UUID, "raid0", 2, DISKS, True)
+    monkeypatch.setattr(made, "_look", lambda: Plan((), array))
+    made.run(check=False)
+    assert read_begun(tmp_path, "scratch") == Begun(UUID)
+    assert not claims
+
+
 def test_what_mkfs_left_is_not_looked_at_again(claims: list[str]) -> None:
     do(keeper(Commands()), "mkfs", device="/dev/md127", value="again")
     assert claims == ["/dev/md127", "flush /dev/md127"]

@@ -140,6 +140,10 @@ def test_a_power_cut_inside_mkfs_does_not_keep_the_disk_from_being_used(
     monkeypatch.setenv("PATH", f"{programs}:{path}")
     assert loop.module()["error_kind"] == "command_failed"
     monkeypatch.setenv("PATH", path)
+    # Who only looks leaves the mark.
+    for options in ({"state": "inspected"}, {"state": "verified"}, {"check": True}):
+        loop.module(**options)
+        assert (tmp_path / "lib/lab.json").exists()
     planned = loop.module(check=True)["steps"]
     assert planned == [f"make ext4 on {loop.device}", f"mount lab at {loop.mount_point}"]
     mark = tmp_path / "lib/lab.json"

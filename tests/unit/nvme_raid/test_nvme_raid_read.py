@@ -338,6 +338,20 @@ def test_a_disk_that_cannot_be_read_hides_no_other(fake: FakeDisks) -> None:
     }
 
 
+def test_a_disk_that_cannot_be_read_in_its_middle_is_named(fake: FakeDisks, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake.disk("nvme0n1", "259:0", "A")
+
+    def broken(_handle: int, _length: int, offset: int) -> bytes:
+        if offset > 2 * MIB:
+            raise OSError(errno.EIO, "Input/output error")
+        return bytes(_length)
+
+    monkeypatch.setattr(os, "pread", broken)
+    with pytest.raises(ClusterError, match="/dev/nvme0n1 cannot be read: Input/output error") as caught:
+        read(fake)
+    assert caught.value.kind == "unreadable"
+
+
 def test_a_disk_that_vanishes_is_an_error_not_an_empty_disk(fake: FakeDisks) -> None:
     fake.disk("nvme0n1", "259:0", "A")
     (fake.root / "dev/nvme0n1").unlink()
