@@ -89,7 +89,7 @@ options:
     description:
       - How many disks the array must have. Fewer or more usable ones are an error, and nothing is touched.
       - V(0) takes all that can be used; no disk at all is then not an error. The first creation then wants O(models) or O(by_id), or
-        O(level=single): not every empty disk of a machine is meant for this.
+        O(level=single), because not every empty disk of a machine is meant for this.
     type: int
     default: 0
   filesystem:
