@@ -94,6 +94,7 @@ class Keeper:
         self.runner, self.wanted = runner, wanted
         self.created = ""
         self.seen: Plan | None = None
+        self.unplanned: list[Step] = []
 
     def run(self, *, check: bool) -> Outcome:
         """Plan, and carry it out unless in check mode, or asked for nothing but a look."""
@@ -108,7 +109,8 @@ class Keeper:
                 self._need_all(outcome.plan.steps)
                 for step in outcome.plan.steps:
                     getattr(self, f"_{step.kind}")(step)
-                    outcome.steps.append(step)
+                    outcome.steps += [*self.unplanned, step]
+                    self.unplanned = []
                     if step.kind == "assemble":
                         break
                 # What a step answered, such as files that the mount hides, is not seen any more.
@@ -247,7 +249,9 @@ class Keeper:
         except ClusterError as exc:
             if step.value != "begun":
                 raise _not_mountable(exc) from exc
+            again = f"make {self.wanted.filesystem} on {self.wanted.name} again: mkfs was interrupted"
             self._mkfs(dataclasses.replace(step, value="again"))
+            self.unplanned.append(Step("mkfs", again, device))
             self._command(*argv, what=f"Mounting {self.wanted.name}")
         self._own(step)
 

@@ -239,8 +239,11 @@ def test_what_cannot_be_mounted_is_made_again_only_where_its_creation_has_not_en
     monkeypatch.setattr(apply, "protect", lambda _path: None)
     commands = Damaged()
     if value:
-        do(keeper(commands), "mount", device="/dev/md127", value=value)
+        made = keeper(commands)
+        do(made, "mount", device="/dev/md127", value=value)
         assert [words.split()[0] for words in commands.ran] == ["mount", "mkfs.xfs", "mount"]
+        # It is told as what was done.
+        assert [step.what for step in made.unplanned] == ["make xfs on scratch again: mkfs was interrupted"]
         return
     with pytest.raises(ClusterError, match="Structure needs cleaning") as caught:
         do(keeper(commands), "mount", device="/dev/md127")
