@@ -87,7 +87,7 @@ def _part(name: str, templar: _Templar) -> str:
     return str(value)
 
 
-def _resolved(value: t.Any, templar: _Templar) -> t.Any:
+def resolved(value: t.Any, templar: _Templar) -> t.Any:
     """The value without templates. Facts have hundreds of values, which Ansible wraps one by one to look for any."""
     try:
         return _copy(value, templar)
@@ -113,15 +113,15 @@ def _stays(value: t.Any, name: str | None) -> bool:
 def plain_value(argument: t.Any, templar: _Templar) -> tuple[bool, t.Any]:
     """Whether the argument is made of variables and text, and then its value."""
     if isinstance(argument, (dict, list)):
-        return True, _resolved(argument, templar)
+        return True, resolved(argument, templar)
     if not isinstance(argument, str) or not is_trusted_as_template(argument):
         return False, None
     if _JOINED.fullmatch(argument) and not _PLAIN.fullmatch(argument):
-        return True, _resolved(argument, templar)
+        return True, resolved(argument, templar)
     value, name = _named(argument, templar.available_variables)
     if not isinstance(value, _VALUES):
         return False, None
-    value = _resolved(value, templar)
+    value = resolved(value, templar)
     return _stays(value, name), value
 
 
@@ -136,4 +136,4 @@ class PlainArguments(ActionBase):
         return found if plain else super().finalize_task_arg(name, value, templar, *rest, **more)
 
 
-__all__ = ["PlainArguments", "plain_value"]
+__all__ = ["PlainArguments", "plain_value", "resolved"]

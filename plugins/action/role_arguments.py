@@ -1,0 +1,76 @@
+# Copyright (c) 2026 The hpcai.gpu_cluster developers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Validate the arguments of roles before any of them starts."""
+
+from __future__ import annotations
+
+import typing as t
+
+from ansible.plugins.action import ActionBase
+from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._role_arguments import validate
+from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._role_files import (
+    ROLES,
+    RoleFiles,
+    read_all,
+    role_files,
+)
+from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._role_variables import names_role_variables
+
+Result = dict[str, t.Any]
+
+# Here, once, and not in the worker of every node.
+read_all()
+
+
+class ActionModule(ActionBase):
+    """See plugins/modules/role_arguments.py for the documentation. Nothing is run on the node, nor is it connected to."""
+
+    TRANSFERS_FILES = False
+    _requires_connection = False
+    _supports_check_mode = True
+    _supports_async = False
+
+    @names_role_variables
+    def run(self, tmp: str | None = None, task_vars: Result | None = None) -> Result:
+        """Validate them all, so that one message names everything that is wrong."""
+        super().run(tmp, task_vars)
+        _result, args = self.validate_argument_spec(
+            argument_spec={
+                "roles": {"type": "list", "elements": "str", "required": True},
+                "entry_point": {"type": "str", "default": "main"},
+            }
+        )
+        # A name, not a path that leads out of the collection.
+        unknown = [name for name in args["roles"] if not name.isidentifier() or not (ROLES / name / "tasks").is_dir()]
+        if unknown:
+            names = ", ".join(unknown)
+            return _failed(
+                f"The collection has no role {names}. `roles` takes its roles by their names, without hpcai.gpu_cluster."
+            )
+        found = {name: role_files(ROLES / name) for name in args["roles"]}
+        templar = self._templar.copy_with_new_env(available_variables=_variables(found.values(), task_vars or {}))
+        errors, later = [], []
+        for name, files in found.items():
+            verdict = validate(files.options.get(args["entry_point"], {}), templar)
+            errors += [f"{name}: {error}" for error in verdict.errors]
+            later += verdict.later
+        if errors:
+            return {**_failed(_message(errors)), "argument_errors": errors, "later": later}
+        return {"changed": False, "later": later}
+
+
+def _variables(roles: t.Iterable[RoleFiles], host: Result) -> Result:
+    """The host's variables with the roles' defaults below and their vars above, as a play has them that lists these roles."""
+    roles = list(roles)
+    defaults = {name: value for role in roles for name, value in role.defaults.items()}
+    return {**defaults, **host, **{name: value for role in roles for name, value in role.variables.items()}}
+
+
+def _failed(message: str) -> Result:
+    return {"changed": False, "failed": True, "msg": message}
+
+
+def _message(errors: list[str]) -> str:
+    count = "One argument of a role is" if len(errors) == 1 else f"{len(errors)} arguments of roles are"
+    return "\n".join([f"{count} wrong. Nothing was changed. Correct them and run again.", *errors])

@@ -1,0 +1,62 @@
+#!/usr/bin/python
+# Copyright (c) 2026 The hpcai.gpu_cluster developers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: role_arguments
+short_description: Validate the arguments of roles before any of them starts
+description:
+  - Validates a node's variables by the argument specs of this collection's roles, and names everything that is wrong in one message.
+    Ansible itself validates the arguments of a role when the role starts, after the roles before it have changed the node.
+  - The verdicts are those of M(ansible.builtin.validate_argument_spec), with the roles' defaults for what is not set.
+  - A value whose template reads C(ansible_facts), and fails because of a fact that is not known yet, is not validated here. The result
+    names such variables in RV(later), and the modules of the role check their values. A template that names a variable which does not
+    exist is refused.
+  - Values of options that are secret are not in messages.
+version_added: 0.1.0
+author: The hpcai.gpu_cluster developers (@hpcai)
+options:
+  roles:
+    description: Names of roles of this collection, without the collection's.
+    type: list
+    elements: str
+    required: true
+  entry_point:
+    description: Entry point of the roles. Of a role without this entry point nothing is validated.
+    type: str
+    default: main
+extends_documentation_fragment:
+  - hpcai.gpu_cluster.attributes
+  - hpcai.gpu_cluster.attributes.read_only
+  - hpcai.gpu_cluster.attributes.action
+attributes:
+  action:
+    details: Runs on the controller. The node is not connected to.
+  platform:
+    details: Nothing runs on the node.
+  action_group:
+    membership:
+      - hpcai.gpu_cluster.all
+"""
+
+EXAMPLES = r"""
+- name: Validate the arguments of the roles below
+  hpcai.gpu_cluster.role_arguments:
+    roles: [cluster_ssh, hpcx_mpi]
+"""
+
+RETURN = r"""
+argument_errors:
+  description: What is wrong, one sentence each.
+  type: list
+  elements: str
+  returned: on failure
+later:
+  description: Variables whose values need facts that are not known yet.
+  type: list
+  elements: str
+  returned: when the roles are known
+"""

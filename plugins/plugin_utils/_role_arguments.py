@@ -1,0 +1,138 @@
+# Copyright (c) 2026 The hpcai.gpu_cluster developers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+# Private to the collection: it may change without notice.
+"""What is wrong with the arguments of a role, by its argument spec, without the role.
+
+Ansible validates them by a task at the start of the role, with the role's defaults below the host's variables and its vars above
+them. Here the same values meet the same validator earlier. One thing is different: a value that only lacks a fact is left alone.
+"""
+
+from __future__ import annotations
+
+import re
+import typing as t
+
+from ansible.errors import AnsibleError, AnsibleUndefinedVariable
+from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
+from ansible.module_utils.common.parameters import remove_values
+from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._plain_arguments import resolved
+
+Options = t.Mapping[str, t.Mapping[str, t.Any]]
+_NAME = re.compile(r"[a-zA-Z_]\w*")
+#: A variable that is not there, as Jinja says it; of a missing key it says that an object has no attribute.
+_NO_VARIABLE = re.compile(r"'(\w+)' is undefined")
+
+#: Characters of what may be a secret where none is expected.
+_LONG = 8
+
+
+class _Templar(t.Protocol):
+    available_variables: t.Mapping[str, t.Any]
+
+    def template(self, variable: t.Any) -> t.Any: ...
+
+
+class Verdict(t.NamedTuple):
+    """``errors`` have one line each; ``later`` are the variables whose values need facts that are not known yet."""
+
+    errors: list[str]
+    later: list[str]
+
+
+def validate(options: Options, templar: _Templar) -> Verdict:
+    """Validate the templar's variables by the options of an argument spec."""
+    values, later, errors = {}, [], []
+    for name in options:
+        if name not in templar.available_variables:
+            continue
+        try:
+            values[name] = resolved(templar.available_variables[name], templar)
+        except AnsibleError as exc:
+            if _lacks_a_fact(name, exc, templar.available_variables):
+                later.append(name)
+            else:
+                errors.append(f"{name} has no value: {_reason(options[name], exc)}")
+    failed = {*later, *(error.partition(" ")[0] for error in errors)}
+    checked = {name: option for name, option in options.items() if name not in failed}
+    found = _messages(checked, values)
+    secrets = {text for name, option in checked.items() for text in secrets_of(option, values.get(name))}
+    return Verdict(errors + [str(remove_values(message, secrets)) for message in found], later)
+
+
+def _messages(options: Options, values: t.Mapping[str, t.Any]) -> list[str]:
+    """Ansible's messages. Its validator ends in an error of Python's where a dictionary with options is a number."""
+    try:
+        validator = ArgumentSpecValidator(options)
+        return list(validator.validate(values, validate_role_argument_spec=True).error_messages)
+    except (AttributeError, TypeError, ValueError):
+        if len(options) == 1:
+            return [_expected(*option) for option in options.items()]
+        one_by_one = ({name: values[name]} if name in values else {} for name in options)
+        return [
+            text for (name, option), one in zip(options.items(), one_by_one) for text in _messages({name: option}, one)
+        ]
+
+
+def _expected(name: str, option: t.Mapping[str, t.Any]) -> str:
+    return f"{name} must be of type {option.get('type', 'str')}"
+
+
+def _lacks_a_fact(name: str, exc: AnsibleError, variables: t.Mapping[str, t.Any]) -> bool:
+    """Whether a value is undefined because of a key of the facts, and not because of a variable that nobody has set."""
+    if not isinstance(exc, AnsibleUndefinedVariable):
+        return False
+    missing = _NO_VARIABLE.search(str(exc))
+    return (missing is None or missing[1] in variables) and "ansible_facts" in _read_by(name, variables, set())
+
+
+def _read_by(name: str, variables: t.Mapping[str, t.Any], seen: set[str]) -> set[str]:
+    """The names in the variable's templates, and in those of the variables that they name."""
+    for found in _NAME.findall(str(variables.get(name, ""))):
+        if found not in seen:
+            seen.add(found)
+            if found != "ansible_facts" and isinstance(variables.get(found), (str, list, dict)):
+                _read_by(found, variables, seen)
+    return seen
+
+
+def _reason(option: t.Mapping[str, t.Any], exc: AnsibleError) -> str:
+    """The error, but not where it may quote a secret."""
+    return "its template fails." if _holds_secrets(option) else str(exc)
+
+
+def _holds_secrets(option: t.Mapping[str, t.Any]) -> bool:
+    return bool(option.get("no_log")) or any(map(_holds_secrets, (option.get("options") or {}).values()))
+
+
+def secrets_of(option: t.Mapping[str, t.Any], value: t.Any) -> set[str]:
+    """The texts in a value that no message may have. Where its place is not recognizable, every long text is one."""
+    if value is None or not _holds_secrets(option):
+        return set()
+    inner = option.get("options")
+    if option.get("no_log") or not inner:
+        return _texts(value)
+    found = set()
+    for item in value if isinstance(value, list) else [value]:
+        if not isinstance(item, dict):
+            return _suspect(value)
+        for key, part in item.items():
+            found |= secrets_of(inner[key], part) if key in inner else _suspect(part)
+    return found
+
+
+def _suspect(value: t.Any) -> set[str]:
+    """What may be a secret where none is expected. Without its short words messages could not be read."""
+    return {text for text in _texts(value) if len(text) >= _LONG}
+
+
+def _texts(value: t.Any) -> set[str]:
+    """Every scalar of a value as messages would show it."""
+    if isinstance(value, dict):
+        return {text for item in value.values() for text in _texts(item)}
+    if isinstance(value, (list, tuple)):
+        return {text for item in value for text in _texts(item)}
+    return set() if value is None or value == "" or isinstance(value, bool) else {str(value)}
+
+
+__all__ = ["Options", "Verdict", "secrets_of", "validate"]

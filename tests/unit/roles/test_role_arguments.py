@@ -1,0 +1,225 @@
+# Copyright (c) 2026 The hpcai.gpu_cluster developers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Arguments are judged as Ansible judges them when the role starts; only a fact that is not known yet makes no error."""
+
+from __future__ import annotations
+
+import typing as t
+
+import pytest
+from ansible.module_utils.common.parameters import remove_values
+from ansible.parsing.dataloader import DataLoader
+from ansible.playbook.play_context import PlayContext
+from ansible.playbook.task import Task
+from ansible.plugins.action.validate_argument_spec import ActionModule as AnsibleValidation
+from ansible.plugins.connection.local import Connection
+from ansible.template import Templar, trust_as_template
+from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._role_arguments import Verdict, secrets_of, validate
+from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._role_files import ROLES, role_files
+
+ENTRIES = [
+    (path.parent.parent.name, entry)
+    for path in sorted(ROLES.glob("*/meta/argument_specs.yml"))
+    for entry in role_files(path.parents[1]).options
+]
+HOST = {
+    "inventory_hostname": "gpu-1",
+    "ansible_play_hosts": ["gpu-1"],
+    "ansible_play_hosts_all": ["gpu-1"],
+    "ansible_facts": {},
+}
+SOURCES = [{"url": "https://a/b", "sas": "sv=1&sig=hidden"}]
+STAGED = {"dataset_staging_sources": SOURCES, "dataset_staging_destination": "/data"}
+VALUES = [
+    *(
+        "",
+        "text",
+        "7",
+        "true",
+        "a,b",
+        "2.5",
+        7,
+        -1,
+        0,
+        2.5,
+        True,
+        None,
+        [],
+        ["a"],
+        [1, "b"],
+        {},
+        {"a": 1},
+        [{"a": {"b": 1}}],
+    ),
+    *({"url": "https://a/b", "sas": "sig=hidden"}, SOURCES, [{"url": ["x"]}], [[1]], "{broken"),
+    *(
+        trust_as_template("{{ ansible_play_hosts }}"),
+        trust_as_template("{{ 7 }}"),
+        trust_as_template("{{ inventory_hostname }}-x"),
+    ),
+]
+
+
+def known(role: str, **host: t.Any) -> dict[str, t.Any]:
+    files = role_files(ROLES / role)
+    return {**files.defaults, **HOST, **host, **files.variables}
+
+
+def judged(role: str, entry: str = "main", **host: t.Any) -> Verdict:
+    templar = Templar(loader=DataLoader(), variables=known(role, **host))
+    return validate(role_files(ROLES / role).options[entry], templar)
+
+
+def by_ansible(role: str, entry: str, variables: dict[str, t.Any]) -> list[str] | None:
+    """What Ansible's own task says about the spec as Ansible itself reads it. None: it failed over the value."""
+    loader = DataLoader()
+    path = ROLES / role / "meta/argument_specs.yml"
+    spec = loader.load_from_file(str(path), trusted_as_template=True)["argument_specs"][entry].get("options") or {}
+    task, connection = Task(), Connection(PlayContext())
+    task.args = {"argument_spec": spec, "provided_arguments": {}}
+    action = AnsibleValidation(task, connection, None, loader, Templar(loader=loader, variables=variables), None)
+    try:
+        return t.cast("list[str]", action.run(task_vars=variables).get("argument_errors", []))
+    except (AttributeError, TypeError, ValueError):
+        return None
+
+
+@pytest.mark.parametrize(("role", "entry"), ENTRIES)
+def test_every_spec_is_applied_as_ansible_applies_it(role: str, entry: str) -> None:
+    """Every option has every value once, beside others with other values."""
+    options = role_files(ROLES / role).options[entry]
+    chosen = [[*VALUES, *(option.get("choices") or [])] for option in options.values()]
+    wrong = right = 0
+    for turn in range(max(map(len, chosen), default=0)):
+        host = {name: values[(turn + place) % len(values)] for place, (name, values) in enumerate(zip(options, chosen))}
+        variables = known(role, **host)
+        expected = by_ansible(role, entry, variables)
+        verdict = judged(role, entry, **host)
+        if expected is None:
+            assert any("must be of type dict" in error for error in verdict.errors), host
+            continue
+        values = Templar(loader=DataLoader(), variables=variables).template(host)
+        secrets = {text for name, option in options.items() for text in secrets_of(option, values[name])}
+        assert verdict == Verdict([remove_values(message, secrets) for message in expected], []), host
+        wrong, right = wrong + len(expected), right + len(options) - len(expected)
+    assert (wrong > 0 and right > 0) or not options
+
+
+@pytest.mark.parametrize(("role", "entry"), ENTRIES)
+def test_defaults_are_valid_where_nothing_is_known_about_the_node(role: str, entry: str) -> None:
+    required = STAGED if role == "dataset_staging" else {}
+    assert judged(role, entry, **required) == Verdict([], [])
+    assert by_ansible(role, entry, known(role, **required)) == []
+
+
+@pytest.mark.parametrize(
+    ("role", "host", "expected"),
+    [
+        ("dataset_staging", {**STAGED, "dataset_staging_processes": "many"}, "'dataset_staging_processes' is of type"),
+        ("mofed", {"mofed_source": "cd"}, "value of mofed_source must be one of"),
+        (
+            "dataset_staging",
+            {"dataset_staging_sources": SOURCES},
+            "missing required arguments: dataset_staging_destination",
+        ),
+        (
+            "dataset_staging",
+            {**STAGED, "dataset_staging_sources": [{"url": "a", "key": "b"}]},
+            "dataset_staging_sources.key",
+        ),
+        # Through a default that refers to it, and by itself.
+        (
+            "dataset_staging",
+            {**STAGED, "dataset_staging_azcopy_version": trust_as_template("{{ lost }}")},
+            "'lost' is undefined",
+        ),
+    ],
+)
+def test_an_error_names_the_variable_and_what_was_expected(role: str, host: dict[str, t.Any], expected: str) -> None:
+    verdict = judged(role, **host)
+    assert expected in "\n".join(verdict.errors)
+    assert verdict.later == []
+
+
+@pytest.mark.parametrize("destination", [7, True, 2.5])
+def test_what_ansible_fails_over_is_named_beside_the_other_errors(destination: t.Any) -> None:
+    host = {**STAGED, "dataset_staging_upload_destination": destination, "dataset_staging_processes": "many"}
+    assert by_ansible("dataset_staging", "main", known("dataset_staging", **host)) is None
+    first, second = sorted(judged("dataset_staging", **host).errors)
+    assert "'dataset_staging_processes' is of type" in first
+    assert second == "dataset_staging_upload_destination must be of type dict"
+
+
+@pytest.mark.parametrize("value", ["8", 8, trust_as_template("{{ 2 * 4 }}"), trust_as_template("{{ '8' }}")])
+def test_texts_are_what_they_say(value: t.Any) -> None:
+    assert judged("dataset_staging", **STAGED, dataset_staging_processes=value) == Verdict([], [])
+
+
+OPTIONS = {"role_number": {"type": "int", "required": True}, "role_other": {"type": "int"}}
+
+
+def of(number: str, **others: t.Any) -> Verdict:
+    variables = {**HOST, "role_number": trust_as_template(number), **others}
+    return validate(OPTIONS, Templar(loader=DataLoader(), variables=variables))
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{{ ansible_facts['gpu_node']['gpus'] | length }}",
+        "{{ ansible_facts.gpu_node.count }}",
+        "{{ unset | default(ansible_facts.gpu_node.count) }}",
+        "{{ inner }}",
+        "{% for gpu in ansible_facts['gpu_node'] %}1{% endfor %}",
+    ],
+)
+def test_a_value_that_lacks_a_fact_is_left_for_later(template: str) -> None:
+    inner = trust_as_template("{{ ansible_facts['gpu_node']['count'] }}")
+    assert of(template, inner=inner) == Verdict([], ["role_number"])
+    # Others are validated all the same.
+    verdict = of(template, inner=inner, role_other="many")
+    assert (len(verdict.errors), verdict.later) == (1, ["role_number"])
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{{ typo }}",
+        "{{ typo + ansible_facts['gpu_node'] }}",
+        "{{ inner }}",
+        "{{ ansible_fact['gpu_node'] }}",
+        "{{ 1 + }}",
+    ],
+)
+def test_a_variable_that_does_not_exist_is_refused(template: str) -> None:
+    verdict = of(template, inner=trust_as_template("{{ typo }}"))
+    assert [error.partition(":")[0] for error in verdict.errors] == ["role_number has no value"]
+    assert verdict.later == []
+
+
+def test_a_known_fact_is_validated() -> None:
+    verdict = of("{{ ansible_facts['gpu_node'] }}", ansible_facts={"gpu_node": "many"})
+    assert "'role_number' is of type" in verdict.errors[0]
+    assert of("{{ ansible_facts['gpu_node'] }}", ansible_facts={"gpu_node": 8}) == Verdict([], [])
+
+
+@pytest.mark.parametrize(
+    "sources",
+    [
+        [{"url": "https://a/b", "sas": ["sig=hidden"], "a": 1}],
+        [{"url": "https://a/b", "sas": {"a": "sig=hidden"}, "a": 1}],
+        [{"url": "https://a/b", "token": "sig=hidden"}],
+        [{"url": ["https://a/b"], "sas": "sig=hidden", "token": "a"}],
+        ["https://a/b?sig=hidden"],
+        [["sig=hidden"]],
+        {"url": "https://a/b", "sas": "sig=hidden", "hidden": 1},
+        {"url": "https://a/b", "sas_token": "sig=hidden"},
+        trust_as_template("{{ 'sig=hidden' | nofilter }}"),
+        trust_as_template("{{ lost['sig=hidden'] }}"),
+    ],
+)
+def test_no_message_shows_a_secret(sources: t.Any) -> None:
+    verdict = judged("dataset_staging", **{**STAGED, "dataset_staging_sources": sources})
+    assert verdict.errors
+    assert "sig=hidden" not in str(verdict)
