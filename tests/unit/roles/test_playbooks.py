@@ -43,13 +43,19 @@ class Playbooks:
 
     def __init__(self, folder: pathlib.Path) -> None:
         self.folder = folder
+        collection = folder / "collections/ansible_collections/hpcai/gpu_cluster"
         for role in ROLES:
-            tasks = folder / "collections/ansible_collections/hpcai/gpu_cluster/roles" / role / "tasks"
+            tasks = collection / "roles" / role / "tasks"
             tasks.mkdir(parents=True)
             for entry in ("main", "install", "verify", "remove"):
                 (tasks / f"{entry}.yml").write_text(json.dumps([{"name": entry, "ansible.builtin.debug": {"msg": ""}}]))
+        # What validates arguments is real, and so are the specs that it reads.
+        for part in ("plugins", "meta"):
+            (collection / part).symlink_to(ROOT / part)
 
-    def run(self, nodes: Nodes, *names: str, fails: bool = False, real: str = "", **options: t.Any) -> tuple[Ran, str]:
+    def run(
+        self, nodes: Nodes, *names: str, fails: bool = False, real: str = "", tags: str = "", **options: t.Any
+    ) -> tuple[Ran, str]:
         """The hosts that every entry point of a role ran on, and what was printed. ``real``: a tag of the real roles."""
         local = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
         hosts = {name: {**local, **variables} for name, variables in nodes.items()}
@@ -60,7 +66,7 @@ class Playbooks:
                 pathlib.Path(sys.executable).parent / "ansible-playbook",
                 *("-i", inventory),
                 *("-e", json.dumps({"target": "gpu_nodes", **options})),
-                *("--tags", real or "all"),
+                *("--tags", real or tags or "all"),
                 *(ROOT / "playbooks" / f"{name}.yml" for name in names),
             ],
             env={
@@ -147,3 +153,75 @@ def test_the_mpi_in_use_stays_and_its_switch_is_named(playbooks: Playbooks, tmp_
     _ran, output = playbooks.run({"gpu-1": node}, "teardown", fails=True, real="hpcx_mpi_remove")
     assert f"{tmp_path}/opt/hpcx/current points at it. Set hpcx_mpi_remove_current to true" in " ".join(output.split())
     assert release.is_dir()
+
+
+#: No connection can be made to these.
+ELSEWHERE = {"ansible_connection": "ssh", "ansible_host": "gpu-1.invalid"}
+
+
+def test_wrong_arguments_are_refused_before_a_node_is_contacted(playbooks: Playbooks) -> None:
+    source = {"url": "https://a/b", "sas": "sig=hidden", "container": "c"}
+    wrong = {"dataset_staging_processes": "many", "mofed_source": "cd", "dataset_staging_sources": [source]}
+    nodes = {"gpu-1": {**EVERYWHERE, **ELSEWHERE, **wrong}, "gpu-2": {**EVERYWHERE, **ELSEWHERE}}
+    ran, output = playbooks.run(nodes, "site", fails=True)
+    assert ran == {}
+    told = " ".join(output.split())
+    assert "3 arguments of roles are wrong. Nothing was changed. Correct them and run again." in told
+    assert "mofed: value of mofed_source must be one of" in told
+    assert "dataset_staging: argument 'dataset_staging_processes' is of type" in told
+    assert "dataset_staging: dataset_staging_sources.container. Supported parameters include:" in told
+    assert "hidden" not in told
+    assert "UNREACHABLE" not in told
+    assert "PLAY [RDMA drivers]" not in told
+
+
+def test_site_validates_once_and_only_what_the_node_runs(playbooks: Playbooks) -> None:
+    off = {**EVERYWHERE, **OFF, "mofed_source": "cd", "nvme_raid_level": "cd"}
+    ran, output = playbooks.run({"gpu-1": EVERYWHERE, "gpu-2": off}, "site")
+    assert ran["mofed", "main"] == ["gpu-1"]
+    assert ran["dataset_staging", "main"] == ["gpu-1", "gpu-2"]
+    assert output.count("TASK [Check the arguments of every role that the node will run]") == 1
+    assert "TASK [Refuse wrong arguments" not in output
+
+
+#: A wrong argument of every role of a playbook, in the order in which they are run.
+WRONG = {
+    "mofed": ("mofed_timeout_s", "drivers"),
+    "nvidia_driver": ("nvidia_driver_timeout_s", "drivers"),
+    "node_profile": ("node_profile_metadata_timeout_s", "profile"),
+    "cluster_ssh": ("cluster_ssh_timeout_s", "mpi"),
+    "hpcx_mpi": ("hpcx_mpi_verify_timeout_s", "mpi"),
+    "gpu_clocks": ("gpu_clocks_timeout_s", "tuning"),
+    "numa_pinning": ("numa_pinning_ranks_per_node", "tuning"),
+    "nvme_raid": ("nvme_raid_wait_s", "scratch"),
+    "glusterfs": ("glusterfs_timeout_s", "scratch"),
+    "container_runtime": ("container_runtime_toolkit", "containers"),
+    "dataset_staging": ("dataset_staging_processes", "staging"),
+}
+
+
+def test_every_playbook_by_itself_validates_its_roles(playbooks: Playbooks) -> None:
+    """Every node has one wrong argument and stops there."""
+    assert set(WRONG) == set(ROLES)
+    nodes = {f"{role}-1": {**EVERYWHERE, variable: "many"} for role, (variable, _playbook) in WRONG.items()}
+    every = playbooks.folder / "every.yml"
+    names = dict.fromkeys(name for _variable, name in WRONG.values())
+    every.write_text(
+        json.dumps([{"ansible.builtin.import_playbook": f"{ROOT}/playbooks/{name}.yml"} for name in names])
+    )
+    ran, output = playbooks.run(nodes, str(every.with_suffix("")), fails=True)
+    order = list(nodes)
+    # The roles of mpi.yml are validated together.
+    late = {role: place + (role == "cluster_ssh") for place, role in enumerate(WRONG)}
+    assert ran == {(role, "main"): sorted(order[late[role] + 1 :]) for role in WRONG if order[late[role] + 1 :]}
+    told = " ".join(output.split())
+    for role, (variable, _playbook) in WRONG.items():
+        assert f"{role}: argument '{variable}' is of type" in told
+
+
+def test_a_tag_does_not_leave_the_validation_out(playbooks: Playbooks) -> None:
+    nodes = {"gpu-1": {**EVERYWHERE, "dataset_staging_processes": "many"}}
+    for playbook in ("site", "staging"):
+        ran, output = playbooks.run(nodes, playbook, fails=True, tags="dataset_staging_verify")
+        assert ran == {}
+        assert "One argument of a role is wrong." in output
