@@ -22,6 +22,8 @@ Options = t.Mapping[str, t.Mapping[str, t.Any]]
 _NAME = re.compile(r"[a-zA-Z_]\w*")
 #: A variable that is not there, as Jinja says it; of a missing key it says that an object has no attribute.
 _NO_VARIABLE = re.compile(r"'(\w+)' is undefined")
+#: Facts by names of their own, as Ansible injects them: its own, and what this collection's modules learn of a node.
+_FACT = re.compile(r"ansible_(?!fact)\w+|gpu_node|node_profile")
 
 #: Characters of what may be a secret where none is expected.
 _LONG = 8
@@ -79,11 +81,13 @@ def _expected(name: str, option: t.Mapping[str, t.Any]) -> str:
 
 
 def _lacks_a_fact(name: str, exc: AnsibleError, variables: t.Mapping[str, t.Any]) -> bool:
-    """Whether a value is undefined because of a key of the facts, and not because of a variable that nobody has set."""
+    """Whether a value is undefined because of a fact, and not because of a variable that nobody has set."""
     if not isinstance(exc, AnsibleUndefinedVariable):
         return False
     missing = _NO_VARIABLE.search(str(exc))
-    return (missing is None or missing[1] in variables) and "ansible_facts" in _read_by(name, variables, set())
+    if missing and missing[1] not in variables:
+        return bool(_FACT.fullmatch(missing[1]))
+    return "ansible_facts" in _read_by(name, variables, set())
 
 
 def _read_by(name: str, variables: t.Mapping[str, t.Any], seen: set[str]) -> set[str]:

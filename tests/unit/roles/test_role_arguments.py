@@ -172,6 +172,10 @@ def of(number: str, **others: t.Any) -> Verdict:
         "{{ unset | default(ansible_facts.gpu_node.count) }}",
         "{{ inner }}",
         "{% for gpu in ansible_facts['gpu_node'] %}1{% endfor %}",
+        # Facts as Ansible also gives them, by names of their own.
+        "{{ gpu_node.gpus | length }}",
+        "{{ node_profile['gpu_count'] }}",
+        "{{ ansible_default_ipv4.mtu }}",
     ],
 )
 def test_a_value_that_lacks_a_fact_is_left_for_later(template: str) -> None:
