@@ -38,7 +38,9 @@ options:
     type: str
     default: ""
   sha256:
-    description: sha256 of files by C(<version>-<os>-<architecture>), for example V(24.10-3.2.5.0-ubuntu22.04-x86_64).
+    description:
+      - sha256 of files by C(<version>-<os>-<architecture>), for example V(24.10-3.2.5.0-ubuntu22.04-x86_64).
+      - From DOCA 3.2 on, one file fits all minor releases of RHEL, as in V(3.2.1-044000-25.10-rhel9-x86_64).
     type: dict
     default: {}
   packages:

@@ -85,7 +85,7 @@ class Stack:
         version, source = self.wanted.version, self.wanted.source
         address = self.request.artifact or artifact_url(source, self.request.mirror, version, self.system)
         target = os.path.join(directory, address.rsplit("/", 1)[-1].split("?", 1)[0])
-        digest = chosen_sum(self.request.sha256, version, self.system)
+        digest = chosen_sum(self.request.sha256, source, version, self.system)
         fetch_archive(address, target, digest, self.request.timeout_s)
         return target
 

@@ -15,9 +15,16 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma.model impo
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 
 
-def sum_key(version: str, system: System) -> str:
+def _file_os(source: str, version: str, system: System) -> str:
+    """The distribution in the name of the vendor's file: one of DOCA 3.2 or newer fits all minor releases of RHEL."""
+    found = re.match(r"(\d+)\.(\d+)", version)
+    for_all = source == "doca" and found and (int(found[1]), int(found[2])) >= (3, 2)
+    return system.os.partition(".")[0] if for_all and system.os.startswith("rhel") else system.os
+
+
+def sum_key(source: str, version: str, system: System) -> str:
     """Under which name a sha256 is written down."""
-    return f"{version}-{system.os}-{system.arch}"
+    return f"{version}-{_file_os(source, version, system)}-{system.arch}"
 
 
 def artifact_url(source: str, mirror: str, version: str, system: System) -> str:
@@ -25,7 +32,7 @@ def artifact_url(source: str, mirror: str, version: str, system: System) -> str:
     mirror = mirror.rstrip("/")
     if source == "mlnx_ofed":
         return f"{mirror}/MLNX_OFED-{version}/MLNX_OFED_LINUX-{version}-{system.os}-{system.arch}.tgz"
-    release, os_name = version.split("-")[0], system.os.replace(".", "")
+    release, os_name = version.split("-")[0], _file_os(source, version, system).replace(".", "")
     directory = f"{mirror}/DOCA_v{release}/host"
     if system.manager == "dpkg":
         return f"{directory}/doca-host_{version}-{os_name}_{_ARCHITECTURES.get(system.arch, system.arch)}.deb"
@@ -34,10 +41,11 @@ def artifact_url(source: str, mirror: str, version: str, system: System) -> str:
     return f"{directory}/doca-host-{number}-{build.replace('-', '_')}_{os_name}.{system.arch}.rpm"
 
 
-def chosen_sum(sums: t.Mapping[str, t.Any], version: str, system: System) -> str:
+def chosen_sum(sums: t.Mapping[str, t.Any], source: str, version: str, system: System) -> str:
     """The sha256 of this node's file; there is no default, because nobody could vouch for one."""
-    key = sum_key(version, system)
-    digest = str(sums.get(key, "")).lower()
+    key = sum_key(source, version, system)
+    # A file for all minor releases may be listed under the one of this node.
+    digest = str(sums.get(key, sums.get(f"{version}-{system.os}-{system.arch}", ""))).lower()
     if not re.fullmatch(r"[0-9a-f]{64}", digest):
         raise ClusterError(
             "checksum_missing",

@@ -59,7 +59,7 @@ class Run:
         steps = plan_stack(self.wanted, self.system, self.software, self.modules, users.users)
         install = any(step.kind == "install" for step in steps)
         if install:
-            chosen_sum(self.request.sha256, self.wanted.version, self.system)
+            chosen_sum(self.request.sha256, self.wanted.source, self.wanted.version, self.system)
         settings.check_rxe()
         # In check mode this is the whole plan of the files; otherwise it finds what would be refused.
         settings.write(settings.request(), check=True)
