@@ -12,6 +12,7 @@ import typing as t
 from pathlib import Path
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.transaction import Dnf
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma import read
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma.commands import Commands
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma.model import DOCA_PACKAGES, Step, System
@@ -61,12 +62,13 @@ class Doca:
     def _with_dnf(self, file: str, step: Step) -> str:
         run = self.commands.run
         with marked(step.name):
-            run(["rpm", "--upgrade", "--replacepkgs", file], "installing doca-host")
+            run(["rpm", "--upgrade", "--oldpackage", "--replacepkgs", file], "installing doca-host")
             run(["dnf", "--assumeyes", "makecache"], "reading DOCA's package list")
             if self.wanted.kernel_parts and self.wanted.kernel_support:
                 self._build_modules()
             replace = ["--allowerasing"] if self.wanted.allow_replace else []
             said = run(["dnf", "--assumeyes", *replace, "install", self.package], f"installing {self.package}")
+            self._bring_along(replace)
             self.commands.add(self.commands.missing(self.request.packages))
         return said
 
@@ -97,7 +99,20 @@ class Doca:
                 "build_failed", "doca-kernel-support left no repository.", "Read its log below /tmp/DOCA.*."
             )
         newest = max(built, key=os.path.getmtime)
-        self.commands.run(["rpm", "--upgrade", "--replacepkgs", newest], "installing the modules' repository")
+        self.commands.run(
+            ["rpm", "--upgrade", "--oldpackage", "--replacepkgs", newest], "installing the modules' repository"
+        )
+
+    def _bring_along(self, options: t.Sequence[str]) -> None:
+        """Bring what another version of DOCA left to this one: dnf leaves whatever is installed and satisfies the new packages."""
+        query = ["dnf", "--quiet", "repoquery", "--repo=doca", "--queryformat=%{name}"]
+        _rc, offered, _err = self.commands.host.run_command(query)
+        there = Dnf(self.commands.host).installed()
+        names = sorted(set(offered.split()) & set(there))
+        if names:
+            self.commands.run(
+                ["dnf", "--assumeyes", *options, "distro-sync", *names], "bringing all of DOCA to one version"
+            )
 
     def purge(self, *, autoremove: bool) -> None:
         """Remove the packages of the stack; with ``autoremove`` also what they brought, where no script removes that."""

@@ -214,8 +214,9 @@ def test_doca_on_el_builds_its_modules_first(tmp_path: pathlib.Path, monkeypatch
         "dnf --assumeyes makecache",
         "dnf --assumeyes install doca-extra",
         f"/opt/mellanox/doca/tools/doca-kernel-support -k {ROCKY.kernel}",
-        f"rpm --upgrade --replacepkgs {built}",
+        f"rpm --upgrade --oldpackage --replacepkgs {built}",
         "dnf --assumeyes --allowerasing install doca-ofed",
+        "dnf --quiet repoquery --repo=doca --queryformat=%{name}",
     ]
 
 
