@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import typing as t
@@ -30,6 +31,15 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.remedies i
 VERSIONLOCK = "/etc/dnf/plugins/versionlock.list"
 _MODULES = "/etc/dnf/modules.d"
 _DNF = ("dnf", "--setopt=install_weak_deps=False", "--disableplugin=versionlock")
+# What came along with a package stays, as with apt: dnf would also take dkms away, and say so in the same words.
+_REMOVE = ("remove", "--noautoremove")
+# What dnf says of a package that it does not find, and of one that it must not see.
+_UNKNOWN = re.compile(r"^(?:Error: Unable to find a match: |No match for argument: )(.+)$", re.M)
+_HIDDEN = re.compile(r"^All matches were filtered out by (\w+) filtering for argument: (.+)$", re.M)
+_WHY_HIDDEN = {
+    "exclude": "Look for `exclude` in /etc/dnf/dnf.conf and /etc/yum.repos.d, and for locks (`dnf versionlock list`).",
+    "modular": "It belongs to another stream of a module than the enabled one (`dnf module list --enabled`).",
+}
 
 
 class Dnf:
@@ -47,7 +57,7 @@ class Dnf:
         return parse_rpm(out, {name for name, one in found.items() if set(self.lock_lines(one)) <= locks})
 
     def interrupted(self) -> bool:
-        """rpm has no half-installed state that stops it."""
+        """Whether something stops the next transaction. What was cut off does not: its packages are ``broken`` by themselves."""
         return False
 
     @staticmethod
@@ -91,7 +101,7 @@ class Dnf:
 
     def update(self) -> None:
         """Read the repositories again."""
-        self._dnf(["makecache", "-q"], "The repositories could not be read")
+        self._dnf(["makecache", "-q", "--refresh"], "The repositories could not be read")
 
     def known(self, roots: t.Sequence[Root]) -> bool:
         """dnf refreshes what is old by itself."""
@@ -106,22 +116,51 @@ class Dnf:
 
     def simulate(self, words: t.Sequence[str], pin: str = "", *, fix: bool = False) -> list[Action]:
         """What dnf would do."""
-        argv = [*_DNF, "--assumeno", "--allowerasing"]
-        rc, out, err = self.host.run_command([*argv, "install", *words], environ_update={"COLUMNS": "250"})
-        missing = re.findall(
-            r"^(?:Error: Unable to find a match: |No match for argument: )(.+)$", f"{out}\n{err}", re.M
-        )
-        if missing:
-            raise self.remedies.not_available(missing[0], "", [])
+        rc, out, err = self._asked(words)
+        if _UNKNOWN.search(f"{out}\n{err}"):
+            # What is known of the repositories may be two days old. One of them may be out of reach.
+            with contextlib.suppress(ClusterError):
+                self.update()
+            rc, out, err = self._asked(words)
         # --assumeno ends with 1 after it printed the transaction, and with 0 when there is none.
         if rc != 0 and "Transaction Summary" not in out:
-            lacking = sorted(set(re.findall(r"nothing provides (\S+)", f"{out}\n{err}")))
-            message = f"dnf refuses this: {last_lines(err or out)}"
-            raise ClusterError("package_failed", message, "See what dnf says.", lacking=lacking)
+            raise self._refusal(f"{out}\n{err}")
         return parse_dnf_simulation(out)
 
+    def _asked(self, words: t.Sequence[str]) -> tuple[int, str, str]:
+        argv = [*_DNF, "--assumeno", "--allowerasing", "install", *words]
+        return self.host.run_command(argv, environ_update={"COLUMNS": "250"})
+
+    def _refusal(self, said: str) -> ClusterError:
+        """The error for what dnf said instead of a plan."""
+        hidden, unknown = _HIDDEN.search(said), _UNKNOWN.search(said)
+        if hidden:
+            return ClusterError(
+                "not_available",
+                f"The repositories of this node have {hidden[2]}, but dnf hides it ({hidden[1]} filtering).",
+                _WHY_HIDDEN.get(hidden[1], "See what hides it in /etc/dnf and /etc/yum.repos.d."),
+            )
+        if unknown:
+            return self.remedies.not_available(unknown[1], "", [])
+        lacking = sorted(set(re.findall(r"nothing provides (\S+)", said)))
+        message = f"dnf refuses this: {last_lines(said)}"
+        return ClusterError("package_failed", message, "See what dnf says.", lacking=lacking)
+
     def mend(self) -> None:
-        """Nothing to mend."""
+        """Finish what was cut off: the older of two versions goes, the newer one is installed again with what it needs."""
+        twice = [one for one in self.installed().values() if one.broken]
+        newest = []
+        for one in twice:
+            # By the time of their installation, the latest first.
+            _rc, out, _err = self.host.run_command(["rpm", "-q", "--last", one.name])
+            latest, *older = [line.split()[0] for line in out.splitlines() if line]
+            newest.append(latest)
+            for nevra in older:
+                self._dnf(["--erase", "--nodeps", nevra], f"{nevra} could not be taken away", ("rpm",))
+        # The repositories may not have them any more: then the transaction that follows has to do.
+        with contextlib.suppress(ClusterError):
+            if newest:
+                self._dnf(["-y", "-q", "--allowerasing", "reinstall", *newest], "Nothing could be installed again")
 
     def download(self, words: t.Sequence[str], pin: str = "", *, fix: bool = False) -> None:
         """Have the packages of the transaction on the node, so that it needs no network."""
@@ -148,13 +187,13 @@ class Dnf:
 
     def removal(self, names: t.Sequence[str]) -> list[Action]:
         """What removing these packages would take along."""
-        argv = ["dnf", "--assumeno", "--disableplugin=versionlock", "remove", *names]
+        argv = ["dnf", "--assumeno", "--disableplugin=versionlock", *_REMOVE, *names]
         _rc, out, _err = self.host.run_command(argv, environ_update={"COLUMNS": "250"})
         return parse_dnf_simulation(out)
 
     def remove(self, names: t.Sequence[str]) -> None:
         """Remove packages."""
-        self._dnf(["-y", "-q", "remove", *names], "The packages could not be removed")
+        self._dnf(["-y", "-q", *_REMOVE, *names], "The packages could not be removed")
 
 
 def _split_lock(line: str) -> tuple[str, str]:

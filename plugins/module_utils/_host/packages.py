@@ -131,10 +131,15 @@ def installed_debs(output: str) -> set[str]:
     return names
 
 
+# What rpm installs beside another version of it.
+_SEVERAL = re.compile(r"^(kernel|gpg-pubkey)\b")
+
+
 def parse_rpm(text: str, locked: t.Collection[str] = ()) -> dict[str, Installed]:
     """Read ``rpm -qa --queryformat RPM_FORMAT``; ``locked`` are names in dnf's versionlock list.
 
-    Of several instances of a package the version is that of the one which rpm lists last; ``instances`` has them all.
+    Of several instances of a package the version is that of the one which rpm lists last; ``instances`` has them all. Two
+    versions for one architecture are what an interrupted transaction leaves, but for kernels and keys.
     """
     found: dict[str, Installed] = {}
     for line in text.splitlines():
@@ -144,7 +149,9 @@ def parse_rpm(text: str, locked: t.Collection[str] = ()) -> dict[str, Installed]
         version, _separator, arch = rest.partition("|")
         others = found[name].instances if name in found else ()
         instance = (f"{version.partition(':')[2]}.{arch}",) if arch else ()
-        found[name] = Installed(name, version, held=name in locked, instances=(*others, *instance))
+        twice = any(one.endswith(f".{arch}") for one in others) and not _SEVERAL.match(name)
+        state = "half-installed" if twice or (name in found and found[name].broken) else "installed"
+        found[name] = Installed(name, version, state, held=name in locked, instances=(*others, *instance))
     return found
 
 
@@ -196,8 +203,11 @@ _DNF_SECTIONS = {
 
 
 def parse_dnf_simulation(text: str) -> list[Action]:
-    """Read the table of ``dnf --assumeno``; long rows are folded after the name, as dnf does on a narrow terminal."""
-    actions, verb, name = [], "", ""
+    """Read the table of ``dnf --assumeno``; long rows are folded after the name, as dnf does on a narrow terminal.
+
+    What a package takes the place of under another name stands in a line of its own below it, and leaves.
+    """
+    actions, verb, name = list[Action](), "", ""
     for line in text.splitlines():
         head = line.rstrip()
         if head.endswith(":") and head[:-1] in _DNF_SECTIONS:
@@ -207,20 +217,18 @@ def parse_dnf_simulation(text: str) -> list[Action]:
             verb = "" if line and not line.startswith(" ") else verb
             continue
         words = line.split()
-        if line.startswith("     replacing") and len(words) == 3:
-            # What is obsoleted leaves with the row above: its name, architecture and version.
-            actions.append(Action("remove", words[1].rpartition(".")[0], "", words[2]))
-            continue
         if not words:
             continue
-        if len(words) == 1:
+        if line.startswith("     replacing") and len(words) == 3:
+            actions.append(Action("remove", words[1].rpartition(".")[0], "", words[2]))
+        elif len(words) == 1:
             name = words[0]
         elif name:
             actions.append(_dnf_action(verb, [name, *words]))
             name = ""
         else:
             actions.append(_dnf_action(verb, words))
-    return [action for action in actions if action]
+    return list(dict.fromkeys(actions))
 
 
 def _dnf_action(verb: str, words: list[str]) -> Action:

@@ -24,7 +24,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.o
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.packages import (
     Difference,
-    in_stack,
+    has_driver_version,
     is_fabric_manager,
     to_hold,
 )
@@ -157,7 +157,7 @@ class Installation:
             return
         self.record.note("hold", ", ".join(loose), "hold", "", "".join(f"{name}\n" for name in loose))
         if not self.record.check:
-            self.manager.hold(loose if self.wanted.dist.manager == "dpkg" else names, packages, in_stack)
+            self.manager.hold(loose if self.wanted.dist.manager == "dpkg" else names, packages, has_driver_version)
 
     def parts(self) -> tuple[t.Any, ...]:
         """What is installed now, whatever it came from."""

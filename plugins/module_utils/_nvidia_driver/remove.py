@@ -23,7 +23,11 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.f
     rebuild_initramfs,
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.model import Facts
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.packages import REMEDIES, in_stack
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.packages import (
+    REMEDIES,
+    has_driver_version,
+    in_stack,
+)
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.record import Record
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.request import Request
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.running import Running
@@ -100,7 +104,7 @@ def _remove_packages(facts: Facts, manager: Apt | Dnf, names: t.Sequence[str], r
             manager.mend()
         manager.remove(names)
         # A lock that stays would keep the next installation at the old version.
-        manager.hold([], {}, in_stack)
+        manager.hold([], {}, has_driver_version)
 
 
 def _uninstall(facts: Facts, record: Record) -> None:

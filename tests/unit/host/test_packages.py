@@ -55,6 +55,29 @@ def test_recorded_change_of_the_kernel_module_with_dnf() -> None:
     ]
 
 
+def test_recorded_package_that_takes_the_place_of_another_with_dnf() -> None:
+    actions = packages.parse_dnf_simulation(recorded("dnf-obsoletes.txt"))
+    assert [action.text() for action in actions][:3] == [
+        "install nvidia-fabricmanager 580.95.05-1",
+        "remove nvidia-fabric-manager 570.124.06-1",
+        "upgrade kmod-nvidia-open-dkms 3:580.95.05-1.el9",
+    ]
+    assert len(actions) == 10
+
+
+def test_recorded_removal_of_what_came_along_with_dnf() -> None:
+    actions = packages.parse_dnf_simulation(recorded("dnf-unused.txt"))
+    assert {action.verb for action in actions} == {"remove"}
+    assert "dkms" in {action.name for action in actions}
+
+
+def test_recorded_packages_of_el() -> None:
+    found = packages.parse_rpm(recorded("rpm-570-fabric.txt"))
+    assert not any(one.broken for one in found.values())
+    assert found["nvidia-open"].version == "3:570.124.06-1.el9"
+    assert len(found["kernel-devel"].instances) == len(found["kernel-core"].instances) == 2
+
+
 def test_recorded_nothing_to_do_with_dnf() -> None:
     assert packages.parse_dnf_simulation(recorded("dnf-nothing.txt")) == []
 
@@ -88,6 +111,17 @@ def test_recorded_kernels_beside_each_other() -> None:
     ):
         assert packages.Root("kernel-devel", instance=kernel).is_missing(found) is missing
     assert packages.Root("kernel-rt-devel").is_missing(found)
+
+
+def test_two_versions_of_a_package_are_left_by_an_interrupted_transaction() -> None:
+    text = (
+        "libnvidia-ml|3:580.126.16-1.el9|x86_64\nlibnvidia-ml|3:580.95.05-1.el9|x86_64\n"
+        "glibc|0:2.34-100.el9|x86_64\nglibc|0:2.34-100.el9|i686\n"
+        "gpg-pubkey|0:1-1|(none)\ngpg-pubkey|0:2-2|(none)\n"
+    )
+    found = packages.parse_rpm(text)
+    assert [name for name, one in found.items() if one.broken] == ["libnvidia-ml"]
+    assert found["libnvidia-ml"].instances == ("580.126.16-1.el9.x86_64", "580.95.05-1.el9.x86_64")
 
 
 @pytest.mark.parametrize(

@@ -255,6 +255,60 @@ def test_dnf_gets_exact_versions_and_never_the_module() -> None:
     assert [word for word in download if word != "--downloadonly"] == commit != download
 
 
+@pytest.mark.parametrize(
+    ("recorded", "kind", "says", "helps"),
+    [
+        ("modular", "not_available", "cuda-drivers-580.95.05, but dnf hides it (modular filtering)", "dnf module list"),
+        ("exclude", "not_available", "el9_4.x86_64, but dnf hides it (exclude filtering)", "`exclude` in /etc/dnf"),
+        ("kernel-devel", "not_available", "has kernel-devel-5.14.0-362.8.1.el9_3.x86_64.", "Check the names"),
+        ("no-epel", "package_failed", "nothing provides dkms >= 3.1.8", "See what dnf says"),
+    ],
+)
+def test_what_dnf_refuses_is_told_with_the_reason(recorded: str, kind: str, says: str, helps: str) -> None:
+    answer = (1, said(f"dnf-refused-{recorded}.txt")[1], "")
+    with pytest.raises(ClusterError) as caught:
+        transaction.Dnf(Host(("makecache", (0, "", "")), ("dnf", answer))).simulate(["x"])
+    assert caught.value.kind == kind
+    assert says in caught.value.message
+    assert helps in caught.value.remedy
+    assert caught.value.details.get("lacking", []) == (["dkms"] if recorded == "no-epel" else [])
+
+
+@pytest.mark.parametrize("reachable", [0, 1])
+def test_a_package_that_dnf_does_not_know_is_looked_for_once_more(reachable: int) -> None:
+    unknown = (1, "", "Error: Unable to find a match: x\n")
+    host = Host(("makecache", (reachable, "", "unreachable")), ("dnf", unknown))
+    with pytest.raises(ClusterError, match="No repository of this node has x"):
+        transaction.Dnf(host).simulate(["x"])
+    assert [line.split()[-1] for line in host.asked] == ["x", "--refresh", "x"]
+
+
+def test_dnf_removes_what_it_is_told_and_nothing_that_came_along() -> None:
+    host = Host(("dnf", (1, said("dnf-unused.txt")[1], "")))
+    dnf = transaction.Dnf(host)
+    dnf.removal(["nvidia-open"])
+    host.table = [("dnf", (0, "", ""))]
+    dnf.remove(["nvidia-open"])
+    assert all(line.endswith(" remove --noautoremove nvidia-open") for line in host.asked)
+
+
+def test_what_was_cut_off_is_finished_with_the_latest_of_each_package() -> None:
+    twice = "libx|0:2-1|x86_64\nlibx|0:1-1|x86_64\nkernel|0:1-1|x86_64\nkernel|0:2-1|x86_64\ny|0:1-1|noarch\n"
+    last = "libx-2-1.x86_64    Sun Nov 22 13:00:00 2026\nlibx-1-1.x86_64    Sat Nov 21 13:00:00 2026\n"
+    host = Host(("rpm -qa", (0, twice, "")), ("rpm -q --last libx", (0, last, "")), ("rpm|dnf", (0, "", "")))
+    transaction.Dnf(host).mend()
+    assert [line.partition("versionlock ")[2] or line for line in host.asked[2:]] == [
+        "rpm --erase --nodeps libx-1-1.x86_64",
+        "-y -q --allowerasing reinstall libx-2-1.x86_64",
+    ]
+
+
+def test_nothing_was_cut_off() -> None:
+    host = Host(("rpm -qa", (0, "kernel|0:1-1|x86_64\nkernel|0:2-1|x86_64\n", "")))
+    transaction.Dnf(host).mend()
+    assert len(host.asked) == 1
+
+
 def test_a_version_that_dnf_does_not_have() -> None:
     error = "Error: Unable to find a match: nvidia-open-1.2.3\n"
     with pytest.raises(ClusterError, match=r"nvidia-open-1\.2\.3") as caught:
