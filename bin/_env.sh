@@ -16,6 +16,7 @@
 #   with_newest_core COMMAND...  runs a command in it
 #   prepare_blob_tools           Azurite and AzCopy in .cache/blob
 #   prepare_lab_packages         podman and what else the lab needs, through apt
+#   prepare_dnf_packages         rpm, dnf and what makes repositories for them, through apt
 #   prepare_vm_packages          QEMU and what else the VM lab needs, through apt
 # Each costs well under a second when there is nothing to do, and then needs no network.
 
@@ -157,6 +158,10 @@ prepare_blob_tools() {
 
 prepare_lab_packages() {
   apt_install podman runc netavark aardvark-dns iptables iproute2 mmdebstrap gnupg debian-archive-keyring openssh-client ca-certificates
+}
+
+prepare_dnf_packages() {
+  apt_install rpm dnf dnf-plugins-core createrepo-c gnupg
 }
 
 prepare_vm_packages() {

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 import re
 import typing as t
@@ -125,7 +126,18 @@ class Dnf:
         # --assumeno ends with 1 after it printed the transaction, and with 0 when there is none.
         if rc != 0 and "Transaction Summary" not in out:
             raise self._refusal(f"{out}\n{err}")
-        return parse_dnf_simulation(out)
+        return self._with_old(parse_dnf_simulation(out))
+
+    def _with_old(self, actions: t.Sequence[Action]) -> list[Action]:
+        """The actions with the versions that go, which dnf does not tell where others come."""
+        replaced = [action.name for action in actions if action.verb in ("upgrade", "downgrade")]
+        have = self.installed(replaced) if replaced else {}
+        return [
+            dataclasses.replace(action, old=have[action.name].version)
+            if action.name in replaced and action.name in have
+            else action
+            for action in actions
+        ]
 
     def _asked(self, words: t.Sequence[str]) -> tuple[int, str, str]:
         argv = [*_DNF, "--assumeno", "--allowerasing", "install", *words]

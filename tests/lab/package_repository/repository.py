@@ -150,7 +150,8 @@ def packages_index(directory: pathlib.Path, packages: t.Iterable[Package]) -> st
     return "\n".join(stanzas)
 
 
-def _gpg(home: str, *argv: str) -> None:
+def gpg(home: str, *argv: str) -> None:
+    """Run gpg on the keys of a directory, without questions."""
     command = ["gpg", "--homedir", home, "--batch", "--quiet", "--yes", "--pinentry-mode", "loopback"]
     subprocess.run([*command, "--passphrase", "", *argv], check=True)
 
@@ -161,11 +162,11 @@ def sign(directory: pathlib.Path, origin: str) -> None:
     home = tempfile.mkdtemp(prefix="gpg.", dir="/tmp")
     try:
         identity = f"{origin} <noreply@example.org>"
-        _gpg(home, "--quick-generate-key", identity, "rsa2048", "sign", "never")
-        _gpg(home, "--armor", "--export-options", "export-minimal", "--output", str(directory / KEYRING), "--export")
+        gpg(home, "--quick-generate-key", identity, "rsa2048", "sign", "never")
+        gpg(home, "--armor", "--export-options", "export-minimal", "--output", str(directory / KEYRING), "--export")
         release = str(directory / "Release")
-        _gpg(home, "--clearsign", "--digest-algo", "SHA256", "--output", str(directory / "InRelease"), release)
-        _gpg(home, "--detach-sign", "--armor", "--output", f"{release}.gpg", release)
+        gpg(home, "--clearsign", "--digest-algo", "SHA256", "--output", str(directory / "InRelease"), release)
+        gpg(home, "--detach-sign", "--armor", "--output", f"{release}.gpg", release)
     finally:
         subprocess.run(["gpgconf", "--homedir", home, "--kill", "all"], check=False)
         shutil.rmtree(home, ignore_errors=True)
@@ -200,10 +201,10 @@ def make(directory: pathlib.Path, packages: t.Sequence[Package], origin: str = "
         shutil.rmtree(work, ignore_errors=True)
 
 
-def fingerprint(directory: pathlib.Path) -> str:
+def fingerprint(directory: pathlib.Path, key: str = KEYRING) -> str:
     """The fingerprint of the key that signed the repository, as gpg says."""
     with tempfile.TemporaryDirectory(prefix="gpg.", dir="/tmp") as home:
-        argv = ["gpg", "--homedir", home, "--batch", "--with-colons", "--show-keys", str(directory / KEYRING)]
+        argv = ["gpg", "--homedir", home, "--batch", "--with-colons", "--show-keys", str(directory / key)]
         said = subprocess.run(argv, check=True, capture_output=True, text=True).stdout
     return next(line.split(":")[9] for line in said.splitlines() if line.startswith("fpr:"))
 

@@ -113,15 +113,22 @@ def test_recorded_kernels_beside_each_other() -> None:
     assert packages.Root("kernel-rt-devel").is_missing(found)
 
 
-def test_two_versions_of_a_package_are_left_by_an_interrupted_transaction() -> None:
-    text = (
-        "libnvidia-ml|3:580.126.16-1.el9|x86_64\nlibnvidia-ml|3:580.95.05-1.el9|x86_64\n"
-        "glibc|0:2.34-100.el9|x86_64\nglibc|0:2.34-100.el9|i686\n"
-        "gpg-pubkey|0:1-1|(none)\ngpg-pubkey|0:2-2|(none)\n"
-    )
-    found = packages.parse_rpm(text)
-    assert [name for name, one in found.items() if one.broken] == ["libnvidia-ml"]
-    assert found["libnvidia-ml"].instances == ("580.126.16-1.el9.x86_64", "580.95.05-1.el9.x86_64")
+def test_recorded_packages_of_a_transaction_that_was_cut_off() -> None:
+    found = packages.parse_rpm(recorded("rpm-cut-off.txt"))
+    assert sorted(name for name, one in found.items() if one.broken) == [
+        "kmod-nvidia-open-dkms",
+        "libnvidia-ml",
+        "nvidia-driver-cuda-libs",
+        "nvidia-kmod-common",
+        "nvidia-persistenced",
+        "nvidia-settings",
+    ]
+    assert set(found["libnvidia-ml"].instances) == {"580.126.16-1.el9.x86_64", "580.95.05-1.el9.x86_64"}
+
+
+def test_one_package_for_two_architectures_and_several_keys_are_whole() -> None:
+    text = "glibc|0:2.34-1|x86_64\nglibc|0:2.34-1|i686\ngpg-pubkey|0:1-1|(none)\ngpg-pubkey|0:2-2|(none)\n"
+    assert not any(one.broken for one in packages.parse_rpm(text).values())
 
 
 @pytest.mark.parametrize(

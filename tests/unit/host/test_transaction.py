@@ -235,14 +235,23 @@ def test_lists_that_cannot_be_read_are_not_only_a_warning() -> None:
 
 
 def test_dnf_gets_exact_versions_and_never_the_module() -> None:
-    host = Host(("--assumeno", (1, said("dnf-upgrade.txt")[1], "Operation aborted.")), ("dnf", (0, "", "")))
+    host = Host(
+        ("--assumeno", (1, said("dnf-upgrade.txt")[1], "Operation aborted.")),
+        ("dnf", (0, "", "")),
+        ("rpm -q", said("rpm-570.txt")),
+    )
     dnf = transaction.Dnf(host)
     words = dnf.resolve([Root("nvidia-open", "580.95.05"), Root("datacenter-gpu-manager-4-cuda13", "4.4", prefix=True)])
     assert words == ["nvidia-open-580.95.05", "datacenter-gpu-manager-4-cuda13-4.4*"]
     # dnf takes a version with its release and architecture for one instance.
     headers = Root("kernel-devel", instance="5.14.0-503.14.1.el9_5.x86_64")
     assert dnf.resolve([headers]) == ["kernel-devel-5.14.0-503.14.1.el9_5.x86_64"]
-    assert len(dnf.simulate(words)) == 6
+    # dnf does not tell what goes where something newer comes.
+    assert [action.text() for action in dnf.simulate(words)][:2] == [
+        "install nvidia-fabricmanager 580.95.05-1.el9",
+        "upgrade kmod-nvidia-open-dkms 3:570.124.06-1.el9 to 3:580.95.05-1.el9",
+    ]
+    assert host.asked.pop(1).startswith("rpm -q --queryformat")
     dnf.enable("nvidia-driver", "580-open")
     assert [line.split("versionlock ")[1] for line in host.asked[1:]] == [
         "module reset -y -q nvidia-driver",

@@ -1,0 +1,23 @@
+# Copyright (c) 2026 The hpcai.gpu_cluster developers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Nodes of EL 8, 9 and 10 with the real rpm and dnf, for each test one of its own."""
+
+from __future__ import annotations
+
+import pathlib
+import tempfile
+import typing as t
+
+import el_node
+import pytest
+from el_modules import Nodes
+
+
+@pytest.fixture(scope="session")
+def nodes() -> t.Iterator[Nodes]:
+    el_node.leave_mounts()
+    with tempfile.TemporaryDirectory(prefix="dnf.") as work:
+        el_node.mount("-t", "tmpfs", "tmpfs", work)
+        yield Nodes(pathlib.Path(work))
+        el_node.unmount(work)

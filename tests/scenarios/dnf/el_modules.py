@@ -1,0 +1,92 @@
+# Copyright (c) 2026 The hpcai.gpu_cluster developers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Nodes of EL in the states that tests begin with, and our modules run on them."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import pathlib
+import typing as t
+
+import el_node
+from ansible_collections.hpcai.gpu_cluster.plugins.modules import nvidia_driver, rdma_stack
+from lab.package_repository import el, rpms
+
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+
+
+class Nodes:
+    """Makes nodes. What several tests begin with is made once: their nodes are layers above it."""
+
+    def __init__(self, work: pathlib.Path) -> None:
+        self.work = work
+        self.base = functools.lru_cache(None)(self._base)
+        self.driven = functools.lru_cache(None)(self._driven)
+
+    def _base(self, major: str) -> el_node.Node:
+        release = el.RELEASES[major]
+        return el_node.made(self.work, release, el.made(ROOT / ".cache/rpm_repository", release))
+
+    def _driven(self, major: str, version: str, gpus: int, switches: int) -> el_node.Node:
+        node = self.fresh(major, gpus, switches)
+        result = driver(node, version=version)
+        assert not result["failed"], result["msg"]
+        return node
+
+    def fresh(self, major: str, gpus: int = 1, switches: int = 0) -> el_node.Node:
+        """A node with GPUs and EPEL, which nobody has worked on."""
+        node = self.base(major).child()
+        node.repository("epel")
+        for number in range(gpus + switches):
+            device = {"vendor": "0x10de", "class": "0x030200", "device": "0x20b0"}
+            if number >= gpus:
+                device.update({"class": "0x068000", "device": "0x1af1"})
+            for name, value in device.items():
+                node.write(f"/sys/bus/pci/devices/0001:00:0{number}.0/{name}", value)
+        return node
+
+    def with_driver(self, major: str, version: str = el.OLD, gpus: int = 1, switches: int = 0) -> el_node.Node:
+        """The same, with a driver that our module has installed."""
+        return self.driven(major, version, gpus, switches).child()
+
+
+def driver(node: el_node.Node, **options: t.Any) -> dict[str, t.Any]:
+    """Run the module nvidia_driver for the older of the node's kernels, with the repository of the vendor's stand-in."""
+    given = {
+        "version": el.NEW,
+        "kernel": node.release.kernel(0),
+        "repository_url": f"file://{el.PLACE}/cuda",
+        "repository_key": f"{el.PLACE}/{rpms.KEY}",
+        "repository_fingerprint": el.fingerprint(node.repositories),
+        # There is no library in the packages that could be started.
+        "cuda_library": "",
+        **options,
+    }
+    return node.module(nvidia_driver.main, **given)
+
+
+def rdma(node: el_node.Node, version: str, **options: t.Any) -> dict[str, t.Any]:
+    """Run the module rdma_stack for DOCA, whose files lie as on the vendor's site, and for the older of the node's kernels."""
+    offered = sorted(node.path(f"{el.PLACE}/doca").glob("*.rpm"))
+    for path in offered:
+        place = node.path(f"/srv/vendor/DOCA_v{path.name.split('-')[2]}/host/{path.name}")
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_bytes(path.read_bytes())
+    full = f"{version}-{el.DOCA[version].replace('_', '-')}"
+    for_all = (full, f"rhel{node.release.major}") if version == "3.2.1" else (full, f"rhel{node.release.version}")
+    (file,) = [path for path in offered if f"-{version}-" in path.name]
+    given = {
+        "source": "doca",
+        "version": full,
+        "mirror": "/srv/vendor",
+        "sha256": {f"{'-'.join(for_all)}-{el.MACHINE}": hashlib.sha256(file.read_bytes()).hexdigest()},
+        "kernel": node.release.kernel(0),
+        "phase": "install",
+        **options,
+    }
+    return node.module(rdma_stack.main, **given)
+
+
+__all__ = ["Nodes", "driver", "rdma"]

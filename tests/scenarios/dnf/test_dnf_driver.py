@@ -1,0 +1,216 @@
+# Copyright (c) 2026 The hpcai.gpu_cluster developers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The module nvidia_driver on nodes of EL, with the real rpm and dnf."""
+
+from __future__ import annotations
+
+import shutil
+import typing as t
+
+import pytest
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.dnf import Dnf
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.packages import Action
+from el_modules import Nodes, driver
+from el_node import Node, Programs
+from lab.package_repository import el
+
+AGREED = {"allow_upgrade": True, "allow_unload": True}
+LIST = "/etc/dnf/plugins/versionlock.list"
+
+
+def versions(node: Node) -> set[str]:
+    """The versions of all that belongs to the driver."""
+    parts = {name: found for name, found in node.installed.items() if "nvidia" in name and "dnf" not in name}
+    return {version.partition("-")[0] for found in parts.values() for version in found}
+
+
+def told(result: dict[str, t.Any]) -> list[str]:
+    """The changes that the module reports."""
+    return [f"{one['kind']} {one['name']}: {one['what']}" for one in result["changes"]]
+
+
+@pytest.mark.parametrize("major", ["8", "9"])
+def test_a_driver_is_installed_beside_two_kernels_and_stays(nodes: Nodes, major: str) -> None:
+    node = nodes.with_driver(major, el.NEW)
+    assert versions(node) == {el.NEW}
+    # Only what is needed: nothing that is recommended, nor a Fabric Manager without NVSwitches.
+    assert not {"nvidia-xconfig", "nvidia-fabricmanager", "nvidia-fabric-manager"} & set(node.installed)
+    assert len(node.installed["kernel-devel"]) == 2
+    assert "stream=580-open" in node.read("/etc/dnf/modules.d/nvidia-driver.module")
+    assert node.read("/sys/module/nvidia/version").strip() == el.NEW
+    before = node.installed
+    again = driver(node)
+    assert (again["failed"], again["changed"]) == (False, False), again
+    # An upgrade of the whole system leaves the driver alone.
+    node.must("dnf", "-y", "-q", "upgrade")
+    assert node.installed == before
+
+
+def test_headers_of_the_running_kernel_are_installed_beside_those_of_another(nodes: Nodes) -> None:
+    node = nodes.fresh("9")
+    older, newer = node.release.kernels
+    node.must("rpm", "--erase", f"kernel-devel-{older}")
+    result = driver(node)
+    assert not result["failed"], result["msg"]
+    assert node.installed["kernel-devel"] == [older, newer]
+
+
+def test_a_kernel_whose_headers_nobody_has_is_refused_before_anything_is_done(nodes: Nodes) -> None:
+    node = nodes.with_driver("9")
+    before = node.installed
+    gone = f"5.14.0-362.8.1.el9_3.{el.MACHINE}"
+    result = driver(node, kernel=gone, **AGREED)
+    assert result["error_kind"] == "not_available"
+    assert f"kernel-devel-{gone}" in result["msg"]
+    assert node.installed == before
+    assert node.read("/sys/module/nvidia/version").strip() == el.OLD
+
+
+@pytest.mark.parametrize("major", ["8", "9"])
+def test_an_upgrade_to_another_branch_switches_the_stream_and_moves_the_lock(nodes: Nodes, major: str) -> None:
+    node = nodes.with_driver(major)
+    assert "stream=570-open" in node.read("/etc/dnf/modules.d/nvidia-driver.module")
+    node.write(LIST, f"perl-0:1.0-1.el{major}.*\n" + node.read(LIST))
+    refused = driver(node)
+    assert refused["error_kind"] == "consent_missing"
+    assert versions(node) == {el.OLD}
+    result = driver(node, **AGREED)
+    assert not result["failed"], result["msg"]
+    assert versions(node) == {el.NEW}
+    assert node.read("/sys/module/nvidia/version").strip() == el.NEW
+    lines = node.read(LIST).splitlines()
+    assert lines[0] == f"perl-0:1.0-1.el{major}.*"
+    assert all(el.NEW in line for line in lines[1:])
+    assert f"nvidia-open-3:{el.NEW}-1.el{major}.*" in lines
+    assert not driver(node, **AGREED)["changed"]
+
+
+def test_a_downgrade_within_a_branch(nodes: Nodes) -> None:
+    node = nodes.with_driver("9", el.NEWEST)
+    result = driver(node, **AGREED)
+    assert not result["failed"], result["msg"]
+    assert versions(node) == {el.NEW}
+    downgrade = next(line for line in told(result) if "package nvidia-open: " in line)
+    assert downgrade == f"package nvidia-open: downgrade nvidia-open 3:{el.NEWEST}-1.el9 to 3:{el.NEW}-1.el9"
+
+
+def test_a_downgrade_to_an_older_branch(nodes: Nodes) -> None:
+    node = nodes.with_driver("9", el.NEW)
+    result = driver(node, version=el.OLD, **AGREED)
+    assert not result["failed"], result["msg"]
+    assert versions(node) == {el.OLD}
+
+
+def test_fabric_manager_follows_the_driver_under_its_new_name(nodes: Nodes) -> None:
+    node = nodes.with_driver("9", switches=1)
+    assert node.installed["nvidia-fabric-manager"] == [f"{el.OLD}-1"]
+    result = driver(node, **AGREED)
+    assert not result["failed"], result["msg"]
+    assert "nvidia-fabric-manager" not in node.installed
+    assert node.installed["nvidia-fabricmanager"] == [f"{el.NEW}-1"]
+    # What takes its place is told, and what goes.
+    assert f"package nvidia-fabric-manager: remove nvidia-fabric-manager {el.OLD}-1" in told(result)
+
+
+def test_a_fabric_manager_of_another_version_is_brought_to_the_driver_s(nodes: Nodes) -> None:
+    node = nodes.with_driver("9", el.NEW, switches=1)
+    node.must("dnf", "-y", "-q", "--disableplugin=versionlock", "install", f"nvidia-fabricmanager-{el.NEWEST}")
+    result = driver(node)
+    assert not result["failed"], result["msg"]
+    assert node.installed["nvidia-fabricmanager"] == [f"{el.NEW}-1"]
+    # Its package lets the old one run.
+    assert "unit nvidia-fabricmanager.service: restart" in told(result)
+    # That alone does not touch the driver that runs.
+    assert not [line for line in told(result) if line.startswith("kernel module")]
+
+
+def test_the_other_kernel_module_takes_the_place_of_the_open_one(nodes: Nodes) -> None:
+    node = nodes.with_driver("9", el.NEW)
+    result = driver(node, kernel_module="proprietary", **AGREED)
+    assert not result["failed"], result["msg"]
+    assert {"cuda-drivers", "kmod-nvidia-latest-dkms"} <= set(node.installed)
+    assert not {"nvidia-open", "kmod-nvidia-open-dkms"} & set(node.installed)
+    assert "stream=580-dkms" in node.read("/etc/dnf/modules.d/nvidia-driver.module")
+
+
+def test_without_epel_the_refusal_names_dkms_before_anything_is_done(nodes: Nodes) -> None:
+    node = nodes.with_driver("9")
+    node.must("rpm", "--erase", "--nodeps", "dkms")
+    node.path("/etc/yum.repos.d/epel.repo").unlink()
+    result = driver(node, **AGREED)
+    assert result["failed"]
+    assert result["lacking"] == ["dkms"]
+    assert versions(node) == {el.OLD}
+    assert node.read("/sys/module/nvidia/version").strip() == el.OLD
+
+
+def test_a_package_that_a_site_excludes_is_not_said_to_be_missing(nodes: Nodes) -> None:
+    node = nodes.fresh("9")
+    node.must("rpm", "--erase", f"kernel-devel-{node.release.kernels[0]}")
+    node.write("/etc/dnf/dnf.conf", node.read("/etc/dnf/dnf.conf") + "exclude=kernel*\n")
+    result = driver(node)
+    assert result["error_kind"] == "not_available"
+    assert f"kernel-devel-{node.release.kernel(0)}, but dnf hides it (exclude filtering)" in result["msg"]
+
+
+def test_a_version_that_came_since_the_repository_was_read_is_found(nodes: Nodes) -> None:
+    node = nodes.fresh("9")
+    node.write("/etc/yum.repos.d/epel.repo", "[epel]\nname=epel\nbaseurl=file:///srv/epel\nenabled=1\ngpgcheck=0\n")
+    shutil.copytree(node.path(f"{el.PLACE}/doca"), node.path("/srv/epel"))
+    node.must("dnf", "-q", "makecache")
+    shutil.rmtree(node.path("/srv/epel"))
+    shutil.copytree(node.path(f"{el.PLACE}/foreign"), node.path("/srv/epel"))
+    (action,) = node.inside(simulated, ["cuda-toolkit-12-9-12.9.2"])
+    assert action.text() == "install cuda-toolkit-12-9 12.9.2-1"
+
+
+def simulated(words: list[str]) -> list[Action]:
+    """What dnf says on the node that it would do."""
+    return Dnf(Programs()).simulate(words)
+
+
+def test_a_key_or_a_package_that_is_not_the_vendor_s_is_refused(nodes: Nodes) -> None:
+    node = nodes.fresh("9")
+    result = driver(node, repository_fingerprint="0" * 40)
+    assert result["error_kind"] == "wrong_key"
+    node.repository("foreign", signed=True)
+    result = driver(node, cuda_version="12.9")
+    assert result["error_kind"] == "package_failed"
+    assert "cuda-toolkit-12-9-12.9.2-1.noarch.rpm is not signed" in result["msg"]
+    assert "nvidia-open" not in node.installed
+
+
+def test_a_transaction_that_was_cut_off_is_finished(nodes: Nodes) -> None:
+    node = nodes.with_driver("9", el.NEW)
+    node.write(el.BREAK, "")
+    assert driver(node, version=el.NEWEST, **AGREED)["failed"]
+    node.path(el.BREAK).unlink()
+    # The old and the new version of what was installed so far.
+    assert [name for name, found in node.installed.items() if len(found) == 2 and "kernel" not in name]
+    result = driver(node, version=el.NEWEST, **AGREED)
+    assert not result["failed"], result["msg"]
+    assert versions(node) == {el.NEWEST}
+    assert node.run("dnf", "check")[0] == 0
+    assert not driver(node, version=el.NEWEST)["changed"]
+
+
+def test_a_removal_takes_the_driver_and_its_locks(nodes: Nodes) -> None:
+    node = nodes.with_driver("9", el.NEW)
+    node.write(LIST, "perl-0:1.0-1.el9.*\n" + node.read(LIST))
+    result = driver(node, state="absent", allow_unload=True)
+    assert not result["failed"], result["msg"]
+    assert not {"nvidia-open", "kmod-nvidia-open-dkms", "libnvidia-ml", "nvidia-persistenced"} & set(node.installed)
+    assert not node.path("/sys/module/nvidia").exists()
+    assert node.read(LIST) == "perl-0:1.0-1.el9.*\n"
+    # What came along stays: others may use it by now.
+    assert "dkms" in node.installed
+
+
+def test_a_removal_stops_at_what_others_need_of_the_driver(nodes: Nodes) -> None:
+    node = nodes.with_driver("9", el.NEW)
+    node.must("dnf", "-y", "-q", "install", "site-monitoring")
+    result = driver(node, state="absent", allow_unload=True)
+    assert result["error_kind"] == "in_use"
+    assert "site-monitoring" in result["msg"]
+    assert versions(node) == {el.NEW}

@@ -1,0 +1,68 @@
+# Copyright (c) 2026 The hpcai.gpu_cluster developers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The module rdma_stack with DOCA on nodes of EL, with the real rpm and dnf."""
+
+from __future__ import annotations
+
+import pytest
+from el_modules import Nodes, rdma
+from el_node import Node
+from lab.package_repository import el
+
+UNFINISHED = "/var/lib/mofed/unfinished"
+
+
+def prepared(nodes: Nodes, major: str = "9") -> Node:
+    """A node with EPEL and the distribution's RDMA packages."""
+    node = nodes.base(major).child()
+    node.repository("epel")
+    return node
+
+
+@pytest.mark.parametrize(("major", "version"), [("8", "3.2.1"), ("9", "3.1.0"), ("9", "3.2.1"), ("10", "3.2.1")])
+def test_doca_is_found_by_its_name_installed_and_removed(nodes: Nodes, major: str, version: str) -> None:
+    node = prepared(nodes, major)
+    result = rdma(node, version)
+    assert not result["failed"], result["msg"]
+    assert {"doca-host", "doca-extra", "doca-kernel-repo", "doca-ofed", "mlnx-ofa_kernel"} <= set(node.installed)
+    assert node.read("/run/doca-kernel").strip() == node.release.kernel(0)
+    assert result["stack"]["source"] == "doca"
+    assert not rdma(node, version)["changed"]
+    removed = rdma(node, version, state="absent")
+    assert not removed["failed"], removed["msg"]
+    assert not {"doca-host", "doca-ofed", "doca-ofed-userspace"} & set(node.installed)
+
+
+def test_another_version_of_doca_takes_the_place_of_the_installed_one_in_both_directions(nodes: Nodes) -> None:
+    node = prepared(nodes)
+    for version in ("3.1.0", "3.2.1", "3.1.0"):
+        result = rdma(node, version)
+        assert not result["failed"], result["msg"]
+        assert node.installed["doca-ofed"] == [f"{version}-1"]
+        # Also what the new packages would have been content with.
+        assert node.installed["mlnx-ofa_kernel"] == [f"{el.DOCA[version][-5:].replace('.', '')}-1.el9"]
+        assert result["stack"]["version"].startswith(version)
+
+
+def test_what_was_interrupted_for_want_of_epel_is_finished_when_it_is_there(nodes: Nodes) -> None:
+    node = nodes.base("9").child()
+    result = rdma(node, "3.2.1")
+    assert result["failed"]
+    assert "nothing provides dkms >= 3.2" in result["output"]
+    assert node.read(UNFINISHED)
+    node.repository("epel")
+    result = rdma(node, "3.2.1")
+    assert not result["failed"], result["msg"]
+    assert "doca-ofed" in node.installed
+    assert not node.read(UNFINISHED)
+
+
+def test_packages_of_the_distribution_are_installed_once(nodes: Nodes) -> None:
+    node = prepared(nodes)
+    options = {"source": "inbox", "sha256": {}, "packages": [{"dpkg": "x", "rpm": "perftest"}, "rdma-core"]}
+    result = rdma(node, "3.2.1", **options)
+    assert not result["failed"], result["msg"]
+    assert [one["name"] for one in result["changes"]] == ["perftest"]
+    assert node.installed["perftest"] == ["4.5-20.el9"]
+    assert not rdma(node, "3.2.1", **options)["changed"]
