@@ -37,6 +37,8 @@ _REMOVE = ("remove", "--noautoremove")
 # What dnf says of a package that it does not find, and of one that it must not see.
 _UNKNOWN = re.compile(r"^(?:Error: Unable to find a match: |No match for argument: )(.+)$", re.M)
 _HIDDEN = re.compile(r"^All matches were filtered out by (\w+) filtering for argument: (.+)$", re.M)
+# What a package provides that dnf never upgrades (dnf.conf(5), "installonlypkgs").
+_SEVERAL = ("installonlypkg(kernel)", "installonlypkg(kernel-module)", "installonlypkg(vm)", "multiversion(kernel)")
 _WHY_HIDDEN = {
     "exclude": "Look for `exclude` in /etc/dnf/dnf.conf and /etc/yum.repos.d, and for locks (`dnf versionlock list`).",
     "modular": "It belongs to another stream of a module than the enabled one (`dnf module list --enabled`).",
@@ -158,21 +160,32 @@ class Dnf:
         message = f"dnf refuses this: {last_lines(said)}"
         return ClusterError("package_failed", message, "See what dnf says.", lacking=lacking)
 
+    def _kept_several(self) -> set[str]:
+        """Names of packages that say themselves that they are installed beside other versions, such as kernel modules."""
+        argv = ["rpm", "-q", "--whatprovides", "--queryformat", "%{NAME}\\n", *_SEVERAL]
+        _rc, out, _err = self.host.run_command(argv)
+        return {line for line in out.splitlines() if " " not in line}
+
     def mend(self) -> None:
         """Finish what was cut off: the older of two versions goes, the newer one is installed again with what it needs."""
-        twice = [one for one in self.installed().values() if one.broken]
-        newest = []
-        for one in twice:
+        several = self._kept_several()
+        newest: list[str] = []
+        for name in (one.name for one in self.installed().values() if one.broken and one.name not in several):
             # By the time of their installation, the latest first.
-            _rc, out, _err = self.host.run_command(["rpm", "-q", "--last", one.name])
-            latest, *older = [line.split()[0] for line in out.splitlines() if line]
-            newest.append(latest)
-            for nevra in older:
-                self._dnf(["--erase", "--nodeps", nevra], f"{nevra} could not be taken away", ("rpm",))
+            _rc, out, _err = self.host.run_command(["rpm", "-q", "--last", name])
+            by_arch: dict[str, str] = {}
+            for nevra in (line.split()[0] for line in out.splitlines() if line):
+                latest = by_arch.setdefault(nevra.rpartition(".")[2], nevra)
+                if latest != nevra:
+                    self._dnf(["--erase", "--nodeps", nevra], f"{nevra} could not be taken away", ("rpm",))
+                    newest.append(latest)
         # The repositories may not have them any more: then the transaction that follows has to do.
         with contextlib.suppress(ClusterError):
             if newest:
-                self._dnf(["-y", "-q", "--allowerasing", "reinstall", *newest], "Nothing could be installed again")
+                self._dnf(
+                    ["-y", "-q", "--allowerasing", "reinstall", *dict.fromkeys(newest)],
+                    "Nothing could be installed again",
+                )
 
     def download(self, words: t.Sequence[str], pin: str = "", *, fix: bool = False) -> None:
         """Have the packages of the transaction on the node, so that it needs no network."""

@@ -302,20 +302,31 @@ def test_dnf_removes_what_it_is_told_and_nothing_that_came_along() -> None:
 
 
 def test_what_was_cut_off_is_finished_with_the_latest_of_each_package() -> None:
-    twice = "libx|0:2-1|x86_64\nlibx|0:1-1|x86_64\nkernel|0:1-1|x86_64\nkernel|0:2-1|x86_64\ny|0:1-1|noarch\n"
-    last = "libx-2-1.x86_64    Sun Nov 22 13:00:00 2026\nlibx-1-1.x86_64    Sat Nov 21 13:00:00 2026\n"
-    host = Host(("rpm -qa", (0, twice, "")), ("rpm -q --last libx", (0, last, "")), ("rpm|dnf", (0, "", "")))
+    """Not of what rpm keeps several of, and not what is there for another architecture as well."""
+    twice = "libx|0:2-1|x86_64\nlibx|0:1-1|x86_64\nlibx|0:1-1|i686\nkernel|0:1-1|x86_64\nkernel|0:2-1|x86_64\ny|0:1-1|noarch\n"
+    kept = "kmod-y|0:1-1|x86_64\nkmod-y|0:2-1|x86_64\n"
+    last = "libx-2-1.x86_64    Sun Nov 22 13:00:00 2026\nlibx-1-1.i686    Sat Nov 21 13:00:01 2026\n"
+    last += "libx-1-1.x86_64    Sat Nov 21 13:00:00 2026\n"
+    host = Host(
+        ("rpm -qa", (0, twice + kept, "")),
+        ("rpm -q --whatprovides", (1, "kmod-y\nkmod-y\nno package provides installonlypkg(vm)\n", "")),
+        ("rpm -q --last libx", (0, last, "")),
+        ("rpm|dnf", (0, "", "")),
+    )
     transaction.Dnf(host).mend()
-    assert [line.partition("versionlock ")[2] or line for line in host.asked[2:]] == [
+    assert [line.partition("versionlock ")[2] or line for line in host.asked[3:]] == [
         "rpm --erase --nodeps libx-1-1.x86_64",
         "-y -q --allowerasing reinstall libx-2-1.x86_64",
     ]
 
 
 def test_nothing_was_cut_off() -> None:
-    host = Host(("rpm -qa", (0, "kernel|0:1-1|x86_64\nkernel|0:2-1|x86_64\n", "")))
+    host = Host(
+        ("rpm -qa", (0, "kernel|0:1-1|x86_64\nkernel|0:2-1|x86_64\n", "")),
+        ("rpm -q --whatprovides", (1, "no package provides installonlypkg(vm)\n", "")),
+    )
     transaction.Dnf(host).mend()
-    assert len(host.asked) == 1
+    assert len(host.asked) == 2
 
 
 def test_a_version_that_dnf_does_not_have() -> None:
