@@ -22,12 +22,47 @@ author:
 options:
   fabric:
     description:
-      - What is expected, as in a profile. C(hcas) is a list of C({name, bus_id, rate_gbps, link_layer}), C(count) the
-        number of active ports
-        of at least C(rate_gbps) with C(link_layer).
-      - Empty expects nothing in particular.
+      - What is expected, as in a profile. Other keys are refused, because one that nobody reads would switch the check off.
+      - A rate or a link layer alone expects one such port. Empty expects nothing in particular.
     type: dict
     default: {}
+    suboptions:
+      hcas:
+        description: Ports by name.
+        type: list
+        elements: dict
+        suboptions:
+          name:
+            description: The device's name.
+            type: str
+            required: true
+          bus_id:
+            description: Its PCI address, which is looked for before the name.
+            type: str
+          rate_gbps:
+            description: The least rate, in Gb/s.
+            type: float
+          link_layer:
+            description: V(InfiniBand) or V(Ethernet).
+            type: str
+      count:
+        description: The number of active ports of at least O(fabric.rate_gbps) with O(fabric.link_layer).
+        type: int
+      rate_gbps:
+        description: The least rate of ports that are counted, in Gb/s.
+        type: float
+      link_layer:
+        description: The link layer of ports that are counted. Empty counts all.
+        type: str
+      source:
+        description: Where these values come from, for messages.
+        type: str
+      date:
+        description: When they were taken from there.
+        type: str
+      verified:
+        description: Whether they were seen on a machine. Those that were not give warnings only.
+        type: bool
   bandwidth:
     description: This node's part in a measurement.
     type: str

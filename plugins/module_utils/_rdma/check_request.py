@@ -12,9 +12,28 @@ import typing as t
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.options import from_options
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma.model import STACK_OPTIONS, Wanted
 
+# As in a profile, and the link layer of counted ports.
+_FABRIC: dict[str, t.Any] = {
+    "hcas": {
+        "type": "list",
+        "elements": "dict",
+        "options": {
+            "name": {"type": "str", "required": True},
+            "bus_id": {"type": "str"},
+            "rate_gbps": {"type": "float"},
+            "link_layer": {"type": "str"},
+        },
+    },
+    "count": {"type": "int"},
+    "rate_gbps": {"type": "float"},
+    "link_layer": {"type": "str"},
+    "source": {"type": "str"},
+    "date": {"type": "str"},
+    "verified": {"type": "bool"},
+}
 ARGUMENT_SPEC: dict[str, t.Any] = {
     **STACK_OPTIONS,
-    "fabric": {"type": "dict", "default": {}},
+    "fabric": {"type": "dict", "default": {}, "options": _FABRIC},
     "bandwidth": {"type": "str", "choices": ["none", "server", "client"], "default": "none"},
     "peer": {"type": "str", "default": ""},
     "size_bytes": {"type": "int", "default": 65536},
@@ -50,7 +69,16 @@ class CheckRequest:
     def of(cls, options: t.Mapping[str, t.Any]) -> CheckRequest:
         """The request behind a module's parameters, which Ansible has checked and filled up."""
         wanted = Wanted(options["source"], options["version"], options["user_space_only"])
-        return from_options(cls, options, wanted=wanted)
+        return from_options(cls, options, wanted=wanted, fabric=_given(options["fabric"]))
+
+
+def _given(value: t.Any) -> t.Any:
+    """What was told, without the options that Ansible adds as null; whole numbers as people write them."""
+    if isinstance(value, dict):
+        return {key: _given(one) for key, one in value.items() if one is not None}
+    if isinstance(value, list):
+        return [_given(one) for one in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 __all__ = ["ARGUMENT_SPEC", "CheckRequest"]

@@ -27,10 +27,12 @@ def is_active(port: Port) -> bool:
 def judge_ports(expected: t.Mapping[str, t.Any], ports: t.Sequence[Port]) -> list[Verdict]:
     """Ports against a profile's ``fabric`` section; ``link_layer`` beside ``count`` says which ports count.
 
-    A port that is down does not count, whatever rate it still shows.
+    A port that is down does not count, whatever rate it still shows. A rate or link layer alone expects one such port.
     """
     section = {"source": "variables of the role", "date": "this run", **expected}
     link_layer = section.pop("link_layer", "")
+    if not section.get("hcas") and "count" not in section and (link_layer or section.get("rate_gbps")):
+        section["count"] = 1
     verdicts: list[Verdict] = []
     if section.get("hcas"):
         named = {key: value for key, value in section.items() if key not in ("count", "rate_gbps")}

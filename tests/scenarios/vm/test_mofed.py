@@ -26,6 +26,7 @@ FILES = (
     "/etc/sysctl.d/90-mofed.conf",
     "/etc/security/limits.d/90-mofed.conf",
 )
+FABRIC = {"hcas": [{"name": "rxe0", "link_layer": "Ethernet"}]}
 HOLD = "import os, time; os.open('/dev/infiniband/uverbs0', os.O_RDWR); open('/run/held', 'w'); time.sleep(600)"
 
 
@@ -44,6 +45,11 @@ def test_it_goes_only_when_nobody_uses_it(vm_lab: VmLab, rxe: str) -> None:
 
     missing = lab.module("hpcai.gpu_cluster.rdma_check", {"fabric": {"count": 2, "link_layer": "Ethernet"}})
     refused(missing, "rdma_mismatch", "expected 2 ports", "found 1: rxe0")
+    lab.run(NODE, "rdma", "link", "delete", "rxe0")
+    refused(
+        lab.module("hpcai.gpu_cluster.rdma_check", {"fabric": FABRIC}), "rdma_mismatch", "HCA rxe0", "found missing"
+    )
+    lab.run(NODE, "systemctl", "restart", "mofed-rxe.service")
 
     lab.run(NODE, "systemd-run", "--unit=mofed-job", "--collect", "python3", "-c", HOLD)
     try:

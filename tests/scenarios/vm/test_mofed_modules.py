@@ -23,7 +23,7 @@ if t.TYPE_CHECKING:
     from conftest import Result, VmLab
 
 # What inventories/vm expects.
-FABRIC = {"rxe0": {"link_layer": "Ethernet"}}
+FABRIC = {"hcas": [{"name": "rxe0", "link_layer": "Ethernet"}]}
 
 
 class Mofed:

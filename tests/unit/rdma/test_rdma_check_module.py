@@ -5,9 +5,11 @@
 
 from __future__ import annotations
 
+import pathlib
 import typing as t
 
 import pytest
+import yaml
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma import check as checking
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma import perftest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma.model import Modules, Software, System
@@ -91,6 +93,43 @@ def test_what_could_not_be_found_out_is_not_told_as_wrong_and_does_not_pass(chec
     assert [one["verdict"] for one in result["verdicts"]] == ["ok", "incomplete"]
     assert (result["failed"], result["error_kind"], asked) == (True, "rdma_unknown", [])
     assert "not known" in result["msg"]
+
+
+@pytest.mark.parametrize(
+    ("fabric", "key"),
+    [
+        ({"rxe0": {"link_layer": "Ethernet"}}, "rxe0"),
+        ({"hcas": [{"name": "mlx5_0", "rate": 200}]}, "rate"),
+        ({"hcas": [{"bus_id": "0101:00:00.0"}]}, "name"),
+    ],
+)
+def test_what_nobody_reads_is_refused(check: t.Any, fabric: dict[str, t.Any], key: str) -> None:
+    result = check(fabric=fabric)
+    assert result["failed"]
+    assert key in result["msg"]
+
+
+@pytest.mark.parametrize("fabric", [{"link_layer": "InfiniBand"}, {"rate_gbps": 200}])
+def test_any_expectation_needs_a_device(check: t.Any, fabric: dict[str, t.Any]) -> None:
+    assert not check(port("mlx5_0"), fabric=fabric)["failed"]
+    assert check(fabric=fabric)["failed"]
+    assert check(port("mlx5_0", "DOWN"), fabric=fabric)["failed"]
+
+
+def test_the_lab_of_virtual_machines_expects_its_device(check: t.Any) -> None:
+    variables = pathlib.Path(__file__).parents[3] / "inventories/vm/group_vars/all/gpu_cluster.yml"
+    expected = yaml.safe_load(variables.read_text())["mofed_expected"]
+    result = check(fabric=expected)
+    assert (result["failed"], result["error_kind"]) == (True, "rdma_mismatch")
+    assert "HCA rxe0" in result["msg"]
+    assert not check({**port("rxe0"), "link_layer": "Ethernet"}, fabric=expected)["failed"]
+
+
+def test_profiles_are_understood_as_they_are(check: t.Any) -> None:
+    profiles = pathlib.Path(__file__).parents[3] / "roles/node_profile/files/profiles"
+    fabrics = [yaml.safe_load(path.read_text()).get("fabric") for path in profiles.glob("*.yml")]
+    for fabric in filter(None, fabrics):
+        assert check(fabric=fabric).get("error_kind") in ("rdma_mismatch", None)
 
 
 def test_libraries_alone_need_no_modules(check: t.Any) -> None:
