@@ -38,21 +38,27 @@ class Doca:
 
     def _with_apt(self, file: str, step: Step) -> str:
         had = "doca-host" in read.read_software(self.commands.host, self.system).packages
-        self.commands.run(["dpkg", "--install", file], "installing doca-host")
-        try:
-            self.commands.apt(["update"], "reading DOCA's package list")
-            if self.request.without_openmpi:
-                self._stand_in_for_openmpi(file)
-            _rc, out, _err = self.commands.host.run_command(["apt-get", "--simulate", "install", self.package])
-            refuse_conflicts(parse_removals(out), "DOCA", self.wanted)
-        except ClusterError:
-            if not had:
-                self._take_back()
-            raise
-        with marked(step.name):
+        # From here to the end the node has a repository of one version, and perhaps the stack of another.
+        with marked(step.name) as unmark:
+            try:
+                self._offer(file)
+            except ClusterError:
+                if not had:
+                    self._take_back()
+                    unmark()
+                raise
             said = self.commands.apt(["install", self.package], f"installing {self.package}")
             self.commands.add(self.commands.missing(self.request.packages))
         return said
+
+    def _offer(self, file: str) -> None:
+        """Add the repository, and refuse what its packages would push out."""
+        self.commands.run(["dpkg", "--install", file], "installing doca-host")
+        self.commands.apt(["update"], "reading DOCA's package list")
+        if self.request.without_openmpi:
+            self._stand_in_for_openmpi(file)
+        _rc, out, _err = self.commands.host.run_command(["apt-get", "--simulate", "install", self.package])
+        refuse_conflicts(parse_removals(out), "DOCA", self.wanted)
 
     def _take_back(self) -> None:
         """Remove the repository again; the error that this follows is the one to tell."""

@@ -84,7 +84,9 @@ def is_current(wanted: Wanted, software: Software) -> bool:
         return version == wanted.version
     # doca-host's version ends in the distribution: 3.2.1-044000-25.10-ubuntu2404.
     package = DOCA_PACKAGES[1] if wanted.user_space_only else DOCA_PACKAGES[0]
-    return package in software.packages and f"{version}-".startswith(f"{wanted.version}-")
+    # The stack's own begins with the release, 3.2.1: the repository may be newer than what was installed from it.
+    release = wanted.version.partition("-")[0]
+    return software.packages.get(package, "").startswith(release) and f"{version}-".startswith(f"{wanted.version}-")
 
 
 def conflicts(software: Software) -> list[str]:

@@ -202,6 +202,44 @@ def test_a_refused_doca_takes_its_repository_back(tmp_path: pathlib.Path) -> Non
         install(make(host, model.Wanted("doca", DOCA), **deb(tmp_path)))
     assert "dpkg --purge doca-host mofed-provides-openmpi" in host.done
     assert not any("install doca-ofed" in line for line in host.done)
+    assert not unfinished.PATH.exists()
+
+
+def test_a_refused_doca_leaves_the_mark_of_what_was_interrupted_before(tmp_path: pathlib.Path) -> None:
+    unfinished.PATH.parent.mkdir()
+    unfinished.PATH.write_text("removal of doca 3.1\n")
+    host = Host({"--simulate": (0, "Remv perftest [4.5]\n"), "dpkg --": (0, ""), "apt-get": (0, ""), **QUIET})
+    with pytest.raises(ClusterError, match="perftest"):
+        install(make(host, model.Wanted("doca", DOCA), **deb(tmp_path)))
+    assert unfinished.PATH.read_text() == "removal of doca 3.1\n"
+
+
+class PowerCutError(Exception):
+    """The machine goes down."""
+
+
+@pytest.mark.parametrize("at", ["dpkg --install", "update", "--simulate", "install doca-ofed"])
+def test_an_upgrade_of_doca_that_is_interrupted_anywhere_leaves_its_mark(tmp_path: pathlib.Path, at: str) -> None:
+    class Machine(Host):
+        def run_command(self, args: list[str], **kwargs: t.Any) -> tuple[int, str, str]:
+            if at in " ".join(args):
+                raise PowerCutError
+            return super().run_command(args, **kwargs)
+
+    old = "doca-host|3.1.0-091000-25.07-ubuntu2204|install|installed|ok\n"
+    host = Machine({**QUIET, "dpkg-query": (0, old), "dpkg --install": (0, ""), "apt-get": (0, "")})
+    with pytest.raises(PowerCutError):
+        install(make(host, model.Wanted("doca", DOCA), **deb(tmp_path)))
+    assert unfinished.PATH.read_text() == "it\n"
+
+
+def test_an_upgrade_of_doca_that_is_refused_late_is_not_whole(tmp_path: pathlib.Path) -> None:
+    old = "doca-host|3.1.0-091000-25.07-ubuntu2204|install|installed|ok\n"
+    answers = {"dpkg-query": (0, old), "--simulate": (0, "Remv perftest [4.5]\n")}
+    host = Host({**QUIET, **answers, "dpkg --": (0, ""), "apt-get": (0, "")})
+    with pytest.raises(ClusterError, match="perftest"):
+        install(make(host, model.Wanted("doca", DOCA), **deb(tmp_path)))
+    assert unfinished.PATH.read_text() == "it\n"
 
 
 def test_doca_on_el_builds_its_modules_first(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:

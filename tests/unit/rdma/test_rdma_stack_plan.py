@@ -51,6 +51,9 @@ def doca(version: str = DOCA, *names: str) -> model.Software:
 # apt took doca-ofed away, and not doca-host.
 HALF_REMOVED = model.Software(packages={"doca-host": f"{DOCA}-ubuntu2204"}, unfinished=f"removal of doca {DOCA}")
 
+# doca-host was upgraded, and what it offers was not installed.
+HALF_UPGRADED = model.Software(packages={"doca-host": f"{DOCA}-ubuntu2204", "doca-ofed": "3.1.0-091000"})
+
 
 @pytest.mark.parametrize(
     ("wanted", "software", "current"),
@@ -68,6 +71,7 @@ HALF_REMOVED = model.Software(packages={"doca-host": f"{DOCA}-ubuntu2204"}, unfi
         (model.Wanted("doca", DOCA), dataclasses.replace(doca(), unfinished="doca"), False),
         (model.Wanted("doca", "3.2.1-04400"), doca(), False),
         (model.Wanted("doca", DOCA), doca("3.1.0-091000-25.07"), False),
+        (model.Wanted("doca", DOCA), HALF_UPGRADED, False),
         (model.Wanted("doca", DOCA), model.Software(packages={"doca-host": f"{DOCA}-ubuntu2204"}), False),
         (model.Wanted("doca", DOCA, user_space_only=True), doca(DOCA, "doca-ofed-userspace"), True),
         (model.Wanted("doca", DOCA), doca(DOCA, "doca-ofed-userspace"), False),
