@@ -12,12 +12,16 @@ class ModuleDocFragment:
     DOCUMENTATION = r"""
 options:
   source:
-    description: Where the RDMA software comes from. V(inbox) is the distribution, the others are NVIDIA's.
+    description:
+      - Where the RDMA software comes from. V(inbox) is the distribution, V(doca) and V(mlnx_ofed) are NVIDIA's.
+      - V(preinstalled) is what the image brought, whichever that is. Nothing is installed or removed; it is looked at as any other.
     type: str
-    choices: [inbox, doca, mlnx_ofed]
+    choices: [inbox, doca, mlnx_ofed, preinstalled]
     default: inbox
   version:
-    description: The vendor's version, V(24.10-3.2.5.0) for MLNX_OFED or V(3.2.1-044000-25.10) for DOCA.
+    description:
+      - The vendor's version, V(24.10-3.2.5.0) for MLNX_OFED or V(3.2.1-044000-25.10) for DOCA.
+      - With O(source=preinstalled) the one that is expected. Empty for any.
     type: str
     default: ""
   user_space_only:

@@ -155,7 +155,8 @@ def wanted_files(settings: Settings) -> dict[str, str]:
         if name:
             _checked_name(name)
     kernel = not settings.user_space_only
-    vendor = settings.source != "inbox"
+    # What the image brought keeps the settings that it came with.
+    vendor = settings.source in ("doca", "mlnx_ofed")
     files = {
         NAMES: naming_rules(settings.device_names, settings.distribution_names)
         if settings.persistent_names and kernel

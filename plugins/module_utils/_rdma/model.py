@@ -19,7 +19,7 @@ DISTRIBUTION_PACKAGES = (
 DOCA_PACKAGES = ("doca-ofed", "doca-ofed-userspace")
 #: The options that say which stack is declared.
 STACK_OPTIONS: dict[str, t.Any] = {
-    "source": {"type": "str", "choices": ["inbox", "doca", "mlnx_ofed"], "default": "inbox"},
+    "source": {"type": "str", "choices": ["inbox", "doca", "mlnx_ofed", "preinstalled"], "default": "inbox"},
     "version": {"type": "str", "default": ""},
     "user_space_only": {"type": "bool", "default": False},
 }
@@ -82,6 +82,11 @@ class Wanted:
     def kernel_parts(self) -> bool:
         """Whether this stack brings kernel modules of its own."""
         return self.source != "inbox" and not self.user_space_only
+
+    @property
+    def installs(self) -> bool:
+        """Whether software is put on the node or taken away; without it, what the image brought stays as it is."""
+        return self.source != "preinstalled"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -78,6 +78,8 @@ def is_current(wanted: Wanted, software: Software) -> bool:
     source, version = installed_stack(software)
     if wanted.source == "inbox":
         return not source and not software.unfinished
+    if not wanted.installs:
+        return not software.unfinished and f"{version}-".startswith(f"{wanted.version}-" if wanted.version else "")
     if source != wanted.source or software.unfinished:
         return False
     if source == "mlnx_ofed":
@@ -180,6 +182,8 @@ def plan_stack(
 
     ``users`` is asked only when something is to be done: looking through all processes takes time.
     """
+    if not wanted.installs:
+        return []
     _refuse_container(wanted, system)
     steps = [*_other_stack_away(wanted, software), *_wanted_stack(wanted, system, software, modules)]
     if steps and wanted.kernel_parts and system.manager == "dpkg" and wanted.source == "doca":
@@ -248,7 +252,7 @@ def _new_modules(wanted: Wanted, software: Software, modules: Modules, steps: t.
 def plan_removal(wanted: Wanted, software: Software, users: t.Callable[[], t.Sequence[str]]) -> list[Step]:
     """Taking a vendor's stack away, also what an interruption left of one; the distribution's packages stay."""
     source, version = remaining_stack(software)
-    if not source or wanted.source == "inbox":
+    if not source or wanted.source == "inbox" or not wanted.installs:
         return []
     if source != wanted.source:
         raise ClusterError(

@@ -83,7 +83,7 @@ class Request:
     def of(cls, options: t.Mapping[str, t.Any]) -> Request:
         """The request behind a module's parameters, which Ansible has checked and filled up."""
         wanted = from_options(Wanted, options)
-        if wanted.source != "inbox" and not wanted.version:
+        if wanted.source in ("doca", "mlnx_ofed") and not wanted.version:
             raise ClusterError("bad_input", "`version` is empty.", "Pin the version of the vendor's stack.")
         texts = {name: _texts(options[name]) for name in ("device_names", "limits", "sysctl")}
         return from_options(cls, options, wanted=wanted, ipoib=_IPOIB[options["ipoib"]], **texts)

@@ -45,7 +45,7 @@ class Run:
 
     def _packages(self) -> None:
         """The distribution's packages; a vendor's installation brings them itself when it is done."""
-        missing = self.stack.commands.missing(self.request.packages)
+        missing = self.stack.commands.missing(self.request.packages) if self.wanted.installs else []
         if missing and not self.check:
             self.stack.commands.add(missing)
         for name in missing:

@@ -84,19 +84,31 @@ def judge_stack(wanted: Wanted, software: Software, modules: Modules) -> list[Ve
     if software.unfinished:
         have += f" ({software.unfinished} was interrupted)"
     if not is_current(wanted, software):
-        return [_verdict("fail", "RDMA stack", want, have, "Run the role's entry point install.")]
+        remedy = (
+            "Run the role's entry point install."
+            if wanted.installs
+            else "Use an image that has it, or correct `version`."
+        )
+        return [_verdict("fail", "RDMA stack", want, have, remedy)]
+    if not wanted.installs and not source:
+        # The distribution's, whose modules are the kernel's own.
+        return [_verdict("ok", "RDMA stack", want, have)]
     if wanted.kernel_parts and not modules.vendor:
-        return [
-            _verdict(
-                "fail", "kernel modules of the stack", "for the running kernel", "none", "Run the role: it builds them."
-            )
-        ]
+        return [_verdict("fail", "kernel modules of the stack", "for the running kernel", "none", _build(wanted))]
     if wanted.kernel_parts and modules.stale:
         remedy = "Restart openibd (rdma_stack with `allow_restart: true`) or reboot."
         return [
             _verdict("fail", "loaded modules", "those on disk", f"other builds of {', '.join(modules.stale)}", remedy)
         ]
     return [_verdict("ok", "RDMA stack", want, have)]
+
+
+def _build(wanted: Wanted) -> str:
+    return (
+        "Run the role: it builds them."
+        if wanted.installs
+        else "Build them with `dkms autoinstall`, or boot the image's kernel."
+    )
 
 
 def judge_bandwidth(

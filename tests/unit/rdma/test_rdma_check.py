@@ -166,6 +166,27 @@ def test_stack_and_modules(software: model.Software, modules: model.Modules, wha
     assert [item["what"] for item in verdicts if item["verdict"] == "fail"] == ([what] if what else [])
 
 
+@pytest.mark.parametrize(
+    ("software", "modules", "version", "what"),
+    [
+        (model.Software(f"MLNX_OFED_LINUX-{OFED}"), model.Modules(vendor=True), "", ""),
+        (model.Software(f"MLNX_OFED_LINUX-{OFED}"), model.Modules(vendor=True), OFED, ""),
+        (model.Software(f"MLNX_OFED_LINUX-{OFED}"), model.Modules(vendor=True), "24.10-4.1.4.0", "RDMA stack"),
+        (model.Software(f"MLNX_OFED_LINUX-{OFED}", unfinished="x"), model.Modules(vendor=True), "", "RDMA stack"),
+        (model.Software(f"MLNX_OFED_LINUX-{OFED}"), model.Modules(), "", "kernel modules of the stack"),
+        (model.Software("OFED-internal-25.10"), model.Modules(vendor=True, stale=("a",)), "", "loaded modules"),
+        # The distribution's has no modules of its own.
+        (model.Software(), model.Modules(loaded=True), "", ""),
+        (model.Software(), model.Modules(), OFED, "RDMA stack"),
+    ],
+)
+def test_what_the_image_brought_is_verified(
+    software: model.Software, modules: model.Modules, version: str, what: str
+) -> None:
+    verdicts = check.judge_stack(model.Wanted("preinstalled", version), software, modules)
+    assert [item["what"] for item in verdicts if item["verdict"] == "fail"] == ([what] if what else [])
+
+
 def test_a_removal_that_did_not_end_is_not_what_was_wanted() -> None:
     left = model.Software(packages={"doca-host": "3.2.1"}, unfinished="removal of doca 3.2.1")
     (verdict,) = check.judge_stack(model.Wanted("inbox"), left, model.Modules())

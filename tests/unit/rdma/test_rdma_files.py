@@ -98,6 +98,10 @@ def test_switches_that_are_off_leave_no_file() -> None:
     assert files.wanted_files(files.Settings(persistent_names=True, sysctl={"vm.a": "1"}, user_space_only=True)) == {}
 
 
+def test_an_image_keeps_the_settings_of_its_stack() -> None:
+    assert files.wanted_files(files.Settings(source="preinstalled")) == {}
+
+
 def test_what_a_vendor_s_stack_adds() -> None:
     doca = files.wanted_files(files.Settings(source="doca"))
     assert set(doca) == {files.PINS, files.OPENIBD}

@@ -48,6 +48,7 @@ def test_a_vendor_s_stack_needs_a_version(source: str) -> None:
     with pytest.raises(ClusterError, match="`version` is empty"):
         request(source=source)
     assert request(source="inbox").wanted.version == ""
+    assert request(source="preinstalled").wanted.version == ""
 
 
 def test_what_the_files_are_made_of() -> None:

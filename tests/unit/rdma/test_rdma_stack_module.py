@@ -161,6 +161,17 @@ def test_the_distribution_s_packages_are_told_one_by_one(run: t.Any) -> None:
     assert run(machine, **options)[1]["changed"] is False
 
 
+def test_an_image_keeps_its_stack_and_gets_the_settings(run: t.Any) -> None:
+    options = {"source": "preinstalled", "packages": ["perftest"], "sysctl": {"vm.a": "1"}}
+    machine = Machine({"doca-host": HOST, "doca-ofed": "3.2.1-044000"}, vendor=True, loaded=True, missing=("perftest",))
+    done, result = run(machine, **options)
+    assert done == [f"write {files.SYSCTL}"]
+    assert result["stack"] == {"source": "doca", "version": HOST}
+    done, result = run(machine, **options, state="absent")
+    assert done[1:] == [f"remove {files.SYSCTL}"]
+    assert result["stack"] == {"source": "doca", "version": HOST}
+
+
 def test_nothing_is_written_while_somebody_works(run: t.Any) -> None:
     machine = Machine({}, vendor=False, loaded=True)
     done, result = run(machine, busy=["hpl (pid 7)"], **WANTED)

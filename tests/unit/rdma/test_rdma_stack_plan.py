@@ -50,6 +50,7 @@ def doca(version: str = DOCA, *names: str) -> model.Software:
 
 # apt took doca-ofed away, and not doca-host.
 HALF_REMOVED = model.Software(packages={"doca-host": f"{DOCA}-ubuntu2204"}, unfinished=f"removal of doca {DOCA}")
+PREINSTALLED = model.Wanted("preinstalled")
 
 # doca-host was upgraded, and what it offers was not installed.
 HALF_UPGRADED = model.Software(packages={"doca-host": f"{DOCA}-ubuntu2204", "doca-ofed": "3.1.0-091000"})
@@ -72,6 +73,14 @@ HALF_UPGRADED = model.Software(packages={"doca-host": f"{DOCA}-ubuntu2204", "doc
         (model.Wanted("doca", "3.2.1-04400"), doca(), False),
         (model.Wanted("doca", DOCA), doca("3.1.0-091000-25.07"), False),
         (model.Wanted("doca", DOCA), HALF_UPGRADED, False),
+        (PREINSTALLED, doca(), True),
+        (PREINSTALLED, INSTALLED, True),
+        (PREINSTALLED, NONE, True),
+        (PREINSTALLED, HALF_REMOVED, False),
+        (model.Wanted("preinstalled", DOCA), doca(), True),
+        (model.Wanted("preinstalled", OFED), INSTALLED, True),
+        (model.Wanted("preinstalled", DOCA), doca("3.1.0-091000-25.07"), False),
+        (model.Wanted("preinstalled", OFED), NONE, False),
         (model.Wanted("doca", DOCA), model.Software(packages={"doca-host": f"{DOCA}-ubuntu2204"}), False),
         (model.Wanted("doca", DOCA, user_space_only=True), doca(DOCA, "doca-ofed-userspace"), True),
         (model.Wanted("doca", DOCA), doca(DOCA, "doca-ofed-userspace"), False),
@@ -101,6 +110,17 @@ def test_nothing_is_done_to_a_node_that_is_right() -> None:
 def test_an_installation_tells_what_was_there(software: model.Software, before: str) -> None:
     steps = stack.plan_stack(MLNX, UBUNTU, software, UNLOADED, list)
     assert [(step.kind, step.before, step.after) for step in steps] == [("install", before, f"mlnx_ofed {OFED}")]
+
+
+@pytest.mark.parametrize(
+    "software", [NONE, INSTALLED, doca(), model.Software("OFED-internal-25.10-2.4.1"), HALF_REMOVED]
+)
+def test_what_the_image_brought_is_left_as_it_is(software: model.Software) -> None:
+    """Also where its modules are not those that are loaded, or it is a container."""
+    stale = model.Modules(vendor=True, loaded=True, stale=("mlx5_core",))
+    for system in (UBUNTU, dataclasses.replace(ROCKY, container=True)):
+        assert kinds(PREINSTALLED, software, stale, system, ["hpl (pid 4)"]) == []
+    assert stack.plan_removal(PREINSTALLED, software, lambda: ["hpl (pid 4)"]) == []
 
 
 def test_a_node_without_adapters_is_installed_without_consent() -> None:
