@@ -93,6 +93,12 @@ options:
     description: The least average bandwidth that is accepted, in Gb/s. V(0) accepts every result.
     type: float
     default: 0
+  service_limits:
+    description:
+      - Limits that a service has to have, as in M(hpcai.gpu_cluster.rdma_stack). systemd starts one that tells its own.
+      - One that the machine does not let root set gives a warning.
+    type: dict
+    default: {}
   timeout_s:
     description: How long to wait for the other side and the measurement, in seconds.
     type: int

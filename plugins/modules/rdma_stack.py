@@ -104,6 +104,13 @@ options:
       - One that the machine does not let root set is left out and reported, because it would keep users from logging in.
     type: dict
     default: {}
+  service_limits:
+    description:
+      - Limits of services that systemd starts, by the names and values of O(limits). Services that run keep theirs until they are
+        restarted.
+      - systemd hands out limits of its own; those of login sessions do not reach services.
+    type: dict
+    default: {}
   sysctl:
     description:
       - Kernel settings by name. They are written for the next boot, and set now where this kernel has them.

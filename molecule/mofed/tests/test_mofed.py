@@ -45,6 +45,12 @@ def test_a_login_session_gets_the_limits(host: t.Any) -> None:
     assert (done.stdout.strip() == LIMITS["nofile"][1]) == ("nofile" in settable(host))
 
 
+def test_a_service_gets_the_limits(host: t.Any) -> None:
+    done = host.run("systemd-run --quiet --wait --pipe --collect bash -c 'ulimit -n'")
+    assert done.rc == 0, done.stderr
+    assert (done.stdout.strip() == LIMITS["nofile"][1]) == ("nofile" in settable(host))
+
+
 def test_rules_keep_the_distribution_s_own(host: t.Any) -> None:
     ours = host.file("/etc/udev/rules.d/60-rdma-persistent-naming.rules").content_string
     packaged = host.file("/usr/lib/udev/rules.d/60-rdma-persistent-naming.rules").content_string

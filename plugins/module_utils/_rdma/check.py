@@ -12,10 +12,12 @@ from pathlib import Path
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.command import Runner
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.units import is_running
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node.compare import describe
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node.sysfs import read_hcas
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma import perftest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma.check_request import CheckRequest
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma.limits import limit_allowed, read_limits
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma.model import Modules
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma.read import (
     read_modules,
@@ -26,6 +28,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma.verify imp
     Port,
     Verdict,
     judge_bandwidth,
+    judge_services,
     judge_stack,
     measured_devices,
     settled,
@@ -37,7 +40,7 @@ def check(request: CheckRequest, host: Runner) -> dict[str, t.Any]:
     system, wanted = read_system(), request.wanted
     modules = read_modules(host, system) if wanted.kernel_parts else Modules()
     ports, judged = settled(request.fabric, lambda: read_hcas(Path("/")) or [], request.settle_s)
-    verdicts = judge_stack(wanted, read_software(host, system), modules) + judged
+    verdicts = judge_stack(wanted, read_software(host, system), modules) + _services(request, host) + judged
     result: dict[str, t.Any] = {"changed": False, "verdicts": verdicts, "ports": ports}
     # A port that is wrong, or not known, is not worth waiting for.
     if request.bandwidth != "none" and not describe(verdicts, "fail", "incomplete"):
@@ -51,6 +54,15 @@ def check(request: CheckRequest, host: Runner) -> dict[str, t.Any]:
     elif unknown:
         result.update(failed=True, error_kind="rdma_unknown", msg=f"RDMA could not be looked at in full.\n{unknown}")
     return result
+
+
+def _services(request: CheckRequest, host: Runner) -> list[Verdict]:
+    """The limits that a service gets."""
+    wanted = {name: str(value) for name, value in request.service_limits.items()}
+    if not wanted:
+        return []
+    allowed = {name for name, value in wanted.items() if limit_allowed(name, value, "service_limits")}
+    return judge_services(wanted, allowed, read_limits(host) if is_running() else {})
 
 
 def _measure(request: CheckRequest, ports: list[Port]) -> tuple[list[dict[str, t.Any]], list[Verdict]]:

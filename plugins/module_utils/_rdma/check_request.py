@@ -10,7 +10,7 @@ import dataclasses
 import typing as t
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.options import from_options
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma.model import STACK_OPTIONS, Wanted
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma.model import SERVICE_LIMITS, STACK_OPTIONS, Wanted
 
 # As in a profile, and the link layer of counted ports.
 _FABRIC: dict[str, t.Any] = {
@@ -41,6 +41,7 @@ ARGUMENT_SPEC: dict[str, t.Any] = {
     "tcp_port": {"type": "int", "default": 18515},
     "arguments": {"type": "list", "elements": "str", "default": []},
     "least_gbps": {"type": "float", "default": 0},
+    **SERVICE_LIMITS,
     "timeout_s": {"type": "int", "default": 60},
     "settle_s": {"type": "int", "default": 0},
 }
@@ -62,6 +63,7 @@ class CheckRequest:
     tcp_port: int
     arguments: tuple[str, ...]
     least_gbps: float
+    service_limits: t.Mapping[str, t.Any]
     timeout_s: int
     settle_s: int
 

@@ -15,6 +15,7 @@ import typing as t
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node.sysfs import normalize_bus_id
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma.limits import manager_file
 
 HEADER = "# Written by the module hpcai.gpu_cluster.rdma_stack; changes made here are lost.\n"
 # The same name as rdma-core's own rules, which takes their place: a device can be renamed only once.
@@ -22,6 +23,7 @@ DISTRIBUTION_NAMES = "/usr/lib/udev/rules.d/60-rdma-persistent-naming.rules"
 NAMES = "/etc/udev/rules.d/60-rdma-persistent-naming.rules"
 READ_AHEAD = "/etc/udev/rules.d/90-mofed-nfs.rules"
 LIMITS = "/etc/security/limits.d/90-mofed.conf"
+SERVICE_LIMITS = "/etc/systemd/system.conf.d/90-mofed.conf"
 SYSCTL = "/etc/sysctl.d/90-mofed.conf"
 MODPROBE = "/etc/modprobe.d/mofed.conf"
 MODULES = "/etc/modules-load.d/mofed.conf"
@@ -31,7 +33,7 @@ PINS = "/etc/apt/preferences.d/mofed"
 WAAGENT = "/etc/waagent.conf"
 OPENIB_CONF = "/etc/infiniband/openib.conf"
 # All that is wholly ours, so that a switch that was turned off takes its file away.
-OWNED = (NAMES, READ_AHEAD, LIMITS, SYSCTL, MODPROBE, MODULES, OPENIBD, RXE, PINS)
+OWNED = (NAMES, READ_AHEAD, LIMITS, SERVICE_LIMITS, SYSCTL, MODPROBE, MODULES, OPENIBD, RXE, PINS)
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,62}")
 _WAS = "#mofed had: "
@@ -57,6 +59,7 @@ class Settings:
     rxe_netdev: str = ""
     rxe_device: str = "rxe0"
     limits: t.Mapping[str, str] = dataclasses.field(default_factory=dict)
+    service_limits: t.Mapping[str, str] = dataclasses.field(default_factory=dict)
     sysctl: t.Mapping[str, str] = dataclasses.field(default_factory=dict)
     sunrpc_slots: int = 0
     nfs_read_ahead_kib: int = 0
@@ -162,6 +165,7 @@ def wanted_files(settings: Settings) -> dict[str, str]:
         if settings.persistent_names and kernel
         else "",
         LIMITS: limits_file(settings.limits) if settings.limits else "",
+        SERVICE_LIMITS: HEADER + manager_file(settings.service_limits) if settings.service_limits else "",
         SYSCTL: sysctl_file(settings.sysctl) if settings.sysctl and kernel else "",
         MODPROBE: modprobe_file(settings.sunrpc_slots, settings.ipoib) if kernel else "",
         MODULES: f"{HEADER}ib_ipoib\n" if settings.ipoib and kernel and not settings.container else "",
@@ -235,6 +239,7 @@ __all__ = [
     "PINS",
     "READ_AHEAD",
     "RXE",
+    "SERVICE_LIMITS",
     "SYSCTL",
     "WAAGENT",
     "Settings",

@@ -24,6 +24,8 @@ STACK_OPTIONS: dict[str, t.Any] = {
     "user_space_only": {"type": "bool", "default": False},
 }
 
+SERVICE_LIMITS: dict[str, t.Any] = {"service_limits": {"type": "dict", "default": {}}}
+
 
 @dataclasses.dataclass(frozen=True)
 class System:
@@ -112,6 +114,7 @@ class Step:
 __all__ = [
     "DISTRIBUTION_PACKAGES",
     "DOCA_PACKAGES",
+    "SERVICE_LIMITS",
     "STACK_OPTIONS",
     "Modules",
     "Software",

@@ -16,7 +16,12 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.options im
     from_options,
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma import files
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma.model import STACK_OPTIONS, System, Wanted
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma.model import (
+    SERVICE_LIMITS,
+    STACK_OPTIONS,
+    System,
+    Wanted,
+)
 
 ARGUMENT_SPEC: dict[str, t.Any] = {
     "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
@@ -38,6 +43,7 @@ ARGUMENT_SPEC: dict[str, t.Any] = {
     "rxe_netdev": {"type": "str", "default": ""},
     "rxe_device": {"type": "str", "default": "rxe0"},
     "limits": {"type": "dict", "default": {}},
+    **SERVICE_LIMITS,
     "sysctl": {"type": "dict", "default": {}},
     "sunrpc_slots": {"type": "int", "default": 0},
     "nfs_read_ahead_kib": {"type": "int", "default": 0},
@@ -74,6 +80,7 @@ class Request:
     rxe_netdev: str
     rxe_device: str
     limits: t.Mapping[str, str]
+    service_limits: t.Mapping[str, str]
     sysctl: t.Mapping[str, str]
     sunrpc_slots: int
     nfs_read_ahead_kib: int
@@ -85,7 +92,7 @@ class Request:
         wanted = from_options(Wanted, options)
         if wanted.source in ("doca", "mlnx_ofed") and not wanted.version:
             raise ClusterError("bad_input", "`version` is empty.", "Pin the version of the vendor's stack.")
-        texts = {name: _texts(options[name]) for name in ("device_names", "limits", "sysctl")}
+        texts = {name: _texts(options[name]) for name in ("device_names", "limits", "service_limits", "sysctl")}
         return from_options(cls, options, wanted=wanted, ipoib=_IPOIB[options["ipoib"]], **texts)
 
     def settings(self, system: System) -> files.Settings:

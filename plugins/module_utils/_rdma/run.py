@@ -55,7 +55,8 @@ class Run:
         """Plan everything, then install, write, load and set, in the order in which one needs the other."""
         settings = self.settings
         limits = settings.allowed_limits(self.request.limits)
-        settings.settings = dataclasses.replace(settings.settings, limits=limits)
+        services = settings.allowed_limits(self.request.service_limits, "service_limits")
+        settings.settings = dataclasses.replace(settings.settings, limits=limits, service_limits=services)
         steps = plan_stack(self.wanted, self.system, self.software, self.modules, users.users)
         install = any(step.kind == "install" for step in steps)
         if install:
@@ -73,6 +74,8 @@ class Run:
             with self.stack.prepared(steps):
                 self._bring(steps, install=install)
         settings.edit(self.request.edits(), check=self.check)
+        if not self.check:
+            settings.reread_service_limits()
         settings.revive_rxe(check=self.check)
         settings.apply_sysctl(check=self.check)
         if not self.check:
@@ -105,6 +108,7 @@ class Run:
         if not self.check:
             settings.changes = Changes()
             settings.write(settings.removal(), check=False)
+            settings.reread_service_limits()
         settings.edit({files.WAAGENT: None, files.OPENIB_CONF: None}, check=self.check)
         if steps and self.modules.loaded:
             settings.not_applied.append(

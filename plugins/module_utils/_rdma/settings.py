@@ -9,8 +9,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
-import re
-import resource
 import typing as t
 from pathlib import Path
 
@@ -18,43 +16,14 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import C
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.changes import Change, Changes
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.command import Host
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.files import read_text
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.units import systemctl
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.units import is_running, systemctl
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.apply import NodeState
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.read import missing_parents
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.request import NOTHING, file_request
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma import files
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma.limits import limit_allowed
 
 _RXE_UNIT = os.path.basename(files.RXE)
-# A number of more digits is beyond what the kernel takes.
-_LIMIT = re.compile(r"unlimited|-1|[0-9]{1,18}")
-_LIMITS = {"memlock": resource.RLIMIT_MEMLOCK, "nofile": resource.RLIMIT_NOFILE, "stack": resource.RLIMIT_STACK}
-
-
-def limit_allowed(name: str, value: str) -> bool:
-    """Whether this machine lets root set a limit, tried in a child.
-
-    A limit that PAM is told to set and may not (a container without the right, nofile above fs.nr_open) keeps every
-    user from logging in.
-    """
-    if name not in _LIMITS:
-        raise ClusterError(
-            "bad_input", f"`limits` has {name!r}, which cannot be set.", f"Choose from {', '.join(_LIMITS)}."
-        )
-    if not _LIMIT.fullmatch(value):
-        raise ClusterError(
-            "bad_input",
-            f"`limits` has {value!r} for {name}, which is no limit.",
-            "Write a number without a unit, or unlimited. Nothing has been changed.",
-        )
-    wanted = resource.RLIM_INFINITY if value == "unlimited" else int(value)
-    child = os.fork()
-    if child == 0:
-        try:
-            resource.setrlimit(_LIMITS[name], (wanted, wanted))
-        except (OSError, ValueError):
-            os._exit(1)
-        os._exit(0)
-    return os.waitpid(child, 0)[1] == 0
 
 
 class NodeSettings:
@@ -76,11 +45,11 @@ class NodeSettings:
 
     # -- files of our own ------------------------------------------------------------------------------------------
 
-    def allowed_limits(self, limits: t.Mapping[str, str]) -> dict[str, str]:
+    def allowed_limits(self, limits: t.Mapping[str, str], option: str = "limits") -> dict[str, str]:
         """The limits that this machine can give; the others would lock its users out."""
         kept = {}
         for name, value in limits.items():
-            if limit_allowed(name, value):
+            if limit_allowed(name, value, option):
                 kept[name] = value
             else:
                 self._skip(f"limit {name}", f"this machine does not let root set it to {value}")
@@ -105,8 +74,11 @@ class NodeSettings:
 
     def _request(self, wanted: t.Mapping[str, str]) -> dict[str, t.Any]:
         gone: list[t.Any] = [path for path in files.OWNED if path not in wanted and self._ours(path)]
-        if files.OPENIBD in gone:
-            gone.append({"path": os.path.dirname(files.OPENIBD), "if_empty": True})
+        gone += [
+            {"path": os.path.dirname(path), "if_empty": True}
+            for path in (files.OPENIBD, files.SERVICE_LIMITS)
+            if path in gone
+        ]
         rxe = files.RXE in wanted
         unit: dict[str, t.Any] = {"name": _RXE_UNIT, "state": "stopped", "enabled": False, "restart_on": []}
         if rxe:
@@ -219,6 +191,11 @@ class NodeSettings:
     def _rxe_exists(self) -> bool:
         return (self.root / "sys/class/infiniband" / self.settings.rxe_device).exists()
 
+    def reread_service_limits(self) -> None:
+        """Services that are started from now on get the limits. Of a file that is gone systemd forgets only when it starts anew."""
+        if self.live and files.SERVICE_LIMITS in self.changes.names() and is_running():
+            systemctl(self.host, "daemon-reexec")
+
     def reload_udev(self, users: t.Callable[[], t.Sequence[str]]) -> None:
         """New rules count at once; names of devices that are there change only while nobody uses RDMA."""
         changed = set(self.changes.names()) & {files.NAMES, files.READ_AHEAD}
@@ -235,4 +212,4 @@ class NodeSettings:
             self.host.run_command(["udevadm", "settle", "--timeout=30"])
 
 
-__all__ = ["NodeSettings", "limit_allowed"]
+__all__ = ["NodeSettings"]

@@ -10,6 +10,7 @@ import time
 import typing as t
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node.compare import compare
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma.limits import in_kernel_s_words
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma.model import Modules, Software, Wanted
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma.perftest import Bandwidth
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma.plan import installed_stack, is_current
@@ -103,6 +104,31 @@ def judge_stack(wanted: Wanted, software: Software, modules: Modules) -> list[Ve
     return [_verdict("ok", "RDMA stack", want, have)]
 
 
+def judge_services(
+    wanted: t.Mapping[str, str], allowed: t.Container[str], found: t.Mapping[str, tuple[str, str]]
+) -> list[Verdict]:
+    """The limits of a service against those that are declared. ``allowed``: those that root may set on this machine.
+
+    ``found`` has the soft and the hard limit in the kernel's words; it is empty where no systemd runs.
+    """
+    return [
+        _judge_limit(name, in_kernel_s_words(name, value), name in allowed, found) for name, value in wanted.items()
+    ]
+
+
+def _judge_limit(name: str, want: str, allowed: bool, found: t.Mapping[str, tuple[str, str]]) -> Verdict:
+    what = f"limit {name} of services"
+    if name not in found:
+        return _verdict("warn", what, want, "systemd does not run here, or does not tell")
+    have = "/".join(dict.fromkeys(found[name]))
+    if set(found[name]) == {want}:
+        return _verdict("ok", what, want, have)
+    if not allowed:
+        return _verdict("warn", what, want, f"{have}: this machine does not let root set it")
+    remedy = "Run the role's entry point configure. Look for other files that set it: `systemd-analyze cat-config systemd/system.conf`."
+    return _verdict("fail", what, want, have, remedy)
+
+
 def _build(wanted: Wanted) -> str:
     return (
         "Run the role: it builds them."
@@ -148,4 +174,12 @@ def measured_devices(expected: t.Mapping[str, t.Any], ports: t.Sequence[Port]) -
     return [(port["device"], port["port"] or 1) for port in chosen]
 
 
-__all__ = ["is_active", "judge_bandwidth", "judge_ports", "judge_stack", "measured_devices", "settled"]
+__all__ = [
+    "is_active",
+    "judge_bandwidth",
+    "judge_ports",
+    "judge_services",
+    "judge_stack",
+    "measured_devices",
+    "settled",
+]

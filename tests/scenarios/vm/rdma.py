@@ -23,6 +23,7 @@ OFED, NEWER_OFED = "24.10-3.2.5.0", "24.10-4.1.4.0"
 SETTINGS: dict[str, t.Any] = {
     "persistent_names": True,
     "limits": {"memlock": "unlimited", "nofile": "1048576", "stack": "unlimited"},
+    "service_limits": {"memlock": "unlimited", "nofile": "1048576"},
     "sysctl": {
         "vm.zone_reclaim_mode": "1",
         "net.ipv4.neigh.default.gc_thresh1": "4096",

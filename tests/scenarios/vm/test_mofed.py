@@ -25,6 +25,7 @@ FILES = (
     "/etc/udev/rules.d/60-rdma-persistent-naming.rules",
     "/etc/sysctl.d/90-mofed.conf",
     "/etc/security/limits.d/90-mofed.conf",
+    "/etc/systemd/system.conf.d/90-mofed.conf",
 )
 FABRIC = {"hcas": [{"name": "rxe0", "link_layer": "Ethernet"}]}
 HOLD = "import os, time; os.open('/dev/infiniband/uverbs0', os.O_RDWR); open('/run/held', 'w'); time.sleep(600)"
@@ -63,6 +64,7 @@ def test_it_goes_only_when_nobody_uses_it(vm_lab: VmLab, rxe: str) -> None:
     right(lab.role("mofed", "remove", limit=NODE), NODE)
     assert lab.run(NODE, "ls", "/sys/class/infiniband", check=False).split() == []
     assert lab.shell(NODE, f"ls {' '.join(FILES)} 2>/dev/null || true") == ""
+    assert lab.run(NODE, "systemd-run", "--quiet", "--wait", "--pipe", "bash", "-c", "ulimit -l").strip() != "unlimited"
 
 
 @pytest.fixture

@@ -55,6 +55,8 @@ def test_rdma_over_ethernet_from_nothing_to_a_measurement(untouched: VmLab) -> N
         assert lab.run(node, "cat", "/sys/class/infiniband/rxe0/ports/1/state").strip() == "4: ACTIVE"
         assert lab.run(node, "cat", "/proc/sys/net/ipv4/neigh/default/gc_thresh3").strip() == "16384"
         assert lab.run(node, "bash", "-lc", "ulimit -l", login=True).strip() == "unlimited"
+        service = lab.run(node, "systemd-run", "--quiet", "--wait", "--pipe", "bash", "-c", "ulimit -l; ulimit -n")
+        assert service.split() == ["unlimited", "1048576"]
     second = lab.role("mofed", **variables)
     for node in lab.nodes:
         assert right(second, node)["changed"] == 0

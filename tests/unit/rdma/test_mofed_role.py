@@ -17,7 +17,15 @@ import pytest
 ROOT = pathlib.Path(__file__).parents[3]
 ROLE = ROOT / "roles" / "mofed"
 FABRIC = {"count": 8, "rate_gbps": 200}
-SHOWN = ("__mofed_part", "__mofed_partner", "__mofed_fabric", "__mofed_sysctl", "__mofed_limits", "mofed_mirror")
+SHOWN = (
+    "__mofed_part",
+    "__mofed_partner",
+    "__mofed_fabric",
+    "__mofed_sysctl",
+    "__mofed_limits",
+    "__mofed_service_limits",
+    "mofed_mirror",
+)
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +37,12 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, t.Any
         "b": {"ansible_facts_given": {"node_profile": {"fabric": FABRIC, "not_checked": ["fabric"]}}},
         "c": {"mofed_rxe_netdev": "eth1", "mofed_tune_nfs_slots": False, "mofed_tune_memlock": False},
         "d": {"mofed_expected": {"count": 1}, "mofed_rxe_netdev": "eth1", "mofed_source": "doca"},
-        "e": {"mofed_tune_zone_reclaim": False, "mofed_tune_arp_cache": False, "mofed_tune_nfs_slots": False},
+        "e": {
+            "mofed_tune_services": False,
+            "mofed_tune_zone_reclaim": False,
+            "mofed_tune_arp_cache": False,
+            "mofed_tune_nfs_slots": False,
+        },
     }
     plays = [
         {
@@ -88,6 +101,9 @@ def test_every_switch_takes_its_setting_away(shown: dict[str, dict[str, t.Any]])
     }
     assert shown["a"]["__mofed_sysctl"] == everything
     assert shown["a"]["__mofed_limits"] == {"memlock": "unlimited", "nofile": "1048576", "stack": "unlimited"}
+    assert shown["a"]["__mofed_service_limits"] == {"memlock": "unlimited", "nofile": "1048576"}
+    assert shown["c"]["__mofed_service_limits"] == {"nofile": "1048576"}
+    assert shown["e"]["__mofed_service_limits"] == {}
     assert set(everything) - set(shown["c"]["__mofed_sysctl"]) == {"sunrpc.tcp_max_slot_table_entries"}
     assert set(shown["c"]["__mofed_limits"]) == {"nofile", "stack"}
     assert shown["e"]["__mofed_sysctl"] == {}

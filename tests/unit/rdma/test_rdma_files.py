@@ -9,7 +9,7 @@ import re
 
 import pytest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma import files
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma import files, limits
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -93,6 +93,14 @@ def test_limits_reach_root_as_well() -> None:
     assert lines == [f"{who} {kind} memlock unlimited" for who in ("*", "root") for kind in ("soft", "hard")]
 
 
+def test_limits_of_services_are_in_systemd_s_words() -> None:
+    made = files.wanted_files(files.Settings(service_limits={"memlock": "unlimited", "nofile": "1048576"}))
+    lines = made[files.SERVICE_LIMITS].splitlines()
+    assert lines[1:] == ["[Manager]", "DefaultLimitMEMLOCK=infinity", "DefaultLimitNOFILE=1048576"]
+    # limits.conf counts in KiB, systemd in bytes.
+    assert "DefaultLimitMEMLOCK=64K\n" in limits.manager_file({"memlock": "64"})
+
+
 def test_switches_that_are_off_leave_no_file() -> None:
     assert files.wanted_files(files.Settings()) == {}
     assert files.wanted_files(files.Settings(persistent_names=True, sysctl={"vm.a": "1"}, user_space_only=True)) == {}
@@ -120,7 +128,7 @@ def test_ipoib(ipoib: bool | None, expected: set[str]) -> None:
 
 def test_every_file_is_known_to_its_removal() -> None:
     all_on = files.Settings(
-        source="doca", persistent_names=True, ipoib=True, rxe_netdev="eth1", limits={"stack": "unlimited"},
+        source="doca", persistent_names=True, ipoib=True, rxe_netdev="eth1", limits={"stack": "unlimited"}, service_limits={"nofile": "9"},
         sysctl={"vm.zone_reclaim_mode": "1"}, sunrpc_slots=128, nfs_read_ahead_kib=15380,
     )  # fmt: skip
     made = files.wanted_files(all_on)

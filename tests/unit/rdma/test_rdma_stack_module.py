@@ -197,6 +197,13 @@ def test_a_limit_that_is_none_is_refused_before_anything_is_done(run: t.Any, val
     assert repr(value) in result["msg"]
 
 
+def test_services_get_limits_that_are_limits(run: t.Any) -> None:
+    machine = Machine({}, vendor=False, loaded=False)
+    done, result = run(machine, service_limits={"memlock": "8G"})
+    assert (done, result["error_kind"]) == ([], "bad_input")
+    assert "`service_limits`" in result["msg"]
+
+
 def test_a_reboot_in_place_of_a_restart_is_asked_for(run: t.Any) -> None:
     machine = Machine({}, vendor=False, loaded=True)
     done, result = run(machine, **{**WANTED, "allow_restart": False, "allow_reboot": True})

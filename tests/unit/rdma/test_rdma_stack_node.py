@@ -20,6 +20,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma import (
     apply,
     doca,
     files,
+    limits,
     model,
     read,
     settings,
@@ -370,14 +371,14 @@ def test_an_image_s_builder_keeps_its_kernel(tmp_path: pathlib.Path) -> None:
 
 
 def test_limits_are_tried_before_they_are_written(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert settings.limit_allowed("stack", str(resource.getrlimit(resource.RLIMIT_STACK)[1]).replace("-1", "unlimited"))
+    assert limits.limit_allowed("stack", str(resource.getrlimit(resource.RLIMIT_STACK)[1]).replace("-1", "unlimited"))
     # Above fs.nr_open nobody may go, and PAM would refuse every login.
     beyond = int(pathlib.Path("/proc/sys/fs/nr_open").read_text()) + 1
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
-    assert not settings.limit_allowed("nofile", str(beyond))
+    assert not limits.limit_allowed("nofile", str(beyond))
     assert resource.getrlimit(resource.RLIMIT_NOFILE) == before
     with pytest.raises(ClusterError):
-        settings.limit_allowed("rtprio", "1")
+        limits.limit_allowed("rtprio", "1")
 
 
 def test_rules_of_somebody_else_are_not_replaced(tmp_path: pathlib.Path) -> None:
