@@ -141,7 +141,10 @@ ports:
   type: list
   elements: dict
 bandwidth:
-  description: What was measured, as C({device, peer, size_bytes, iterations, peak_gbps, average_gbps}).
+  description:
+    - What was measured, as C({device, peer, size_bytes, iterations, peak_gbps, average_gbps, tries, first_error}).
+    - A connection that broke off is tried once more. Then C(tries) is 2, C(first_error) is what C(ib_write_bw) said, and there is
+      a warning.
   returned: when O(bandwidth) is not V(none)
   type: list
   elements: dict
@@ -166,6 +169,11 @@ def main() -> None:
         result = check(CheckRequest.of(module.params), module)
     except ClusterError as exc:
         module.fail_json(**exc.as_result())
+    for row in result.get("bandwidth", []):
+        if row["tries"] > 1:
+            module.warn(
+                f"ib_write_bw of {row['device']} with {row['peer']} needed {row['tries']} tries: {row['first_error']}"
+            )
     module.fail_json(**result) if result.pop("failed", False) else module.exit_json(**result)
 
 

@@ -24,6 +24,13 @@ _TOOL = "ib_write_bw"
 _ROW = re.compile(r"^\s*(\d+)\s+(\d+)\s+(-?[\d.]+)\s+(-?[\d.]+)(?:\s+-?[\d.]+)*\s*$")
 # What a client says while the server is not there yet.
 _NOT_YET = ("Couldn't connect to", "Unable to init the socket connection")
+# What either side says where a connection that stood breaks off.
+_BROKE_OFF = ("Completion with error", "Failed status", "Failed to exchange data")
+# Errors come on another stream than the table, so that they stand anywhere among its lines.
+_ERROR = re.compile(
+    r"error|fail|couldn't|cannot|unable|not found|unsupported|invalid|refused|incompatib|\b[sr]cnt=", re.IGNORECASE
+)
+_QUOTED = 4
 _RETRY_S = 0.5
 _TAIL = 1500
 
@@ -41,12 +48,14 @@ class Measurement:
 
 @dataclasses.dataclass(frozen=True)
 class Bandwidth:
-    """One row of the table, in Gb/s."""
+    """One row of the table, in Gb/s. ``first_error`` is what was said where it took a second try."""
 
     size_bytes: int
     iterations: int
     peak_gbps: float
     average_gbps: float
+    tries: int = 1
+    first_error: str = ""
 
 
 def argv(test: Measurement, number: int, server: str = "") -> list[str]:
@@ -80,11 +89,27 @@ def is_too_early(output: str) -> bool:
     return any(text in output for text in _NOT_YET)
 
 
+def broke_off(output: str) -> bool:
+    """Whether the two sides had met and lost each other: worth a second try, which is told."""
+    return any(text in output for text in _BROKE_OFF)
+
+
+def said(output: str) -> str:
+    """The errors of an output, or its last line."""
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    errors = list(dict.fromkeys(line for line in lines if _ERROR.search(line)))
+    return "; ".join(errors[:_QUOTED] or lines[-1:]) or "it said nothing"
+
+
+def _result(output: str, first: str) -> Bandwidth:
+    found = parse(output)
+    return dataclasses.replace(found, tries=2, first_error=said(first)) if first else found
+
+
 def _failure(words: t.Sequence[str], output: str, reason: str) -> ClusterError:
-    said = [line.strip() for line in output.splitlines() if line.strip()]
     return ClusterError(
         "bandwidth_failed",
-        f"{' '.join(words[:3])} {reason}: {said[-1] if said else 'it said nothing'}",
+        f"{' '.join(words[:3])} {reason}: {said(output)}",
         "Check that the port is ACTIVE, that both sides name the same devices, and that the TCP port is open.",
         output=output[-_TAIL:],
     )
@@ -109,8 +134,16 @@ def _end(process: subprocess.Popen[str]) -> None:
     process.communicate()
 
 
+def _output(process: subprocess.Popen[str], deadline: float) -> str | None:
+    """What a process said until it ended; None where it did not in time."""
+    try:
+        return process.communicate(timeout=max(0.1, deadline - time.monotonic()))[0]
+    except subprocess.TimeoutExpired:
+        return None
+
+
 def serve(test: Measurement, timeout_s: float) -> list[Bandwidth]:
-    """Wait for the other side on all devices at once; it comes to one after the other."""
+    """Wait for the other side on all devices at once; it comes to one after the other, and once more where it broke off."""
     deadline = time.monotonic() + timeout_s
     commands = [argv(test, number) for number in range(len(test.devices))]
     processes: list[subprocess.Popen[str]] = []
@@ -118,14 +151,18 @@ def serve(test: Measurement, timeout_s: float) -> list[Bandwidth]:
         for words in commands:
             processes.append(_start(words))
         found = []
-        for words, process in zip(commands, processes):
-            try:
-                output, _none = process.communicate(timeout=max(0.1, deadline - time.monotonic()))
-            except subprocess.TimeoutExpired:
-                raise _failure(words, "", f"waited {timeout_s:.0f} s for the other side") from None
-            if process.returncode != 0:
-                raise _failure(words, output, f"ended with {process.returncode}")
-            found.append(parse(output))
+        for number, words in enumerate(commands):
+            first = ""
+            while (output := _output(processes[number], deadline)) is not None:
+                status = processes[number].returncode
+                if status == 0:
+                    found.append(_result(output, first))
+                    break
+                if first or not broke_off(output):
+                    raise _failure(words, first + output, f"ended with {status}")
+                first, processes[number] = output, _start(words)
+            else:
+                raise _failure(words, first, f"waited {timeout_s:.0f} s for the other side")
         return found
     finally:
         for process in processes:
@@ -135,24 +172,28 @@ def serve(test: Measurement, timeout_s: float) -> list[Bandwidth]:
 def measure(test: Measurement, server: str, timeout_s: float) -> list[Bandwidth]:
     """Write to the other side over one device after the other."""
     deadline = time.monotonic() + timeout_s
-    found = []
-    for number in range(len(test.devices)):
-        words, last = argv(test, number, server), ""
-        while True:
-            process = _start(words)
-            try:
-                output, _none = process.communicate(timeout=max(0.1, deadline - time.monotonic()))
-            except subprocess.TimeoutExpired:
-                _end(process)
-                raise _failure(words, last, f"did not end within {timeout_s:.0f} s") from None
-            if process.returncode == 0:
-                found.append(parse(output))
-                break
-            if not is_too_early(output) or time.monotonic() + _RETRY_S > deadline:
-                raise _failure(words, output, f"to {server} ended with {process.returncode}")
+    return [_measured(argv(test, number, server), server, deadline, timeout_s) for number in range(len(test.devices))]
+
+
+def _measured(words: t.Sequence[str], server: str, deadline: float, timeout_s: float) -> Bandwidth:
+    """One device. A server that is not there yet is waited for; a connection that broke off is tried once more."""
+    first, last = "", ""
+    while True:
+        process = _start(words)
+        output = _output(process, deadline)
+        if output is None:
+            _end(process)
+            raise _failure(words, first or last, f"did not end within {timeout_s:.0f} s")
+        if process.returncode == 0:
+            return _result(output, first)
+        again = is_too_early(output) or (broke_off(output) and not first)
+        if not again or time.monotonic() + _RETRY_S > deadline:
+            raise _failure(words, first + output, f"to {server} ended with {process.returncode}")
+        if is_too_early(output):
             last = output
-            time.sleep(_RETRY_S)
-    return found
+        else:
+            first = output
+        time.sleep(_RETRY_S)
 
 
-__all__ = ["Bandwidth", "Measurement", "argv", "is_too_early", "measure", "parse", "serve"]
+__all__ = ["Bandwidth", "Measurement", "argv", "broke_off", "is_too_early", "measure", "parse", "said", "serve"]

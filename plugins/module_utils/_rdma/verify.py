@@ -152,6 +152,10 @@ def judge_bandwidth(
                 "fail" if low else "ok", f"ib_write_bw of {device} to {peer}", expected, text, remedy if low else ""
             )
         )
+        if result.tries > 1:
+            what = f"tries of ib_write_bw of {device} to {peer}"
+            remedy_tries = "Measure again; where it stays, look at error counters and the cable."
+            verdicts.append(_verdict("warn", what, 1, f"{result.tries}: {result.first_error}", remedy_tries))
     return verdicts
 
 

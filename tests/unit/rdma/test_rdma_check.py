@@ -255,15 +255,31 @@ mark = os.path.join(os.environ["MEETING"], value("-p"))
 server = args[-1] if not args[-1].startswith("-") and args[-2] in ("--report_gbits", "--extra") else ""
 if value("-d") == "broken0":
     sys.exit("Unable to open device")
+
+
+def break_off():
+    # Once, or with dead0 always. The header is in the buffer and comes after the error.
+    if value("-d") == "dead0" or (value("-d") == "flaky0" and not os.path.exists(mark + ".again" + server)):
+        open(mark + ".again" + server, "a").write("x")
+        print(" #bytes     #iterations    BW peak[Gb/sec]    BW average[Gb/sec]   MsgRate[Mpps]")
+        os.remove(mark + (".waiting" if server else ".met"))
+        if server:
+            open(mark + ".met", "w").close()
+            sys.exit(" Completion with error at client\n Failed status 9: wr_id 0 syndrom 0x88\nscnt=200, ccnt=175")
+        sys.exit(" Failed to exchange data between server and clients")
+
+
 if server:
     if not os.path.exists(mark + ".waiting"):
         print(f" Couldn't connect to {server}:{value('-p')}")
         sys.exit(1)
+    break_off()
     open(mark + ".met", "w").close()
 else:
     open(mark + ".waiting", "w").close()
     while not os.path.exists(mark + ".met"):
         time.sleep(0.02)
+    break_off()
 print(" #bytes     #iterations    BW peak[Gb/sec]    BW average[Gb/sec]   MsgRate[Mpps]")
 print(f" {value('-s')}      {value('-n')}             1.50               1.25                0.1")
 """
@@ -294,6 +310,63 @@ def test_a_client_waits_for_its_server(tool: pathlib.Path) -> None:
     test = perftest.Measurement((("mlx5_0", 1), ("mlx5_1", 2)), 1024, 10, 20000)
     server, client = both(test, 0.4)
     assert client == server == [perftest.Bandwidth(1024, 10, 1.5, 1.25)] * 2
+
+
+FIRST = "Completion with error at client; Failed status 9: wr_id 0 syndrom 0x88; scnt=200, ccnt=175"
+
+
+def test_a_measurement_that_breaks_off_is_tried_once_more_and_that_is_told(tool: pathlib.Path) -> None:
+    test = perftest.Measurement((("mlx5_0", 1), ("flaky0", 1)), 1024, 10, 20000)
+    server, client = both(test, 0.2)
+    assert [one.tries for one in (*server, *client)] == [1, 2, 1, 2]
+    assert (client[0].first_error, client[1].first_error) == ("", FIRST)
+    assert server[1].first_error == "Failed to exchange data between server and clients"
+    verdicts = check.judge_bandwidth(["mlx5_0", "flaky0"], client, "gpu-1", 0)
+    assert [item["verdict"] for item in verdicts] == ["ok", "ok", "warn"]
+    assert FIRST in verdicts[2]["found"]
+
+
+def test_a_measurement_that_breaks_off_twice_fails_with_its_error(tool: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    test = perftest.Measurement((("dead0", 1),), 1024, 10, 20000)
+    ends: dict[str, ClusterError] = {}
+
+    def end(name: str, run: t.Callable[[], t.Any]) -> None:
+        with pytest.raises(ClusterError) as caught:
+            run()
+        ends[name] = caught.value
+
+    thread = threading.Thread(target=end, args=("server", lambda: perftest.serve(test, 120)))
+    thread.start()
+    end("client", lambda: perftest.measure(test, "gpu-1", 120))
+    thread.join()
+    assert ends["client"].message.endswith(FIRST)
+    assert "Failed to exchange data" in ends["server"].message
+    # No more than two tries.
+    assert [(tmp_path / f"20000.again{peer}").read_text() for peer in ("", "gpu-1")] == ["xx", "xx"]
+
+
+@pytest.mark.parametrize(
+    ("fixture", "quoted", "again"),
+    [
+        ("broke_off", FIRST, True),
+        (
+            "left",
+            "ethernet_read_keys: Couldn't read remote address; Unable to read to socket/rdma_cm; "
+            "Failed to exchange data between server and clients",
+            True,
+        ),
+        ("no_device", "IB device rxe7 not found; Unable to find the Infiniband/RoCE device", False),
+    ],
+)
+def test_the_error_is_quoted_and_not_the_table(fixture: str, quoted: str, again: bool) -> None:
+    output = (FIXTURES / f"ib_write_bw_{fixture}.txt").read_text()
+    assert perftest.said(output) == quoted
+    assert perftest.broke_off(output) is again
+
+
+@pytest.mark.parametrize(("output", "quoted"), [("", "it said nothing"), ("one\n two \n\n", "two")])
+def test_without_an_error_the_last_line_is_quoted(output: str, quoted: str) -> None:
+    assert perftest.said(output) == quoted
 
 
 def test_both_ends_agree_on_everything_but_the_address(tool: pathlib.Path) -> None:

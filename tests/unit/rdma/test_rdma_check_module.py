@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import pathlib
 import typing as t
 
@@ -38,6 +39,7 @@ def check(monkeypatch: pytest.MonkeyPatch) -> t.Callable[..., dict[str, t.Any]]:
         software: Software = INBOX,
         modules: Modules = FITTING,
         asked: list[t.Any] | None = None,
+        measured: perftest.Bandwidth = BANDWIDTH,
         **options: t.Any,
     ) -> dict[str, t.Any]:
         monkeypatch.setattr(checking, "read_system", lambda: System("ubuntu22.04", "x86_64", "dpkg", "5.15"))
@@ -45,12 +47,12 @@ def check(monkeypatch: pytest.MonkeyPatch) -> t.Callable[..., dict[str, t.Any]]:
         monkeypatch.setattr(checking, "read_modules", lambda *_parts: modules)
         monkeypatch.setattr(checking, "read_hcas", lambda _root: list(ports))
 
-        def measured(*parts: t.Any) -> list[perftest.Bandwidth]:
+        def measure(*parts: t.Any) -> list[perftest.Bandwidth]:
             (asked if asked is not None else []).append(parts)
-            return [BANDWIDTH] * len(parts[0].devices)
+            return [measured] * len(parts[0].devices)
 
-        monkeypatch.setattr(perftest, "serve", measured)
-        monkeypatch.setattr(perftest, "measure", measured)
+        monkeypatch.setattr(perftest, "serve", measure)
+        monkeypatch.setattr(perftest, "measure", measure)
         return run_main(rdma_check.main, options)
 
     return on
@@ -152,10 +154,26 @@ def test_both_ends_measure_and_the_client_alone_judges(check: t.Any) -> None:
     client = check(*ports, asked=asked, bandwidth="client", peer="gpu-1", **options)
     test = perftest.Measurement((("mlx5_0", 1), ("mlx5_1", 1)), 4096, 7, 9, ("-a",))
     assert asked == [(test, 3), (test, "gpu-1", 3)]
-    row = {"size_bytes": 65536, "iterations": 5000, "peak_gbps": 197.0, "average_gbps": 196.5}
+    row = {
+        "size_bytes": 65536,
+        "iterations": 5000,
+        "peak_gbps": 197.0,
+        "average_gbps": 196.5,
+        "tries": 1,
+        "first_error": "",
+    }
     assert server["bandwidth"] == [{"device": name, "peer": "gpu-2", **row} for name in ("mlx5_0", "mlx5_1")]
     assert (server["failed"], client["failed"]) == (False, True)
     assert "ib_write_bw of mlx5_1 to gpu-1" in client["msg"]
+
+
+def test_a_second_try_is_told_aloud(check: t.Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    again = dataclasses.replace(BANDWIDTH, tries=2, first_error="Failed status 9")
+    told = check(port("mlx5_0"), bandwidth="client", peer="gpu-1", measured=again)
+    assert not told["failed"]
+    assert [one["verdict"] for one in told["verdicts"]] == ["ok", "ok", "ok", "warn"]
+    assert told["bandwidth"][0]["first_error"] == "Failed status 9"
+    assert any("needed 2 tries: Failed status 9" in str(text) for text in told["warnings"])
 
 
 def test_without_an_active_port_nothing_can_be_measured(check: t.Any) -> None:
