@@ -13,7 +13,8 @@ short_description: Prove that the RDMA ports of a node are what they should be, 
 version_added: 0.2.0
 description:
   - Reads ports, states, link layers and rates from sysfs and compares them with what is expected.
-  - Compares the installed stack and the loaded modules with the declared ones.
+  - Compares the installed stack and the loaded modules with the declared ones, and looks whether the kernel that boots by default
+    has modules of the stack, too.
   - Measures with C(ib_write_bw) between two nodes when both run this module at the same time, one as server and one as
     client. The text is
     read, because the JSON of perftest cannot be.

@@ -12,13 +12,15 @@ from pathlib import Path
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.command import Runner
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.kernels import next_kernel
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.units import is_running
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node.compare import describe
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node.sysfs import read_hcas
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma import perftest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma.check_request import CheckRequest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma.limits import limit_allowed, read_limits
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma.model import Modules
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma.model import Modules, Software, System, Wanted
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma.plan import installed_stack
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma.read import (
     read_modules,
     read_software,
@@ -28,6 +30,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma.verify imp
     Port,
     Verdict,
     judge_bandwidth,
+    judge_next_kernel,
     judge_services,
     judge_stack,
     measured_devices,
@@ -40,7 +43,9 @@ def check(request: CheckRequest, host: Runner) -> dict[str, t.Any]:
     system, wanted = read_system(), request.wanted
     modules = read_modules(host, system) if wanted.kernel_parts else Modules()
     ports, judged = settled(request.fabric, lambda: read_hcas(Path("/")) or [], request.settle_s)
-    verdicts = judge_stack(wanted, read_software(host, system), modules) + _services(request, host) + judged
+    software = read_software(host, system)
+    verdicts = judge_stack(wanted, software, modules) + _next_boot(wanted, software, system, host)
+    verdicts += _services(request, host) + judged
     result: dict[str, t.Any] = {"changed": False, "verdicts": verdicts, "ports": ports}
     # A port that is wrong, or not known, is not worth waiting for.
     if request.bandwidth != "none" and not describe(verdicts, "fail", "incomplete"):
@@ -54,6 +59,16 @@ def check(request: CheckRequest, host: Runner) -> dict[str, t.Any]:
     elif unknown:
         result.update(failed=True, error_kind="rdma_unknown", msg=f"RDMA could not be looked at in full.\n{unknown}")
     return result
+
+
+def _next_boot(wanted: Wanted, software: Software, system: System, host: Runner) -> list[Verdict]:
+    """Whether the stack has modules for the kernel that boots by default, where that is another one than runs now."""
+    if not wanted.kernel_parts or not installed_stack(software)[0] or system.container:
+        return []
+    kernel = next_kernel(host)
+    if kernel in ("", system.kernel):
+        return []
+    return judge_next_kernel(kernel, read_modules(host, dataclasses.replace(system, kernel=kernel)))
 
 
 def _services(request: CheckRequest, host: Runner) -> list[Verdict]:

@@ -104,6 +104,16 @@ def judge_stack(wanted: Wanted, software: Software, modules: Modules) -> list[Ve
     return [_verdict("ok", "RDMA stack", want, have)]
 
 
+def judge_next_kernel(kernel: str, modules: Modules) -> list[Verdict]:
+    """The stack's modules for the kernel that the next boot takes. dkms may have failed for it, or never have had its headers."""
+    what = "kernel modules of the stack for the next boot"
+    if modules.vendor:
+        return [_verdict("ok", what, f"for kernel {kernel}", "there")]
+    lacks = "" if modules.headers else ", and its headers are missing"
+    remedy = f"Install that kernel's headers and run `dkms autoinstall -k {kernel}`, or run the role after that boot: it builds them."
+    return [_verdict("fail", what, f"for kernel {kernel}", f"none{lacks}", remedy)]
+
+
 def judge_services(
     wanted: t.Mapping[str, str], allowed: t.Container[str], found: t.Mapping[str, tuple[str, str]]
 ) -> list[Verdict]:
@@ -181,6 +191,7 @@ def measured_devices(expected: t.Mapping[str, t.Any], ports: t.Sequence[Port]) -
 __all__ = [
     "is_active",
     "judge_bandwidth",
+    "judge_next_kernel",
     "judge_ports",
     "judge_services",
     "judge_stack",

@@ -11,6 +11,7 @@ import typing as t
 
 import pytest
 import yaml
+from ansible.module_utils import basic
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma import check as checking
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma import perftest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma.model import Modules, Software, System
@@ -19,6 +20,7 @@ from module_run import run_main
 
 OFED = "24.10-3.2.5.0"
 INBOX = Software()
+OFED_INSTALLED = Software(ofed=f"MLNX_OFED_LINUX-{OFED}")
 FITTING = Modules(vendor=True, loaded=True)
 BANDWIDTH = perftest.Bandwidth(65536, 5000, 197.0, 196.5)
 
@@ -38,13 +40,18 @@ def check(monkeypatch: pytest.MonkeyPatch) -> t.Callable[..., dict[str, t.Any]]:
         *ports: dict[str, t.Any],
         software: Software = INBOX,
         modules: Modules = FITTING,
+        next_modules: Modules = FITTING,
+        next_kernel: str = "5.15",
         asked: list[t.Any] | None = None,
         measured: perftest.Bandwidth = BANDWIDTH,
         **options: t.Any,
     ) -> dict[str, t.Any]:
         monkeypatch.setattr(checking, "read_system", lambda: System("ubuntu22.04", "x86_64", "dpkg", "5.15"))
         monkeypatch.setattr(checking, "read_software", lambda *_parts: software)
-        monkeypatch.setattr(checking, "read_modules", lambda *_parts: modules)
+        monkeypatch.setattr(
+            checking, "read_modules", lambda _host, system: modules if system.kernel == "5.15" else next_modules
+        )
+        monkeypatch.setattr(checking, "next_kernel", lambda _host: next_kernel)
         monkeypatch.setattr(checking, "read_hcas", lambda _root: list(ports))
 
         def measure(*parts: t.Any) -> list[perftest.Bandwidth]:
@@ -134,6 +141,32 @@ def test_profiles_are_understood_as_they_are(check: t.Any) -> None:
         assert check(fabric=fabric).get("error_kind") in ("rdma_mismatch", None)
 
 
+@pytest.mark.parametrize(
+    ("source", "software", "kernel", "modules", "verdict"),
+    [
+        ("mlnx_ofed", OFED_INSTALLED, "5.15", Modules(), None),
+        ("mlnx_ofed", OFED_INSTALLED, "", Modules(), None),
+        ("mlnx_ofed", OFED_INSTALLED, "6.8", FITTING, "ok"),
+        ("mlnx_ofed", OFED_INSTALLED, "6.8", Modules(headers=True), "fail"),
+        ("preinstalled", OFED_INSTALLED, "6.8", Modules(), "fail"),
+        # The distribution's modules come with every kernel.
+        ("preinstalled", INBOX, "6.8", Modules(), None),
+        ("inbox", INBOX, "6.8", Modules(), None),
+    ],
+)
+def test_the_kernel_of_the_next_boot_needs_modules_too(
+    check: t.Any, source: str, software: Software, kernel: str, modules: Modules, verdict: str | None
+) -> None:
+    version = OFED if source == "mlnx_ofed" else ""
+    told = check(software=software, source=source, version=version, next_kernel=kernel, next_modules=modules)
+    found = [one["verdict"] for one in told["verdicts"] if "next boot" in one["what"]]
+    assert found == ([verdict] if verdict else [])
+    assert told["failed"] is (verdict == "fail")
+    if verdict == "fail":
+        assert "dkms autoinstall -k 6.8" in told["msg"]
+        assert ("headers are missing" in told["msg"]) is not modules.headers
+
+
 def test_libraries_alone_need_no_modules(check: t.Any) -> None:
     software = Software(ofed=f"MLNX_OFED_LINUX-{OFED}")
     options = {"source": "mlnx_ofed", "version": OFED, "user_space_only": True}
@@ -168,12 +201,15 @@ def test_both_ends_measure_and_the_client_alone_judges(check: t.Any) -> None:
 
 
 def test_a_second_try_is_told_aloud(check: t.Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Where a warning is kept differs between a node and the controller.
+    warned: list[str] = []
+    monkeypatch.setattr(basic.AnsibleModule, "warn", lambda _module, text: warned.append(text))
     again = dataclasses.replace(BANDWIDTH, tries=2, first_error="Failed status 9")
     told = check(port("mlx5_0"), bandwidth="client", peer="gpu-1", measured=again)
     assert not told["failed"]
     assert [one["verdict"] for one in told["verdicts"]] == ["ok", "ok", "ok", "warn"]
     assert told["bandwidth"][0]["first_error"] == "Failed status 9"
-    assert any("needed 2 tries: Failed status 9" in str(text) for text in told["warnings"])
+    assert warned == ["ib_write_bw of mlx5_0 with gpu-1 needed 2 tries: Failed status 9"]
 
 
 def test_without_an_active_port_nothing_can_be_measured(check: t.Any) -> None:
