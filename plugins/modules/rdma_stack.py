@@ -129,6 +129,14 @@ options:
     description: Whether Azure's agent is told to set up RDMA (C(OS.EnableRDMA=y)), where there is one.
     type: bool
     default: false
+  exclude_distribution:
+    description:
+      - Whether dnf's repositories, but for those of the vendor's stack, exclude what that stack brings, and the tools that flash
+        adapters (C(excludepkgs) in C(/etc/yum.repos.d)). Without it C(dnf upgrade) ends with a conflict once the distribution
+        renews its RDMA packages.
+      - For O(source=doca) and O(source=mlnx_ofed). Otherwise, and with V(false), what was there is restored.
+    type: bool
+    default: false
   allow_restart:
     description: Whether openibd may be restarted to load new modules.
     type: bool

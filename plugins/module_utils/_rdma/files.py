@@ -36,8 +36,9 @@ OPENIB_CONF = "/etc/infiniband/openib.conf"
 OWNED = (NAMES, READ_AHEAD, LIMITS, SERVICE_LIMITS, SYSCTL, MODPROBE, MODULES, OPENIBD, RXE, PINS)
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,62}")
-_WAS = "#mofed had: "
-_ADDED = "#mofed added:"
+#: How comments begin above a line of others that was changed, and above one that was added.
+WAS = "#mofed had: "
+ADDED = "#mofed added:"
 # On Azure the HCAs lie in PCI domains 0x101, 0x102, ... in the order of their ports (azhpc-images, topology/*.xml).
 _AZURE_FIRST_DOMAIN = 0x101
 _AZURE_HCAS = 16
@@ -202,12 +203,12 @@ def set_key(text: str, key: str, value: str) -> str:
         found = t.cast("re.Match[str]", pattern.match(lines[last]))
         if found.group(1) == value:
             return text
-        ours = last > 0 and lines[last - 1].startswith((_WAS, _ADDED))
-        was = [] if ours else [f"{_WAS}{lines[last].strip()}\n"]
+        ours = last > 0 and lines[last - 1].startswith((WAS, ADDED))
+        was = [] if ours else [f"{WAS}{lines[last].strip()}\n"]
         return "".join([*lines[:last], *was, f"{key}={value}\n", *lines[last + 1 :]])
     if lines and not lines[-1].endswith("\n"):
         lines[-1] += "\n"
-    return "".join([*lines, f"{_ADDED} {key}\n", f"{key}={value}\n"])
+    return "".join([*lines, f"{ADDED} {key}\n", f"{key}={value}\n"])
 
 
 def restore_keys(text: str) -> str:
@@ -216,10 +217,10 @@ def restore_keys(text: str) -> str:
     for line in lines:
         if skip:
             skip = False
-        elif line.startswith(_WAS):
-            kept.append(line[len(_WAS) :])
+        elif line.startswith(WAS):
+            kept.append(line[len(WAS) :])
             skip = True
-        elif line.startswith(_ADDED):
+        elif line.startswith(ADDED):
             skip = True
         else:
             kept.append(line)
@@ -227,6 +228,7 @@ def restore_keys(text: str) -> str:
 
 
 __all__ = [
+    "ADDED",
     "DISTRIBUTION_NAMES",
     "HEADER",
     "LIMITS",
@@ -242,6 +244,7 @@ __all__ = [
     "SERVICE_LIMITS",
     "SYSCTL",
     "WAAGENT",
+    "WAS",
     "Settings",
     "limits_file",
     "modprobe_file",

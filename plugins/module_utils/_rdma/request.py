@@ -48,6 +48,7 @@ ARGUMENT_SPEC: dict[str, t.Any] = {
     "sunrpc_slots": {"type": "int", "default": 0},
     "nfs_read_ahead_kib": {"type": "int", "default": 0},
     "waagent_rdma": {"type": "bool", "default": False},
+    "exclude_distribution": {"type": "bool", "default": False},
     "allow_restart": {"type": "bool", "default": False},
     "allow_reboot": {"type": "bool", "default": False},
     **REBOOT_TIMEOUT,
@@ -85,6 +86,7 @@ class Request:
     sunrpc_slots: int
     nfs_read_ahead_kib: int
     waagent_rdma: bool
+    exclude_distribution: bool
 
     @classmethod
     def of(cls, options: t.Mapping[str, t.Any]) -> Request:
@@ -111,6 +113,11 @@ class Request:
             sunrpc_slots=self.sunrpc_slots,
             nfs_read_ahead_kib=self.nfs_read_ahead_kib,
         )
+
+    @property
+    def excludes(self) -> bool:
+        """Whether the distribution's repositories may not offer what the vendor's stack brings."""
+        return self.exclude_distribution and self.wanted.source in ("doca", "mlnx_ofed")
 
     def edits(self) -> dict[str, dict[str, str] | None]:
         """The keys to set in files of others, by their paths; None for those to restore."""

@@ -73,6 +73,7 @@ class Run:
             settings.changes = Changes()
             with self.stack.prepared(steps):
                 self._bring(steps, install=install)
+        settings.edit_repositories(exclude=self.request.excludes, check=self.check)
         settings.edit(self.request.edits(), check=self.check)
         if not self.check:
             settings.reread_service_limits()
@@ -90,6 +91,9 @@ class Run:
 
     def _bring(self, steps: list[Step], *, install: bool) -> None:
         """Software before the files that depend on it, and new modules last."""
+        if not self.request.excludes:
+            # The distribution's packages may be what comes next.
+            self.settings.edit_repositories(exclude=False, check=False)
         self._take(step for step in steps if step.kind == "uninstall")
         self.settings.write(self.settings.pins(), check=False)
         self._take(step for step in steps if step.kind in ("install", "rebuild"))
@@ -109,6 +113,7 @@ class Run:
             settings.changes = Changes()
             settings.write(settings.removal(), check=False)
             settings.reread_service_limits()
+        settings.edit_repositories(exclude=False, check=self.check)
         settings.edit({files.WAAGENT: None, files.OPENIB_CONF: None}, check=self.check)
         if steps and self.modules.loaded:
             settings.not_applied.append(

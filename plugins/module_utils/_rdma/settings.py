@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import os
 import typing as t
 from pathlib import Path
@@ -20,10 +21,18 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.units impo
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.apply import NodeState
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.read import missing_parents
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.request import NOTHING, file_request
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma import files
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma import excludes, files
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma.limits import limit_allowed
 
 _RXE_UNIT = os.path.basename(files.RXE)
+
+_Edit = t.Callable[[str], str]
+
+
+def _with_keys(text: str, values: t.Mapping[str, str]) -> str:
+    for key, value in values.items():
+        text = files.set_key(text, key, value)
+    return text
 
 
 class NodeSettings:
@@ -112,14 +121,28 @@ class NodeSettings:
 
     def edit(self, edits: t.Mapping[str, t.Mapping[str, str] | None], *, check: bool) -> None:
         """Set keys in files that exist; None restores what was there before."""
-        entries = []
+        changes: dict[str, _Edit] = {}
         for path, values in edits.items():
-            if not os.path.isfile(path):
-                continue
+            if os.path.isfile(path):
+                changes[path] = files.restore_keys if values is None else functools.partial(_with_keys, values=values)
+        self._rewrite(changes, check=check)
+
+    def edit_repositories(self, *, exclude: bool, check: bool) -> None:
+        """Let dnf's repositories beside the vendor's own exclude what its stack brings; or offer it again."""
+        if self.settings.manager != "rpm":
+            return
+        change = (
+            functools.partial(excludes.exclude, was=files.WAS, added=files.ADDED) if exclude else files.restore_keys
+        )
+        paths = sorted(str(path) for path in (self.root / excludes.DIRECTORY.lstrip("/")).glob("*.repo"))
+        self._rewrite({path: change for path in paths if not excludes.is_vendor_s(path)}, check=check)
+
+    def _rewrite(self, changes: t.Mapping[str, _Edit], *, check: bool) -> None:
+        """Files of others, whose owner and mode stay."""
+        entries = []
+        for path, change in changes.items():
             text = Path(path).read_text(encoding="utf-8", errors="surrogateescape")
-            changed = files.restore_keys(text) if values is None else text
-            for key, value in (values or {}).items():
-                changed = files.set_key(changed, key, value)
+            changed = change(text)
             if changed != text:
                 now = os.stat(path)
                 entries.append(

@@ -51,6 +51,20 @@ def test_a_vendor_s_stack_needs_a_version(source: str) -> None:
     assert request(source="preinstalled").wanted.version == ""
 
 
+@pytest.mark.parametrize(
+    ("source", "asked", "excludes"),
+    [
+        ("doca", True, True),
+        ("mlnx_ofed", True, True),
+        ("doca", False, False),
+        ("inbox", True, False),
+        ("preinstalled", True, False),
+    ],
+)
+def test_the_distribution_is_excluded_beside_a_stack_of_ours_only(source: str, asked: bool, excludes: bool) -> None:
+    assert request(source=source, version="1", exclude_distribution=asked).excludes is excludes
+
+
 def test_what_the_files_are_made_of() -> None:
     options = {
         "persistent_names": True,

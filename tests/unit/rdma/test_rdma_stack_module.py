@@ -172,6 +172,26 @@ def test_an_image_keeps_its_stack_and_gets_the_settings(run: t.Any) -> None:
     assert result["stack"] == {"source": "doca", "version": HOST}
 
 
+def test_repositories_exclude_after_a_stack_came_and_offer_again_before_packages_do(
+    run: t.Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def order(**options: t.Any) -> list[str]:
+        machine = Machine({}, vendor=False, loaded=False, missing=("perftest",))
+        edit = (
+            "ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma.settings.NodeSettings.edit_repositories"
+        )
+        monkeypatch.setattr(edit, lambda _settings, exclude, check: machine.done.append(f"exclude {exclude} {check}"))
+        run(machine, packages=["perftest"], exclude_distribution=True, **options)
+        return [line for line in machine.done if line.startswith("exclude") or line.endswith(("perftest", "doca-ofed"))]
+
+    package = "apt-get install -y -qq --no-install-recommends -- perftest"
+    doca = ["apt-get --simulate install doca-ofed", "apt-get --yes install doca-ofed"]
+    assert order() == ["exclude False False", package, "exclude False False"]
+    assert order(source="doca", version=DOCA) == [*doca, package, "exclude True False"]
+    assert order(_ansible_check_mode=True) == ["exclude False True"]
+    assert order(state="absent") == ["exclude False False"]
+
+
 def test_nothing_is_written_while_somebody_works(run: t.Any) -> None:
     machine = Machine({}, vendor=False, loaded=True)
     done, result = run(machine, busy=["hpl (pid 7)"], **WANTED)

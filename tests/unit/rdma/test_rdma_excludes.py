@@ -1,0 +1,96 @@
+# Copyright (c) 2026 The hpcai.gpu_cluster developers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Excludes in dnf's repository files: read by dnf's rules, and taken back to the byte."""
+
+from __future__ import annotations
+
+import configparser
+import pathlib
+import typing as t
+
+import pytest
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma import excludes, files, settings
+from hypothesis import given
+from hypothesis import strategies as st
+
+ROCKY = """# rocky.repo
+
+[baseos]
+name=Rocky Linux $releasever - BaseOS
+mirrorlist=https://mirrors.rockylinux.org/mirrorlist?arch=$basearch&repo=BaseOS-$releasever
+gpgcheck=1
+enabled=1
+
+[appstream]
+name=Rocky Linux $releasever - AppStream
+excludepkgs=kernel*,
+  java-*
+enabled=1
+"""
+
+
+def exclude(text: str) -> str:
+    return excludes.exclude(text, files.WAS, files.ADDED)
+
+
+def excluded(text: str) -> dict[str, set[str]]:
+    """What each repository excludes."""
+    read = configparser.ConfigParser(interpolation=None, strict=False)
+    read.read_string(text)
+    return {
+        name: {word for key in ("exclude", "excludepkgs") for word in part.get(key, "").replace(",", " ").split()}
+        for name, part in read.items()
+        if name != "DEFAULT"
+    }
+
+
+def test_every_repository_excludes_what_the_stack_brings_beside_what_it_did() -> None:
+    found = excluded(exclude(ROCKY))
+    assert found == {"baseos": set(excludes.PATTERNS), "appstream": {*excludes.PATTERNS, "kernel*", "java-*"}}
+    assert {"rdma-core*", "libibverbs*", "perftest", "mft"} <= set(excludes.PATTERNS)
+
+
+def test_the_main_section_would_hide_the_vendor_s_own() -> None:
+    text = "[main]\ngpgcheck=1\n"
+    assert exclude(text) == text
+
+
+@given(
+    st.lists(
+        st.sampled_from(
+            ["[a]", "[b]", "[main]", "name=x", "excludepkgs=y", "exclude = z,rdma-core*", "# text", "", "enabled=1"]
+        )
+    )
+)
+def test_it_is_done_once_and_comes_back_to_the_byte(lines: list[str]) -> None:
+    before = "".join(f"{line}\n" for line in lines)
+    after = exclude(before)
+    assert exclude(after) == after
+    assert files.restore_keys(after) == before
+
+
+class Node:
+    """Has no label for files."""
+
+    def selinux_default_context(self, _path: str) -> list[t.Any]:
+        return []
+
+    def set_context_if_different(self, _path: str, _context: list[t.Any], changed: bool) -> bool:
+        return changed
+
+
+@pytest.mark.parametrize("manager", ["rpm", "dpkg"])
+def test_repositories_of_the_stack_stay_as_they_are(tmp_path: pathlib.Path, manager: str) -> None:
+    directory = tmp_path / "etc/yum.repos.d"
+    directory.mkdir(parents=True)
+    for name in ("rocky", "doca", "doca-kernel-5.14.0", "mlnx_ofed"):
+        (directory / f"{name}.repo").write_text(ROCKY)
+    mine = settings.NodeSettings(t.cast(t.Any, Node()), files.Settings(manager=manager), root=tmp_path)
+    mine.edit_repositories(exclude=True, check=True)
+    assert (directory / "rocky.repo").read_text() == ROCKY
+    mine.edit_repositories(exclude=True, check=False)
+    changed = {path.stem for path in directory.iterdir() if path.read_text() != ROCKY}
+    assert changed == ({"rocky"} if manager == "rpm" else set())
+    mine.edit_repositories(exclude=False, check=False)
+    assert {path.read_text() for path in directory.iterdir()} == {ROCKY}
