@@ -9,6 +9,7 @@ import json
 import re
 import shutil
 import subprocess
+import sys
 import typing as t
 from pathlib import Path
 
@@ -21,12 +22,16 @@ SHOW = "grep Cpus_allowed_list /proc/self/status; echo devices=${CUDA_VISIBLE_DE
 FIRST, SECOND = ALLOWED[0], ALLOWED[-1]
 
 
+def words_of(shell: str) -> list[str]:
+    path = shutil.which(shell) or shell
+    return [path, "sh"] if shell == "busybox" else [path]
+
+
 def run(tmp_path: Path, lines: str, *arguments: str, shell: str = "sh", **env: str) -> subprocess.CompletedProcess[str]:
     """``gpu-bind -m MAP ARGUMENTS`` with nothing in the environment but this."""
     (tmp_path / "map").write_text(lines)
-    words = [shell, "sh"] if shell == "busybox" else [shell]
     return subprocess.run(
-        [*words, str(GPU_BIND), "-m", str(tmp_path / "map"), *arguments],
+        [*words_of(shell), str(GPU_BIND), "-m", str(tmp_path / "map"), *arguments],
         env={"PATH": "/usr/bin:/bin:/usr/sbin:/sbin", **env},
         capture_output=True,
         text=True,
@@ -268,6 +273,55 @@ def test_the_command_keeps_its_words_and_its_exit_status(tmp_path: Path) -> None
     done = run(tmp_path, MAP, "--", "sh", "-c", 'printf "%s|" "$@"; exit 7', "sh", "a b", "*", "", LOCAL_RANK="0")
     assert (done.returncode, done.stdout) == (7, "a b|*||")
     assert run(tmp_path, MAP, "/nonexistent", LOCAL_RANK="0").returncode == 127
+
+
+def on_two_numa_nodes(tmp_path: Path, *words: str, shell: str = "sh", **env: str) -> subprocess.CompletedProcess[str]:
+    """gpu-bind as on a machine with memory on NUMA nodes 0 and 1, where it goes through numactl.
+
+    Most machines that run tests have one NUMA node, so that only the question how many there are is answered here.
+    """
+    program = GPU_BIND.read_text()
+    assert program.count("\nmap=$") == 1
+    assert "\nmemory_nodes() {\n" in program
+    pretended = tmp_path / "gpu-bind"
+    pretended.write_text(program.replace("\nmap=$", "\nmemory_nodes() { nodes=0-1; }\nmap=$"))
+    (tmp_path / "map").write_text(MAP)
+    numactl = Path(shutil.which("numactl") or stand_in_for_numactl(tmp_path))
+    argv = [*words_of(shell), str(pretended), "-m", str(tmp_path / "map"), *words]
+    path = f"{numactl.parent}:/usr/bin:/bin:/usr/sbin:/sbin"
+    return subprocess.run(
+        argv, env={"PATH": path, "LOCAL_RANK": "0", **env}, capture_output=True, text=True, check=False
+    )
+
+
+def stand_in_for_numactl(tmp_path: Path) -> Path:
+    """What numactl 2.0.16 does with a command: it becomes it, and ends with 1 if it cannot."""
+    program = tmp_path / "bin/numactl"
+    program.parent.mkdir(exist_ok=True)
+    program.write_text(
+        f"#!{sys.executable}\nimport os, sys\nwords = sys.argv[3 if sys.argv[2] == '--' else 2 :]\n"
+        "try:\n    os.execvp(words[0], words)\nexcept OSError as exc:\n"
+        '    sys.exit(f"numactl: execution of `{words[0]}\': {exc.strerror}")\n'
+    )
+    program.chmod(0o755)
+    return program
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_behind_numactl_a_command_that_cannot_be_run_is_told_as_without(tmp_path: Path, shell: str) -> None:
+    assert on_two_numa_nodes(tmp_path, "/nonexistent", shell=shell).returncode == 127
+    assert on_two_numa_nodes(tmp_path, "no-such-program", shell=shell).returncode == 127
+    plain = tmp_path / "plain"
+    plain.write_text("#!/bin/sh\n")
+    done = on_two_numa_nodes(tmp_path, str(plain), shell=shell)
+    assert (done.returncode, str(plain) in done.stderr) == (126, True), done.stderr
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_behind_numactl_a_command_keeps_its_words_and_its_exit_status(tmp_path: Path, shell: str) -> None:
+    words = ["sh", "-c", 'printf "%s|" "$@"; exit 7', "sh", "a b", "*", "", "--"]
+    done = on_two_numa_nodes(tmp_path, "--", *words, shell=shell)
+    assert (done.returncode, done.stdout) == (7, "a b|*||--|"), done.stderr
 
 
 def test_off_help_and_a_dry_run(tmp_path: Path) -> None:
