@@ -203,8 +203,9 @@ def _prove(plan: dict[str, t.Any], request: BindingRequest, module: AnsibleModul
     ranks = probes(plan)
     for rank in ranks:
         rc, out, err = module.run_command(
-            [request.gpu_bind, "-m", request.map, "--", "sh", "-c", PROBE],
-            environ_update={"GPU_BIND_RANK": str(rank["rank"]), "CUDA_VISIBLE_DEVICES": "", "GPU_BIND_MEMORY": "bind"},
+            # Empty it would show no GPU.
+            ["env", "-u", "CUDA_VISIBLE_DEVICES", request.gpu_bind, "-m", request.map, "--", "sh", "-c", PROBE],
+            environ_update={"GPU_BIND_RANK": str(rank["rank"]), "GPU_BIND_MEMORY": "bind"},
         )
         wrong = (err or out).strip() or f"exit status {rc}" if rc else judge_probe(rank, out, memory_nodes)
         if wrong:

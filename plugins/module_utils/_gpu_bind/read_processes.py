@@ -125,11 +125,21 @@ def _opened_gpus(directory: Path, gpus: list[Gpu]) -> list[Gpu]:
     return [gpu for gpu, minor in zip(gpus, minors) if f"/dev/nvidia{minor}" in opened]
 
 
+def _shown(variables: dict[str, str]) -> str | None:
+    """CUDA_VISIBLE_DEVICES as far as CUDA reads it: to the first negative number. Empty is no GPU, None is all."""
+    visible = variables.get("CUDA_VISIBLE_DEVICES")
+    if visible is None:
+        return None
+    return "" if visible == "NoDevFiles" else f",{visible}".partition(",-")[0][1:]
+
+
 def _gpus_by_environment(
     directory: Path, variables: dict[str, str], gpus: list[Gpu], ranks: dict[int, list[int]]
 ) -> list[Gpu]:
     """Which GPUs a process is meant to use: its rank's places in CUDA_VISIBLE_DEVICES, or those if they are its own."""
-    rank, visible = local_rank(variables), variables.get("CUDA_VISIBLE_DEVICES", "")
+    rank, visible = local_rank(variables), _shown(variables)
+    if visible == "":
+        return []
     by_name = {str(gpu.index): gpu for gpu in gpus} | {gpu.uuid: gpu for gpu in gpus if gpu.uuid}
     names = visible.split(",") if visible else [str(gpu.index) for gpu in gpus]
     # In a cgroup of Slurm's the numbers begin at 0 whatever the GPUs are.

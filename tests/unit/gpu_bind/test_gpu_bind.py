@@ -52,6 +52,11 @@ def where(done: subprocess.CompletedProcess[str]) -> tuple[int, str]:
     return int(cpus), devices
 
 
+def own_cpus() -> str:
+    """The CPUs of this process, as the kernel writes them."""
+    return re.findall(r"Cpus_allowed_list:\s*(\S+)", Path("/proc/self/status").read_text())[0]
+
+
 @TWO_CPUS
 @pytest.mark.parametrize("shell", SHELLS)
 @pytest.mark.parametrize(
@@ -102,6 +107,31 @@ def test_a_launcher_inside_another_one_wins(tmp_path: Path, env: dict[str, str])
 )
 def test_visible_devices_are_followed(tmp_path: Path, visible: str, rank: str, cpu: int) -> None:
     assert where(run(tmp_path, MAP, "sh", "-c", SHOW, LOCAL_RANK=rank, CUDA_VISIBLE_DEVICES=visible)) == (cpu, visible)
+
+
+@TWO_CPUS
+@pytest.mark.parametrize("shell", SHELLS)
+@pytest.mark.parametrize("visible", ["", "-1", "-1,0", "NoDevFiles"])
+def test_a_rank_without_a_gpu_runs_where_its_launcher_put_it_and_says_so(
+    tmp_path: Path, shell: str, visible: str
+) -> None:
+    # CUDA shows nothing from the first number on that no GPU has; NoDevFiles is Slurm's word for none.
+    command = ["-s", "sh", "-c", "grep Cpus_allowed_list /proc/self/status; echo $CUDA_VISIBLE_DEVICES"]
+    done = run(tmp_path, MAP, *command, shell=shell, LOCAL_RANK="0", CUDA_VISIBLE_DEVICES=visible)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split(maxsplit=1)[1] == f"{own_cpus()}\n{visible}\n"
+    assert done.stderr == f"gpu-bind: rank 0: CUDA_VISIBLE_DEVICES is '{visible}', which is no GPU: not bound\n"
+    # It needs no place in the map, nor one at all.
+    assert run(tmp_path, "", "true", LOCAL_RANK="9", CUDA_VISIBLE_DEVICES=visible).returncode == 0
+    dry = run(tmp_path, MAP, "-n", "false", LOCAL_RANK="0", CUDA_VISIBLE_DEVICES=visible)
+    assert (dry.returncode, "not bound" in dry.stderr) == (0, True)
+
+
+def test_gpus_behind_a_number_that_no_gpu_has_are_nobody_s(tmp_path: Path) -> None:
+    lines = f"{MAP}2 2 {FIRST} 0 - -\n"
+    assert run(tmp_path, lines, "true", LOCAL_RANK="2", CUDA_VISIBLE_DEVICES="1,0,2").returncode == 0
+    done = run(tmp_path, lines, "true", LOCAL_RANK="2", CUDA_VISIBLE_DEVICES="1,0,-1,2")
+    assert (done.returncode, "has no GPU for local rank 2" in done.stderr) == (125, True), done.stderr
 
 
 @TWO_CPUS

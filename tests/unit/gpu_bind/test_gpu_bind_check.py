@@ -188,6 +188,14 @@ def test_the_environment_tells_the_gpu(two: Bench, start: Start, env: dict[str, 
     assert (report["processes"][0]["gpus"], report["processes"][0]["gpus_from"]) == (gpus, "environment")
 
 
+@pytest.mark.parametrize("visible", ["", "-1", "-1,0", "NoDevFiles"])
+def test_a_rank_that_shows_no_gpu_is_not_held_to_the_one_of_its_number(two: Bench, start: Start, visible: str) -> None:
+    process = start(A, "sleep", "61", env={**os.environ, "LOCAL_RANK": "0", "CUDA_VISIBLE_DEVICES": visible})
+    report = two.report("--pid", str(process.pid), rc=2)
+    assert report["processes"][0]["gpus"] == []
+    assert "not_bound" not in {finding["kind"] for finding in report["findings"]}
+
+
 def task_with_a_gpu(start: Start) -> subprocess.Popen[str]:
     """A task of ``srun --gpus-per-task=1``: Slurm 22.05 tells every one the same, whichever GPU it has."""
     env = {"SLURM_STEP_GPUS": "0", "CUDA_VISIBLE_DEVICES": "0", "SLURMD_TRES_BIND": "gpu:per_task:1"}
