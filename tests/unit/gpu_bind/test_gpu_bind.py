@@ -162,12 +162,8 @@ def in_a_cgroup(tmp_path: Path, lines: str, opens: str, *arguments: str, **env: 
 
     Only a cgroup can refuse a device in the way that gpu-bind asks for, so its question is answered here.
     """
-    program = GPU_BIND.read_text()
-    assert program.count("\nmap=$") == 1
-    assert "\nask_device() {\n" in program
     answer = f"ask_device() {{ case $1 in [{opens}]) answer=open ;; [0-3]) answer=closed ;; *) answer='' ;; esac; }}"
-    pretended = tmp_path / "gpu-bind"
-    pretended.write_text(program.replace("\nmap=$", f"\n{answer}\nmap=$"))
+    pretended = with_answers(tmp_path, answer)
     (tmp_path / "map").write_text(lines)
     visible = ",".join(str(number) for number in range(len(opens)))
     slurm = {"SLURM_STEP_GPUS": "0", "SLURMD_TRES_BIND": "gpu:per_task:1", "CUDA_VISIBLE_DEVICES": visible}
@@ -299,29 +295,81 @@ def test_what_cannot_be_bound_is_said_and_not_run(
     assert done.stderr.startswith("gpu-bind: ")
 
 
+def test_cpus_that_are_offline_are_not_the_scheduler_s_doing(tmp_path: Path) -> None:
+    # No machine has a CPU of this number: to the kernel it is as one that is offline.
+    done = run(tmp_path, "0 0 4095 0 - -\n", "true", LOCAL_RANK="0")
+    assert (done.returncode, "none of them is online" in done.stderr) == (125, True), done.stderr
+    assert "scheduler" not in done.stderr
+
+
+@pytest.mark.parametrize("memory", ["bind", "prefer"])
+def test_a_cpuset_without_the_gpu_s_memory_is_named_and_not_a_missing_capability(tmp_path: Path, memory: str) -> None:
+    # As with AllowedMemoryNodes=0 of systemd on a machine with more nodes: this process has node 0, the map says 1.
+    lines = f"0 0 {FIRST} 1 - -\n"
+    done = on_two_numa_nodes(tmp_path, "true", lines=lines, GPU_BIND_MEMORY=memory)
+    assert (done.returncode, "a cpuset leaves it NUMA node 0 only" in done.stderr) == (125, True), done.stderr
+    assert "AllowedMemoryNodes" in done.stderr
+    assert "CAP_SYS_NICE" not in done.stderr
+    assert on_two_numa_nodes(tmp_path, "true", lines=lines, GPU_BIND_MEMORY="none").returncode == 0
+
+
+def test_of_several_memory_nodes_those_count_that_a_cpuset_leaves(tmp_path: Path) -> None:
+    done = on_two_numa_nodes(tmp_path, "true", lines=f"0 0 {FIRST} 0-1,3 - -\n")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@TWO_CPUS
+@pytest.mark.parametrize("shell", SHELLS)
+@pytest.mark.parametrize(
+    ("one", "other", "shared"),
+    [
+        ("0-3,8", "2-9", "2-3,8"),
+        ("0-23,48-71", "0-95", "0-23,48-71"),
+        ("5", "0-4,6", ""),
+        ("", "0", ""),
+        ("7", "7", "7"),
+    ],
+)
+def test_what_is_in_both_lists(tmp_path: Path, shell: str, one: str, other: str, shared: str) -> None:
+    ask = f'find_rank() {{ both "{one}" "{other}"; echo "$shared"; exit; }}'
+    argv = [*words_of(shell), str(with_answers(tmp_path, ask)), "true"]
+    assert subprocess.run(argv, capture_output=True, text=True, check=True).stdout == f"{shared}\n"
+
+
 def test_the_command_keeps_its_words_and_its_exit_status(tmp_path: Path) -> None:
     done = run(tmp_path, MAP, "--", "sh", "-c", 'printf "%s|" "$@"; exit 7', "sh", "a b", "*", "", LOCAL_RANK="0")
     assert (done.returncode, done.stdout) == (7, "a b|*||")
     assert run(tmp_path, MAP, "/nonexistent", LOCAL_RANK="0").returncode == 127
 
 
-def on_two_numa_nodes(tmp_path: Path, *words: str, shell: str = "sh", **env: str) -> subprocess.CompletedProcess[str]:
+def on_two_numa_nodes(
+    tmp_path: Path, *words: str, shell: str = "sh", lines: str = MAP, memory: str = "0", **env: str
+) -> subprocess.CompletedProcess[str]:
     """gpu-bind as on a machine with memory on NUMA nodes 0 and 1, where it goes through numactl.
 
-    Most machines that run tests have one NUMA node, so that only the question how many there are is answered here.
+    Most machines that run tests have one NUMA node, so that two questions are answered here: how many there are, and the
+    ``memory`` of which a cpuset leaves.
     """
-    program = GPU_BIND.read_text()
-    assert program.count("\nmap=$") == 1
-    assert "\nmemory_nodes() {\n" in program
-    pretended = tmp_path / "gpu-bind"
-    pretended.write_text(program.replace("\nmap=$", "\nmemory_nodes() { nodes=0-1; }\nmap=$"))
-    (tmp_path / "map").write_text(MAP)
+    allowed = f"allowed() {{ case $1 in Mems*) printf {memory} ;; *) printf {FIRST}-{SECOND} ;; esac; }}"
+    pretended = with_answers(tmp_path, "memory_nodes() { nodes=0-1; }", allowed)
+    (tmp_path / "map").write_text(lines)
     numactl = Path(shutil.which("numactl") or stand_in_for_numactl(tmp_path))
     argv = [*words_of(shell), str(pretended), "-m", str(tmp_path / "map"), *words]
     path = f"{numactl.parent}:/usr/bin:/bin:/usr/sbin:/sbin"
     return subprocess.run(
         argv, env={"PATH": path, "LOCAL_RANK": "0", **env}, capture_output=True, text=True, check=False
     )
+
+
+def with_answers(tmp_path: Path, *functions: str) -> Path:
+    """gpu-bind with these functions in the place of its own ones."""
+    program = GPU_BIND.read_text()
+    assert program.count("\nmap=$") == 1
+    for function in functions:
+        assert f"\n{function.partition('(')[0]}() {{\n" in program
+    pretended = tmp_path / "gpu-bind"
+    pretended.write_text(program.replace("\nmap=$", "\n" + "\n".join(functions) + "\nmap=$"))
+    return pretended
 
 
 def stand_in_for_numactl(tmp_path: Path) -> Path:
