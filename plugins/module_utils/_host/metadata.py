@@ -19,13 +19,16 @@ _AZURE_PATH = "/metadata/instance?api-version=2021-02-01"
 _AWS_TOKEN_PATH = "/latest/api/token"  # noqa: S105 - a URL path, not a token
 _AWS_TYPE_PATH = "/latest/meta-data/instance-type"
 _AWS_TYPE = re.compile(r"^[a-z][a-z0-9-]*\.[a-z0-9-]+$")
+# Source: Google's documentation of the metadata server; cloud-init's GCE data source for the product name.
+_GOOGLE_PRODUCT = "Google Compute Engine"
+_GOOGLE_PATH = "/computeMetadata/v1/instance/machine-type"
 METADATA_ADDRESS = "169.254.169.254"
 _ADDRESS = (METADATA_ADDRESS, 80)
 _MAX_ANSWER = 256 * 1024
 
 
 def detect_cloud(dmi: dict[str, str]) -> str:
-    """``azure``, ``aws`` or "" from the DMI names."""
+    """``azure``, ``aws``, ``gcp`` or "" from the DMI names."""
     vendor, product, tag = (dmi.get(key, "") for key in ("sys_vendor", "product_name", "chassis_asset_tag"))
     if tag == _AZURE_ASSET_TAG:
         return "azure"
@@ -34,6 +37,8 @@ def detect_cloud(dmi: dict[str, str]) -> str:
         return "azure"
     if vendor == "Amazon EC2":
         return "aws"
+    if product == _GOOGLE_PRODUCT:
+        return "gcp"
     return ""
 
 
@@ -69,7 +74,7 @@ def _error(message: str) -> ClusterError:
 
 
 def fetch_sku(cloud: str, timeout_s: float, address: tuple[str, int] = _ADDRESS) -> str:
-    """The machine type as the cloud names it (``Standard_ND96asr_v4``, ``p4d.24xlarge``)."""
+    """The machine type as the cloud names it (``Standard_ND96asr_v4``, ``p4d.24xlarge``, ``a3-megagpu-8g``)."""
     if cloud == "azure":
         text = _request("GET", _AZURE_PATH, {"Metadata": "true"}, timeout_s, address)
         try:
@@ -77,6 +82,10 @@ def fetch_sku(cloud: str, timeout_s: float, address: tuple[str, int] = _ADDRESS)
             sku = document["compute"]["vmSize"]
         except (ValueError, KeyError, TypeError) as exc:
             raise _error("the instance metadata service sent no compute.vmSize") from exc
+    elif cloud == "gcp":
+        # projects/<number>/machineTypes/a3-megagpu-8g
+        path = _request("GET", _GOOGLE_PATH, {"Metadata-Flavor": "Google"}, timeout_s, address)
+        sku = path.strip().rpartition("/")[2]
     else:
         # IMDSv2: a session token first; version 1 is switched off on hardened accounts.
         seconds = {"X-aws-ec2-metadata-token-ttl-seconds": "60"}

@@ -262,6 +262,9 @@ def _by_hardware(profiles: list[Profile], facts: dict[str, t.Any]) -> tuple[Prof
     fits = [(_fit(profile, facts), profile) for profile in profiles]
     best = max((fit for fit, _profile in fits), default=0)
     winners = [profile for fit, profile in fits if fit == best] if best else []
+    if best == 1:
+        # By model and number alone: a machine that a cloud or its firmware would have named is not it.
+        winners = [profile for profile in winners if not profile.get("match")] or winners
     if len(winners) == 1:
         return winners[0], ""
     if winners:

@@ -25,6 +25,7 @@ MODELS = {
     "NVIDIA A100 80GB PCIe": (1410, 1512, 1410, "8.0", True),
     "NVIDIA H100 80GB HBM3": (1980, 2619, 1980, "9.0", True),
     "NVIDIA H200": (1980, 3201, 1980, "9.0", True),
+    "NVIDIA B200": (1965, 3996, 1965, "10.0", True),
     "Tesla V100-SXM2-32GB": (1530, 877, 1530, "7.0", False),
     "Tesla V100-PCIE-16GB": (1380, 877, 1230, "7.0", False),
 }

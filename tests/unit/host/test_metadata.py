@@ -26,6 +26,7 @@ AZURE_TAG = "7783-7084-3265-9085-8269-3286-77"
         # Hyper-V on somebody's own server.
         ("Microsoft Corporation", "Virtual Machine", "4711-0815", ""),
         ("Amazon EC2", "p4d.24xlarge", "Amazon EC2", "aws"),
+        ("Google", "Google Compute Engine", "", "gcp"),
         ("NVIDIA", "DGXA100 920-23687-2531-001", "", ""),
         ("", "", "", ""),
     ],
@@ -93,6 +94,14 @@ def test_azure(monkeypatch: pytest.MonkeyPatch) -> None:
     with metadata_service({AZURE_PATH: (200, '{"compute": {"vmSize": "Standard_ND96asr_v4"}}')}) as (address, requests):
         assert metadata.fetch_sku("azure", 120, address) == "Standard_ND96asr_v4"
     assert requests[0][2]["Metadata"] == "true"
+
+
+def test_google_names_the_machine_type_by_its_path() -> None:
+    path = "/computeMetadata/v1/instance/machine-type"
+    answer = (200, "projects/123456789012/machineTypes/a3-megagpu-8g")
+    with metadata_service({path: answer}) as (address, requests):
+        assert metadata.fetch_sku("gcp", 120, address) == "a3-megagpu-8g"
+    assert requests[0][2]["Metadata-Flavor"] == "Google"
 
 
 def test_aws_uses_a_session_token() -> None:

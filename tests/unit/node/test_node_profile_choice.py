@@ -32,7 +32,18 @@ NAMES = {
     "Standard_NC24rs_v3",
     "Standard_NC96ads_A100_v4",
     "dgx_a100",
+    "dgx_b200",
+    "dgx_h100",
+    "dgx_h200",
+    "hgx_b200",
+    "hgx_h100",
+    "hgx_h200",
     "p4d.24xlarge",
+    "p5.48xlarge",
+    "p5e.48xlarge",
+    "p5en.48xlarge",
+    "a3-highgpu-8g",
+    "a3-megagpu-8g",
     "generic",
 }
 
@@ -303,6 +314,23 @@ def test_hardware_without_published_addresses() -> None:
     gpus = [("Tesla V100-PCIE-16GB", f"{number:04x}:00:00.0") for number in range(1, 5)]
     assert chosen(facts(gpus=gpus)) == ("Standard_NC24rs_v3", "hardware")
     assert chosen(facts(gpus=gpus[:3]))[0] == "generic"
+
+
+@pytest.mark.parametrize(
+    ("model", "name"), [("NVIDIA H100 80GB HBM3", "hgx_h100"), ("NVIDIA H200", "hgx_h200"), ("NVIDIA B200", "hgx_b200")]
+)
+def test_a_board_in_a_server_that_neither_a_cloud_nor_its_firmware_names(model: str, name: str) -> None:
+    gpus = [(model, f"0000:{bus}:00.0") for bus in ("19", "3b", "4c", "5d", "9b", "bb", "cb", "db")]
+    assert chosen(facts(gpus=gpus)) == (name, "hardware")
+    assert chosen(facts(gpus=gpus, product="PowerEdge XE9680")) == (name, "hardware")
+    # Such a profile says nothing of addresses: with fewer GPUs it could be any server.
+    assert chosen(facts(gpus=gpus[:7]))[0] == "generic"
+
+
+@pytest.mark.parametrize("generation", ["h100", "h200", "b200"])
+def test_a_dgx_is_known_by_its_firmware(generation: str) -> None:
+    product = f"DGX{generation.upper()}"
+    assert chosen(facts(product=product)) == (f"dgx_{generation}", f"product name ({product})")
 
 
 def test_addresses_alone_before_there_is_a_driver() -> None:
