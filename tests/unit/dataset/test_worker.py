@@ -162,8 +162,14 @@ def test_a_batch_that_always_fails_is_given_up(tmp_path) -> None:
 
 @pytest.mark.parametrize("kind", ["auth_failed", "disk_full"])
 def test_an_error_that_trying_again_cannot_mend_stops_the_rank(tmp_path, kind: str) -> None:
+    refused = threading.Event()
+
     def copy(rank: int, _batch: BatchInfo) -> BatchOutcome:
-        return BatchOutcome(error=ClusterError(kind, "Refused.", "Do this.") if rank == 0 else None)
+        if rank == 0:
+            refused.set()
+            return BatchOutcome(error=ClusterError(kind, "Refused.", "Do this."))
+        assert refused.wait(60), "rank 0 never had a turn"
+        return BatchOutcome()
 
     fleet = Fleet(tmp_path, 3, copy)
     fleet.go()
