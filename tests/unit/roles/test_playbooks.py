@@ -13,8 +13,10 @@ import sys
 import typing as t
 
 import pytest
+import yaml
 
 ROOT = pathlib.Path(__file__).parents[3]
+VALIDATES = "hpcai.gpu_cluster.role_arguments"
 ROLES = sorted(path.name for path in (ROOT / "roles").iterdir())
 #: The switches that a node may have for itself, and what they keep it out of. All but one are on unless they are false.
 PER_NODE = {
@@ -225,3 +227,11 @@ def test_a_tag_does_not_leave_the_validation_out(playbooks: Playbooks) -> None:
         ran, output = playbooks.run(nodes, playbook, fails=True, tags="dataset_staging_verify")
         assert ran == {}
         assert "One argument of a role is wrong." in output
+
+
+@pytest.mark.parametrize("name", ["containers", "drivers", "mpi", "profile", "scratch", "staging", "tuning"])
+def test_a_play_validates_the_roles_that_it_imports_and_no_other(name: str) -> None:
+    for play in yaml.safe_load((ROOT / f"playbooks/{name}.yml").read_text(encoding="utf-8")):
+        (arguments,) = (task[VALIDATES] for task in play["pre_tasks"] if VALIDATES in task)
+        imported = {task["ansible.builtin.import_role"]["name"].rpartition(".")[2] for task in play["tasks"]}
+        assert set(arguments["roles"]) == imported
