@@ -29,11 +29,13 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.devic
     clear,
     flush,
     require_empty,
+    require_left,
 )
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.find import find
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.geometry import (
     Geometry,
 )
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.model import Begun
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.model import Begun, Node, Signature
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.outputs import parse_mdstat
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.plan import plan
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.read import Reader
@@ -95,10 +97,11 @@ class Keeper:
         self.created = ""
         self.seen: Plan | None = None
         self.unplanned: list[Step] = []
+        self.only_look = False
 
     def run(self, *, check: bool) -> Outcome:
         """Plan, and carry it out unless in check mode, or asked for nothing but a look."""
-        check = check or self.wanted.state == "inspected"
+        check = self.only_look = check or self.wanted.state == "inspected"
         for program in ("wipefs",):
             self._need(program)
         with _locked(check):
@@ -131,15 +134,29 @@ class Keeper:
         return outcome
 
     def _look(self) -> Plan:
-        self.seen = plan(self.wanted, Reader(self.runner, self.wanted).node())
+        node = Reader(self.runner, self.wanted).node()
+        self.seen = plan(self.wanted, node if self.only_look else self._without_old_mark(node))
         return self.seen
 
+    def _without_old_mark(self, node: Node) -> Node:
+        """What is mounted may hold files, whoever mounted it: from now on it is none to be made again."""
+        found = find(self.wanted, node) if node.begun else None
+        if not found or not node.mounted(found.device):
+            return node
+        end(_ROOT, self.wanted.name)
+        return dataclasses.replace(node, begun=None)
+
     def _begin(self, uuid: str, names: t.Collection[str] = ()) -> None:
-        """Mark what a power cut would leave half made as ours: an array by its UUID, a disk by names that last."""
+        """Mark what a power cut would leave half made as ours: an array by its UUID, a disk by all its identity.
+
+        A disk without one has no mark, nor that of what was here before.
+        """
         verdicts = self.seen.verdicts if self.seen else ()
-        links = tuple(link for verdict in verdicts if verdict.disk.name in names for link in verdict.disk.links)
+        links = tuple(link for verdict in verdicts if verdict.disk.name in names for link in verdict.disk.identity)
         if uuid or links:
             begin(_ROOT, self.wanted.name, Begun(uuid, () if uuid else links))
+        else:
+            end(_ROOT, self.wanted.name)
 
     # -- commands --------------------------------------------------------------------------------------------------
 
@@ -225,13 +242,18 @@ class Keeper:
             argv = ["mkfs.xfs", "-f", "-K", "-L", wanted.label]
         else:
             argv = ["mkfs.ext4", "-F", "-q", "-m", "0", "-E", "nodiscard", "-L", wanted.label]
-        if step.device and step.value != "again":
-            require_empty(self.runner, wanted, [os.path.basename(device)])
-        else:
+        found = self.seen.found if self.seen else None
+        if not step.device:
             claim(device)
+        elif step.value == "again":
+            # A file system that cannot be mounted, or one that mkfs has not ended. On a disk that counts as empty, nothing.
+            known: tuple[Signature, ...] = (found.signatures or ()) if found and found.active else ()
+            require_left(self.runner, os.path.basename(device), known)
+        else:
+            require_empty(self.runner, wanted, [os.path.basename(device)])
         if step.device:
-            found = self.seen.found if self.seen else None
-            self._begin(found.uuid if found else "", step.disks)
+            # Disks are named where the file system lies on one itself: what is left of an array is none of it any more.
+            self._begin("" if step.disks or not found else found.uuid, step.disks)
         self._command(*argv, *wanted.mkfs_options, device, what="Making the file system")
         flush(device)
         end(_ROOT, wanted.name)
@@ -253,6 +275,8 @@ class Keeper:
             self._mkfs(dataclasses.replace(step, value="again"))
             self.unplanned.append(Step("mkfs", again, device))
             self._command(*argv, what=f"Mounting {self.wanted.name}")
+        # From here on it may hold files, whatever becomes of the rest of this run.
+        end(_ROOT, self.wanted.name)
         self._own(step)
 
     def _remount(self, step: Step) -> None:

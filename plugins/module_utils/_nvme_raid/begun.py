@@ -4,9 +4,10 @@
 # Private to the collection: it may change without notice.
 """The mark of a creation that has begun and not ended: ``/var/lib/nvme_raid/NAME.json``.
 
-It is on disk before the first superblock is written, and goes when mkfs has ended, before anything is mounted. A power cut
-between the two leaves it, and with it the proof that what is half made is ours and never held a file. It names the array by
-a UUID that was chosen for this one creation, so that it says nothing of any other array.
+It is on disk before the first superblock is written, and goes when mkfs has ended, before anything is mounted, or where something
+is mounted nevertheless. A power cut between the two leaves it, and with it the proof that what is half made is ours and never held
+a file. It names the array by a UUID that was chosen for this one creation, and a disk by all names that go with it and not with
+its slot, so that it says nothing of any other.
 """
 
 from __future__ import annotations

@@ -13,9 +13,13 @@ from pathlib import Path
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.command import Runner
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.content import read_signatures, with_content
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.model import Disk
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.model import Disk, Signature
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.places import places
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.reasons import CANNOT_BE_READ, data_reason
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.reasons import (
+    CANNOT_BE_READ,
+    data_reason,
+    describe,
+)
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.request import Wanted
 
 
@@ -46,6 +50,20 @@ def require_empty(runner: Runner, wanted: Wanted, names: t.Sequence[str]) -> Non
             )
 
 
+def require_left(runner: Runner, name: str, known: t.Collection[Signature]) -> None:
+    """Once more at the last moment, for what is made again: nothing uses the device, and no signature came to those ``known``."""
+    claim(f"/dev/{name}")
+    disk = with_content(runner, Path("/"), Disk(name), read_signatures(runner, [name]), ())
+    now = disk.signatures
+    new = [CANNOT_BE_READ] if now is None else [describe(entry) for entry in now if entry not in known]
+    if new:
+        raise ClusterError(
+            "in_use",
+            f"{disk.path} held only what was left of making it a moment ago, and {' and '.join(new)} now; it was not touched.",
+            "Find out what writes to it (`lsblk`), and run again.",
+        )
+
+
 def clear(path: str) -> None:
     """Write zeros at all places where a disk is looked at, so that it is known to be empty."""
     handle = os.open(path, os.O_WRONLY | os.O_EXCL | os.O_CLOEXEC)
@@ -66,4 +84,4 @@ def flush(path: str) -> None:
         os.close(handle)
 
 
-__all__ = ["claim", "clear", "flush", "require_empty"]
+__all__ = ["claim", "clear", "flush", "require_empty", "require_left"]

@@ -83,7 +83,9 @@ def _plan_filesystem(wanted: Wanted, node: Node, found: Found) -> list[Step]:
         raise ClusterError("unreadable", f"{device} cannot be read.", "See the kernel log: `journalctl -k`.")
     if found.array and found.array.holders:
         raise conflict(f"{wanted.name} is in use by {', '.join(found.array.holders)}.")
-    again = found.half_made and is_wanted(wanted, found.signatures) and (found.begun or found.kind == "array")
+    again = found.half_made and is_wanted(wanted, found.signatures) and not node.mounted(found.device)
+    if again and not found.begun:
+        raise foreign_content(wanted, "an xfs that mkfs.xfs has not ended, and no mark says that it was begun here")
     if not found.signatures or again:
         if not (found.blank or found.begun or again) and wanted.blank_check == "zeros":
             raise foreign_content(wanted, "data that is not recognized")
@@ -104,7 +106,7 @@ def _plan_filesystem(wanted: Wanted, node: Node, found: Found) -> list[Step]:
         told = " and ".join(describe(signature) for signature in found.signatures)
         raise foreign_content(wanted, f"something else: it {told}")
     mount = plan_mount(wanted, node, found.device)
-    if found.begun:
+    if found.begun and wanted.state == "present" and not steps:
         # mkfs ended, and what it wrote may still not have reached the disks.
         mount = [dataclasses.replace(step, value="begun") if step.kind == "mount" else step for step in mount]
     return steps + mount

@@ -40,10 +40,10 @@ class Found:
 
 
 def find(wanted: Wanted, node: Node) -> Found | None:
-    """What is there already, and whether its creation has ended."""
+    """What is there already, and whether its creation has ended: what is mounted may hold files, whatever mark is left."""
     found = _find(wanted, node)
     begun = node.begun
-    if not found or not begun:
+    if not found or not begun or node.mounted(found.device):
         return found
     if found.uuid or begun.uuid:
         return dataclasses.replace(found, begun=found.uuid == begun.uuid)

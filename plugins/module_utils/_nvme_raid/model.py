@@ -69,6 +69,11 @@ class Disk:
         """The name to show and to write down: it means the same disk after the next boot."""
         return self.links[0] if self.links else self.path
 
+    @property
+    def identity(self) -> tuple[str, ...]:
+        """Names that go with the disk: those of a slot mean whatever disk is in it."""
+        return tuple(link for link in self.links if link.startswith("/dev/disk/by-id/"))
+
 
 @dataclasses.dataclass(frozen=True)
 class Array:
@@ -124,7 +129,7 @@ class Directory:
 class Begun:
     """A creation that has begun and not ended: of the array with this UUID, or without one of a file system on a disk itself.
 
-    ``disks``: names of that disk which last. Where it has none, nothing tells it from others after a boot.
+    ``disks``: the identity of that disk. Where it has none, nothing tells it from others after a boot.
     """
 
     uuid: str
@@ -132,7 +137,7 @@ class Begun:
 
     def names(self, disk: Disk) -> bool:
         """Whether this is the disk that the file system was to lie on itself."""
-        return not self.uuid and bool(set(disk.links) & set(self.disks))
+        return not self.uuid and bool(self.disks) and set(self.disks) <= set(disk.identity)
 
     def left(self, disk: Disk) -> bool:
         """Whether all that is on the disk is what was left of the creation."""

@@ -13,11 +13,18 @@ from pathlib import Path
 import pytest
 import yaml
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid import apply, boot
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid import apply, boot, device
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.begun import begin, end, read_begun
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.find import Found
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.judge import Verdict
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.model import Begun, Disk
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.model import (
+    Array,
+    Begun,
+    Disk,
+    Mount,
+    Node,
+    Signature,
+)
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.request import Wanted, wanted_from
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.steps import Plan, Step
 
@@ -45,6 +52,7 @@ def claims(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
     seen: list[str] = []
     monkeypatch.setattr(apply, "claim", seen.append)
     monkeypatch.setattr(apply, "require_empty", lambda _runner, _wanted, names: seen.extend(f"look {n}" for n in names))
+    monkeypatch.setattr(apply, "require_left", lambda _runner, name, known: seen.append(f"left {name} {len(known)}"))
     monkeypatch.setattr(apply, "clear", lambda path: seen.append(f"zero {path}"))
     monkeypatch.setattr(apply, "flush", lambda path: seen.append(f"flush {path}"))
     monkeypatch.setattr(apply.os, "urandom", lambda _bytes: bytes.fromhex(UUID))
@@ -195,16 +203,23 @@ def test_mkfs_on_what_is_there_is_marked_by_the_array_or_by_names_of_the_disk_th
     claims: list[str], tmp_path: Path
 ) -> None:
     links = ("/dev/disk/by-id/nvme-Model_0", "/dev/disk/by-path/pci-0")
+    single = Begun("", links[:1])
     for found, verdicts, expected in (
         (Found("array", "md127", UUID, "raid0", 2, DISKS, True), (), Begun(UUID)),
-        (None, (Verdict(Disk("nvme0n1", links), "free"), Verdict(Disk("nvme1n1", ("x",)), "free")), Begun("", links)),
-        # Without such a name nothing can be said after a boot.
+        (None, (Verdict(Disk("nvme0n1", links), "free"), Verdict(Disk("nvme1n1", ("x",)), "free")), single),
+        # The remains of an array, of which a single disk becomes: its UUID is gone with them.
+        (Found("members", "", UUID, "raid0", 2, DISKS, False), (Verdict(Disk("nvme0n1", links), "free"),), single),
+        # Without such a name nothing can be said after a boot: the next disk in the slot would be taken for it.
+        (None, (Verdict(Disk("nvme0n1", links[1:]), "free"),), None),
         (None, (Verdict(Disk("nvme0n1"), "free"),), None),
     ):
+        # Of whatever was here before.
+        begin(tmp_path, "scratch", Begun("3" * 32))
         made = keeper(Commands(mkfs_xfs=(1, "", "no power")))
         made.seen = Plan(verdicts, found)
+        array = bool(found and found.active)
         with pytest.raises(ClusterError, match="no power"):
-            do(made, "mkfs", device="/dev/nvme0n1", disks=("nvme0n1",))
+            do(made, "mkfs", device="/dev/md127" if array else "/dev/nvme0n1", disks=() if array else ("nvme0n1",))
         assert read_begun(tmp_path, "scratch") == expected
         end(tmp_path, "scratch")
     assert claims
@@ -220,9 +235,66 @@ def test_looking_is_no_end_of_a_creation(monkeypatch: pytest.MonkeyPatch, claims
     assert not claims
 
 
-def test_what_mkfs_left_is_not_looked_at_again(claims: list[str]) -> None:
-    do(keeper(Commands()), "mkfs", device="/dev/md127", value="again")
-    assert claims == ["/dev/md127", "flush /dev/md127"]
+def test_what_mkfs_left_is_the_only_thing_that_may_be_there_when_it_is_done_again(claims: list[str]) -> None:
+    xfs = (Signature("xfs", "scratch"),)
+    for found, known in (
+        (None, 0),
+        (Found("array", "md127", UUID, "raid0", 2, DISKS, True, signatures=xfs), 1),
+        (Found("members", "", UUID, "raid0", 2, DISKS, False, signatures=xfs), 0),
+    ):
+        made = keeper(Commands())
+        made.seen = Plan((), found)
+        do(made, "mkfs", device="/dev/md127", value="again")
+        assert claims == [f"left md127 {known}", "flush /dev/md127"]
+        claims.clear()
+
+
+def test_a_signature_that_came_to_what_mkfs_left_is_not_made_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device, "claim", lambda _path: None)
+    xfs, ext4 = Signature("xfs", "scratch"), Signature("ext4", "theirs")
+    for now, refused in (((), ""), ((xfs,), ""), ((xfs, ext4), "holds ext4 labeled theirs"), (None, "cannot be read")):
+        held = Disk("nvme0n1", signatures=now)
+        monkeypatch.setattr(device, "read_signatures", lambda _runner, _names: {})
+        monkeypatch.setattr(device, "with_content", lambda *_args, held=held: held)
+        if not refused:
+            device.require_left(Commands(), "nvme0n1", (xfs,))
+            continue
+        with pytest.raises(ClusterError, match=refused) as caught:
+            device.require_left(Commands(), "nvme0n1", (xfs,))
+        assert caught.value.kind == "in_use"
+
+
+def test_the_mark_goes_with_the_mount_whatever_becomes_of_the_rest(
+    monkeypatch: pytest.MonkeyPatch, claims: list[str], tmp_path: Path
+) -> None:
+    """Services may write as soon as it is mounted: a mark that outlived it would let the files be made over."""
+    begin(tmp_path, "scratch", Begun(UUID))
+    monkeypatch.setattr(apply, "protect", lambda _path: None)
+
+    def broken(_keeper: apply.Keeper, _step: Step) -> None:
+        raise ClusterError("command_failed", "restorecon failed.", "")
+
+    monkeypatch.setattr(apply.Keeper, "_own", broken)
+    with pytest.raises(ClusterError, match="restorecon"):
+        do(keeper(Commands()), "mount", device="/dev/md127", value="begun")
+    assert read_begun(tmp_path, "scratch") is None
+    assert not claims
+
+
+@pytest.mark.parametrize("check", [False, True])
+def test_a_mark_ends_where_somebody_has_mounted_what_it_marks(
+    monkeypatch: pytest.MonkeyPatch, claims: list[str], tmp_path: Path, check: bool
+) -> None:
+    """Wherever it is mounted, and though the run is refused for that."""
+    begun = Begun(UUID)
+    begin(tmp_path, "scratch", begun)
+    array = Array("md127", "scratch", UUID, "raid0", 2, DISKS, chunk_kib=512, signatures=(Signature("xfs", "scratch"),))
+    node = Node((), (array,), (Mount("/data", "xfs", "md127"),), begun=begun)
+    monkeypatch.setattr(apply.Reader, "node", lambda _reader: node)
+    with pytest.raises(ClusterError, match="mounted at /data"):
+        keeper(Commands()).run(check=check)
+    assert read_begun(tmp_path, "scratch") == (begun if check else None)
+    assert not claims
 
 
 @pytest.mark.parametrize("value", ["begun", ""])

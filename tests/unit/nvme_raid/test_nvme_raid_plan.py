@@ -500,7 +500,7 @@ OURS, OTHER = Begun(UUID), Begun("2" * 32)
 def test_an_array_of_which_mkfs_has_not_ended_is_formatted_again_without_consent(blank: bool) -> None:
     node = dataclasses.replace(built(signatures=(), blank=blank), mounts=(), begun=OURS)
     found = plan(ask(), node)
-    assert [(step.kind, step.value) for step in found.steps] == [("mkfs", "again"), ("mount", "begun")]
+    assert [(step.kind, step.value) for step in found.steps] == [("mkfs", "again"), ("mount", "")]
     assert "mkfs was interrupted" in found.steps[0].what
     assert refused(ask(state="assembled"), node).kind == "no_filesystem"
 
@@ -513,28 +513,38 @@ def test_data_on_an_array_whose_creation_has_ended_is_left_alone(begun: Begun | 
 
 
 def test_a_file_system_that_mkfs_calls_unfinished_is_made_again() -> None:
-    """xfs only: no kernel mounts it, so it never held a file. On a disk by itself anybody may have begun it."""
+    """xfs only: no kernel mounts it, so it never held a file. Without the mark anybody may have begun it."""
     for begun in (None, OURS, OTHER):
         node = dataclasses.replace(built(half_made=True), mounts=(), begun=begun)
-        assert [step.kind for step in plan(ask(), node).steps] == ["mkfs", "mount"]
-        assert refused(ask(state="assembled"), node).kind == "no_filesystem"
+        if begun is OURS:
+            assert [step.kind for step in plan(ask(), node).steps] == ["mkfs", "mount"]
+            assert refused(ask(state="assembled"), node).kind == "no_filesystem"
+        else:
+            error = refused(ask(), node)
+            assert (error.kind, "`allow_data_loss: true`" in error.remedy) == ("foreign_data", True)
+            assert "mkfs.xfs has not ended" in error.message
+            assert plan(ask(state="absent", allow_data_loss=True), node).steps
         other = dataclasses.replace(
             built(half_made=True, signatures=(Signature("xfs", "other"),)), mounts=(), begun=begun
         )
         assert refused(ask(), other).kind == "foreign_data"
     single = disk(0, signatures=(XFS,), blank=False, half_made=True)
-    assert kinds(plan(ask(level="single"), Node((single,)))) == ["mount"]
+    assert refused(ask(level="single"), Node((single,))).kind == "foreign_data"
     assert kinds(plan(ask(level="single"), Node((single,), begun=Begun("", single.links)))) == ["mkfs", "mount"]
 
 
 def test_a_file_system_that_mkfs_ended_is_mounted_and_tried_first() -> None:
     node = dataclasses.replace(built(), mounts=(), begun=OURS)
     assert [(step.kind, step.value) for step in plan(ask(), node).steps] == [("mount", "begun")]
+    # Where nothing may be made, nothing is tried again either.
+    assert [(step.kind, step.value) for step in plan(ask(state="assembled"), node).steps] == [("mount", "")]
     assert [(step.kind, step.value) for step in plan(ask(), dataclasses.replace(node, begun=OTHER)).steps] == [
         ("mount", "")
     ]
-    # What is mounted is used, whatever mark is left.
-    assert not plan(ask(), dataclasses.replace(built(), begun=OURS)).steps
+    # What is mounted is used, whatever mark is left, and counts as ended.
+    mounted = plan(ask(), dataclasses.replace(built(half_made=True), begun=OURS))
+    assert mounted.found is not None
+    assert (mounted.found.begun, mounted.steps) == (False, ())
 
 
 @pytest.mark.parametrize("level", ["raid0", "raid1", "raid10"])
@@ -562,6 +572,18 @@ def test_a_disk_that_mkfs_has_not_ended_on_is_taken_again_and_no_other() -> None
     assert [(step.kind, step.value) for step in found.steps] == [("mkfs", "again"), ("mount", "")]
     # Nor that disk after somebody else has used it.
     for other in (disk(1, blank=False), disk(0, signatures=(EXT4,)), disk(0, partitions=("nvme0n1p1",), blank=False)):
+        assert refused(ask(level="single"), Node((other,), begun=begun)).kind == "foreign_data"
+
+
+def test_another_disk_in_the_same_slot_is_not_the_one_that_was_begun() -> None:
+    """Names of a slot stay when the disk in it is replaced, and the new one may be full."""
+    slot = "/dev/disk/by-path/pci-0"
+    marked = ("/dev/disk/by-id/nvme-Model_0", "/dev/disk/by-id/nvme-eui.0")
+    same = disk(0, links=(*marked, slot), blank=False, data_at=4096)
+    assert kinds(plan(ask(level="single"), Node((same,), begun=Begun("", marked)))) == ["mkfs", "mount"]
+    other = disk(0, links=("/dev/disk/by-id/nvme-Model_9", marked[1], slot), blank=False, data_at=4096)
+    # A mark with a name of a slot in it names no disk, nor does one without a name.
+    for begun in (Begun("", marked), Begun("", (slot,)), Begun("", (*marked, slot)), Begun("")):
         assert refused(ask(level="single"), Node((other,), begun=begun)).kind == "foreign_data"
 
 
@@ -1009,7 +1031,12 @@ def test_a_disk_that_holds_something_is_formatted_only_with_consent_and_listing(
             holds = entry.signatures or entry.partitions or (not entry.blank and wanted.blank_check == "zeros")
             left = node.begun and (
                 (entry.member and entry.member.uuid == node.begun.uuid)
-                or (not entry.signatures and not entry.partitions and set(entry.links) & set(node.begun.disks))
+                or (
+                    not entry.signatures
+                    and not entry.partitions
+                    and not node.begun.uuid
+                    and set(entry.links) == set(node.begun.disks)
+                )
             )
             if holds and not left and not (entry.half_made and node.begun and node.begun.names(entry)):
                 assert wanted.allow_format
@@ -1031,7 +1058,8 @@ def test_an_array_that_holds_something_is_formatted_only_where_mkfs_of_our_own_h
             assert wanted.state == "present"
             assert not array.signatures or (array.signatures == (XFS,) and array.half_made)
             ours = node.begun is not None and node.begun.uuid == array.uuid
-            assert array.blank or ours or array.half_made or wanted.blank_check == "signatures"
+            assert array.blank or ours or wanted.blank_check == "signatures"
+            assert ours or not array.signatures
 
 
 @given(requests(), nodes())
