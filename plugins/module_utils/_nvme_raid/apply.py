@@ -146,7 +146,7 @@ class Keeper:
         end(_ROOT, self.wanted.name)
         return dataclasses.replace(node, begun=None)
 
-    def _begin(self, uuid: str, names: t.Collection[str] = ()) -> None:
+    def _begin(self, uuid: str, names: t.Collection[str] = (), *, bare: bool = False) -> None:
         """Mark what a power cut would leave half made as ours: an array by its UUID, a disk by all its identity.
 
         A disk without one has no mark, nor that of what was here before.
@@ -154,7 +154,7 @@ class Keeper:
         verdicts = self.seen.verdicts if self.seen else ()
         links = tuple(link for verdict in verdicts if verdict.disk.name in names for link in verdict.disk.identity)
         if uuid or links:
-            begin(_ROOT, self.wanted.name, Begun(uuid, () if uuid else links))
+            begin(_ROOT, self.wanted.name, Begun(uuid, () if uuid else links, bare))
         else:
             end(_ROOT, self.wanted.name)
 
@@ -192,7 +192,7 @@ class Keeper:
     def _create(self, step: Step) -> None:
         require_empty(self.runner, self.wanted, step.disks)
         wanted, level, uuid = self.wanted, step.value, os.urandom(16).hex()
-        self._begin(uuid)
+        self._begin(uuid, bare=True)
         argv = ["mdadm", "--create", f"/dev/md/{wanted.name}", "--run", "--metadata=1.2", f"--name={wanted.name}"]
         argv += [f"--uuid={_grouped(uuid)}"]
         # Without a home host the array keeps its name on whatever machine, under whatever host name.
@@ -202,6 +202,14 @@ class Keeper:
         self._command(*argv, *(f"/dev/{name}" for name in step.disks), what="Creating the array")
         settle(self.runner)
         self.created = self._running(f"/dev/md/{wanted.name}", step.disks)
+        claim(self.created)
+        self._wipe(self.created)
+        self._begin(uuid)
+
+    def _wipe(self, device: str) -> None:
+        """Nothing that was there before may be taken for what mkfs made, after a power cut in it."""
+        self._command("wipefs", "--all", "--quiet", device, what=f"Clearing {device}")
+        flush(device)
 
     def _running(self, path: str, disks: t.Collection[str]) -> str:
         """The device of an array that really runs: mdadm has reported success without one."""
@@ -249,6 +257,7 @@ class Keeper:
             # A file system that cannot be mounted, or one that mkfs has not ended. On a disk that counts as empty, nothing.
             known: tuple[Signature, ...] = (found.signatures or ()) if found and found.active else ()
             require_left(self.runner, os.path.basename(device), known)
+            self._wipe(device)
         else:
             require_empty(self.runner, wanted, [os.path.basename(device)])
         if step.device:

@@ -31,7 +31,7 @@ def read_begun(root: Path, name: str) -> Begun | None:
     try:
         with _path(root, name).open(encoding="utf-8") as handle:
             values = json.load(handle)
-        return Begun(str(values["uuid"]), tuple(map(str, values["disks"])))
+        return Begun(str(values["uuid"]), tuple(map(str, values["disks"])), values.get("bare") is True)
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
@@ -42,7 +42,7 @@ def begin(root: Path, name: str, begun: Begun) -> None:
     path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
     draft = path.with_suffix(".new")
     with draft.open("w", encoding="utf-8") as handle:
-        json.dump({"uuid": begun.uuid, "disks": begun.disks}, handle)
+        json.dump({"uuid": begun.uuid, "disks": begun.disks, "bare": begun.bare}, handle)
         handle.flush()
         os.fsync(handle.fileno())
     draft.replace(path)

@@ -86,6 +86,8 @@ def _plan_filesystem(wanted: Wanted, node: Node, found: Found) -> list[Step]:
     again = found.half_made and is_wanted(wanted, found.signatures) and not node.mounted(found.device)
     if again and not found.begun:
         raise foreign_content(wanted, "an xfs that mkfs.xfs has not ended, and no mark says that it was begun here")
+    # The data of an array begins behind that of its disks: what begins there may look like a file system of ours.
+    again = again or bool(found.begun and node.begun and node.begun.bare)
     if not found.signatures or again:
         if not (found.blank or found.begun or again) and wanted.blank_check == "zeros":
             raise foreign_content(wanted, "data that is not recognized")

@@ -130,10 +130,12 @@ class Begun:
     """A creation that has begun and not ended: of the array with this UUID, or without one of a file system on a disk itself.
 
     ``disks``: the identity of that disk. Where it has none, nothing tells it from others after a boot.
+    ``bare``: mkfs has not begun either, so that what the array shows is what its disks held before it.
     """
 
     uuid: str
     disks: tuple[str, ...] = ()
+    bare: bool = False
 
     def names(self, disk: Disk) -> bool:
         """Whether this is the disk that the file system was to lie on itself."""

@@ -96,8 +96,9 @@ def test_an_array_is_made_under_its_own_name(
     do(made, "create", disks=DISKS, value=level)
     start = "mdadm --create /dev/md/scratch --run --metadata=1.2 --name=scratch"
     rest = f"--uuid=bf2e5d29:df0ae3c0:96d4c705:ef68e771 --homehost=any {shape} /dev/nvme0n1 /dev/nvme1n1"
-    assert commands.ran == [f"{start} {rest}"]
-    assert claims == ["look nvme0n1", "look nvme1n1"]
+    # What the disks held behind md's own data is not to be taken for a file system of ours.
+    assert commands.ran == [f"{start} {rest}", "wipefs --all --quiet /dev/md127"]
+    assert claims == ["look nvme0n1", "look nvme1n1", "/dev/md127", "flush /dev/md127"]
     assert made.created == "/dev/md127"
 
 
@@ -192,8 +193,15 @@ def test_the_mark_is_there_from_before_the_first_superblock_until_mkfs_has_ended
     monkeypatch.setattr(apply.Keeper, "_own", lambda _keeper, _step: None)
     monkeypatch.setattr(apply, "protect", lambda _path: None)
     do(made, "mount")
-    begun = Begun(UUID)
-    assert marked == [("mdadm", begun), ("mkfs.xfs", begun), ("/dev/md127", begun), ("mount", None)]
+    begun, bare = Begun(UUID), Begun(UUID, bare=True)
+    assert marked == [
+        ("mdadm", bare),
+        ("wipefs", bare),
+        ("/dev/md127", bare),
+        ("mkfs.xfs", begun),
+        ("/dev/md127", begun),
+        ("mount", None),
+    ]
     # Nothing else is left of it.
     assert list(tmp_path.rglob("*nvme_raid*")) == []
     assert claims
@@ -245,7 +253,7 @@ def test_what_mkfs_left_is_the_only_thing_that_may_be_there_when_it_is_done_agai
         made = keeper(Commands())
         made.seen = Plan((), found)
         do(made, "mkfs", device="/dev/md127", value="again")
-        assert claims == [f"left md127 {known}", "flush /dev/md127"]
+        assert claims == [f"left md127 {known}", "flush /dev/md127", "flush /dev/md127"]
         claims.clear()
 
 
@@ -313,7 +321,7 @@ def test_what_cannot_be_mounted_is_made_again_only_where_its_creation_has_not_en
     if value:
         made = keeper(commands)
         do(made, "mount", device="/dev/md127", value=value)
-        assert [words.split()[0] for words in commands.ran] == ["mount", "mkfs.xfs", "mount"]
+        assert [words.split()[0] for words in commands.ran] == ["mount", "wipefs", "mkfs.xfs", "mount"]
         # It is told as what was done.
         assert [step.what for step in made.unplanned] == ["make xfs on scratch again: mkfs was interrupted"]
         return
@@ -329,6 +337,13 @@ def test_a_mark_that_cannot_be_read_marks_nothing(tmp_path: Path, text: str) -> 
     begin(tmp_path, "scratch", Begun(UUID))
     next(tmp_path.rglob("scratch.json")).write_text(text)
     assert read_begun(tmp_path, "scratch") is None
+
+
+@pytest.mark.parametrize(("more", "bare"), [("", False), (', "bare": true', True), (', "bare": "false"', False)])
+def test_a_mark_that_does_not_say_so_is_of_a_mkfs_that_has_begun(tmp_path: Path, more: str, bare: bool) -> None:
+    begin(tmp_path, "scratch", Begun(UUID))
+    next(tmp_path.rglob("scratch.json")).write_text(f'{{"uuid": "{UUID}", "disks": []{more}}}')
+    assert read_begun(tmp_path, "scratch") == Begun(UUID, bare=bare)
 
 
 def test_a_mark_is_of_one_name_and_is_kept_by_itself(tmp_path: Path) -> None:

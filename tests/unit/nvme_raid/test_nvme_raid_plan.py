@@ -575,6 +575,24 @@ def test_a_disk_that_mkfs_has_not_ended_on_is_taken_again_and_no_other() -> None
         assert refused(ask(level="single"), Node((other,), begun=begun)).kind == "foreign_data"
 
 
+@pytest.mark.parametrize("content", [(), (XFS,), (EXT4,), (Signature("LVM2_member"), XFS)])
+def test_what_an_array_shows_before_mkfs_has_begun_is_what_its_disks_held(content: tuple[Signature, ...]) -> None:
+    """The power was cut between mdadm and mkfs. What lies behind md's own data may even have our label."""
+    bare = dataclasses.replace(OURS, bare=True)
+    node = dataclasses.replace(built(signatures=content), mounts=(), begun=bare)
+    assert [(step.kind, step.value) for step in plan(ask(), node).steps] == [("mkfs", "again"), ("mount", "")]
+    assert refused(ask(state="assembled"), node).kind == "no_filesystem"
+    for other in (None, dataclasses.replace(OTHER, bare=True)):
+        elsewhere = dataclasses.replace(node, begun=other)
+        if content == (XFS,):
+            assert kinds(plan(ask(), elsewhere)) == ["mount"]
+        else:
+            assert refused(ask(), elsewhere).kind == "foreign_data"
+    # What is mounted was taken for ours, and may hold files.
+    if content == (XFS,):
+        assert not plan(ask(), dataclasses.replace(built(), begun=bare)).steps
+
+
 def test_another_disk_in_the_same_slot_is_not_the_one_that_was_begun() -> None:
     """Names of a slot stay when the disk in it is replaced, and the new one may be full."""
     slot = "/dev/disk/by-path/pci-0"
@@ -975,7 +993,9 @@ def nodes(draw: st.DrawFn) -> Node:
     mounts = draw(
         st.sampled_from([(), (Mount("/mnt/scratch", "xfs", "md127", ("rw",)),), (Mount("/x", "xfs", "md127"),)])
     )
-    begun = draw(st.sampled_from([None, None, OURS, OTHER, Begun("", ("/dev/disk/by-id/nvme-Model_1",))]))
+    begun = draw(
+        st.sampled_from([None, None, OURS, Begun(UUID, bare=True), OTHER, Begun("", ("/dev/disk/by-id/nvme-Model_1",))])
+    )
     return Node(tuple(disks), tuple(arrays), mounts, Directory(holds_files=draw(st.booleans())), begun)
 
 
@@ -1056,7 +1076,8 @@ def test_an_array_that_holds_something_is_formatted_only_where_mkfs_of_our_own_h
     for step in found.steps:
         if step.kind == "mkfs" and step.device == array.path:
             assert wanted.state == "present"
-            assert not array.signatures or (array.signatures == (XFS,) and array.half_made)
+            bare = node.begun == Begun(array.uuid, bare=True)
+            assert bare or not array.signatures or (array.signatures == (XFS,) and array.half_made)
             ours = node.begun is not None and node.begun.uuid == array.uuid
             assert array.blank or ours or wanted.blank_check == "signatures"
             assert ours or not array.signatures
