@@ -26,7 +26,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.steps
 
 
 def plan_existing(wanted: Wanted, node: Node, found: Found, verdicts: tuple[Verdict, ...]) -> Plan:
-    if not found.active and not _can_run(found):
+    if not found.active and not can_run(found):
         members = [verdict for verdict in verdicts if verdict.disk.name in found.members]
         if wanted.state == "present" and members and all(given_up(entry.disk, wanted, node) for entry in members):
             return start_anew(wanted, node, found, verdicts)
@@ -46,7 +46,7 @@ def plan_existing(wanted: Wanted, node: Node, found: Found, verdicts: tuple[Verd
     return Plan(verdicts, found, tuple(steps), notes, degraded)
 
 
-def _can_run(found: Found) -> bool:
+def can_run(found: Found) -> bool:
     """Whether the disks that are there suffice to start the array; which ones are copies only md knows exactly."""
     if len(found.members) >= found.disks:
         return True
@@ -114,4 +114,4 @@ def _plan_filesystem(wanted: Wanted, node: Node, found: Found) -> list[Step]:
     return steps + mount
 
 
-__all__ = ["plan_existing"]
+__all__ = ["can_run", "plan_existing"]

@@ -14,7 +14,7 @@ from ansible.parsing.dataloader import DataLoader
 from ansible.template import Templar, trust_as_template
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.apply import Outcome
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.model import Disk, Node, Signature
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.model import Disk, Member, Node, Signature
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.plan import plan
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.request import wanted_from
 from ansible_collections.hpcai.gpu_cluster.plugins.modules.nvme_raid import describe
@@ -63,6 +63,23 @@ def test_what_is_shown_is_what_consents() -> None:
     ]
     with pytest.raises(ClusterError, match="holds ext4"):
         plan(wanted_from({"mount_point": "/mnt/scratch", "expected_disks": 4}), Node(disks))
+
+
+@pytest.mark.parametrize("signatures", [(Signature("linux_raid_member", "any:scratch"),), ()])
+def test_what_is_left_of_an_array_of_ours_that_cannot_run_needs_consent(signatures: tuple[Signature, ...]) -> None:
+    """One of its two disks is gone, and an empty one has come in its place."""
+    member = Member("1" * 32, "scratch", "raid0", 2)
+    there, name = (disk(0, *signatures, blank=False, member=member), disk(1)), "/dev/disk/by-id/nvme-Model_0"
+    shown = yaml.safe_load(block(*there))
+    assert shown == {"nvme_raid_allow_format": True, "nvme_raid_format_devices": [name]}
+    options = {name.removeprefix("nvme_raid_"): value for name, value in shown.items()}
+    with pytest.raises(ClusterError, match="only 1 of them"):
+        plan(wanted_from({"mount_point": "/mnt/scratch", "expected_disks": 2}), Node(there))
+    made = plan(wanted_from({"mount_point": "/mnt/scratch", "expected_disks": 2, **options}), Node(there))
+    assert [step.kind for step in made.steps] == ["erase", "create", "mkfs", "mount"]
+    # All of it is there: it is used, and nothing is to be given up.
+    whole = tuple(disk(number, *signatures, blank=False, member=member) for number in range(2))
+    assert yaml.safe_load(block(*whole)) == {"nvme_raid_allow_format": False, "nvme_raid_format_devices": []}
 
 
 def test_where_nothing_holds_anything_nothing_is_consented_to() -> None:
