@@ -119,7 +119,8 @@ options:
     description:
       - Whether to mount although there are files in the directory at O(mount_point). They stay where they are, and are seen again
         when nothing is mounted there.
-      - The directory is kept from being written to while nothing is mounted (C(chattr +i)), where its file system can do that.
+      - An empty directory is kept from being written to while nothing is mounted (C(chattr +i)), where its file system can do that.
+        One with files in it stays writable.
     type: bool
     default: false
   owner:
