@@ -223,12 +223,14 @@ options:
   absent:
     description:
       - Paths that must not exist, in this order. Each item is a path, or a mapping with C(path), C(recursive),
-        C(unless_target_of), C(remedy), C(if_empty), C(if_unpacked) and C(when).
+        C(unless_target_of), C(remedy), C(if_empty), C(if_unpacked), C(pattern) and C(when).
       - Refused are V(/), anything mounted at or below the path, and a directory that is not empty unless its
         C(recursive) is true. With C(recursive) nothing below the path may be listed in other options.
       - With C(unless_target_of) the removal is refused while that link points at the path, and C(remedy) says what
         to do then. With C(if_empty) a directory that is not empty is left alone, with C(if_unpacked) one that
         O(archives) did not make.
+      - With C(pattern) the path is a shell pattern whose last part is a name. What matches it and is not listed under
+        O(directories), O(files) or O(links) goes, and the directory that it leaves empty.
     type: list
     elements: raw
     default: []

@@ -6,6 +6,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import glob
 import os
 import time
 import typing as t
@@ -34,7 +36,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.plan
     plan_units_up,
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.read import look, owner_ids
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.request import request_of
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.request import Absent, request_of
 
 #: How long systemd may take to know a unit file that was just written.
 _SETTLE_S = 10.0
@@ -106,7 +108,7 @@ class NodeState:
     def _plan_absent(self) -> t.Iterator[Change]:
         mounts = read_mounts() if self.request.absent else ()
         leaving: set[str] = set()
-        for absent in self.request.absent:
+        for absent in self._absent():
             link = absent.unless_target_of
             protected = os.path.realpath(link) if link and os.path.islink(link) else ""
             # Mount points, and what a link points at, are named without the links that lie above them.
@@ -115,6 +117,19 @@ class NodeState:
             if change:
                 leaving.add(real)
                 yield change
+
+    def _absent(self) -> t.Iterator[Absent]:
+        """Patterns become what matches them and is not listed elsewhere, and the directory that it may leave empty."""
+        request = self.request
+        listed = {item.path for kind in (request.directories, request.files, request.links) for item in kind}
+        for item in request.absent:
+            if not item.pattern:
+                yield item
+                continue
+            for path in sorted(set(glob.glob(item.path)) - listed):
+                yield dataclasses.replace(item, path=path, pattern=False)
+                if os.path.dirname(path) not in listed:
+                    yield Absent(os.path.dirname(path), if_empty=True)
 
     # -- the run ---------------------------------------------------------------------------------------------------
 

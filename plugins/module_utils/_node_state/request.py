@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import dataclasses
+import glob
 import os.path
 import re
 import typing as t
@@ -17,7 +18,8 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.cont
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.options import CONTROLLER_SOURCES
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.packages import package_names
 
-_ABSENT_KEYS = ("path", "recursive", "unless_target_of", "remedy", "if_empty", "if_unpacked")
+_ABSENT_FLAGS = ("recursive", "if_empty", "if_unpacked", "pattern")
+_ABSENT_KEYS = ("path", "unless_target_of", "remedy", *_ABSENT_FLAGS)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,7 +70,10 @@ class Archive:
 
 @dataclasses.dataclass(frozen=True)
 class Absent:
-    """A path that must not exist. ``unless_target_of`` is a link that protects what it points at, ``remedy`` what helps."""
+    """A path that must not exist. ``unless_target_of`` is a link that protects what it points at, ``remedy`` what helps.
+
+    ``pattern``: the path is a shell pattern, and means what matches it and is not listed elsewhere.
+    """
 
     path: str
     recursive: bool = False
@@ -76,6 +81,7 @@ class Absent:
     remedy: str = ""
     if_empty: bool = False
     if_unpacked: bool = False
+    pattern: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -159,12 +165,16 @@ def parse_absent(items: t.Sequence[t.Any]) -> list[Absent]:
         if unknown:
             raise _bad(f"An item of absent has the unknown key {unknown[0]!r}.", f"Known: {', '.join(_ABSENT_KEYS)}.")
         path = check_path(entry["path"])
-        flags: dict[str, t.Any] = {key: entry.get(key, False) for key in ("recursive", "if_empty", "if_unpacked")}
+        flags: dict[str, t.Any] = {key: entry.get(key, False) for key in _ABSENT_FLAGS}
         wrong = [key for key, value in flags.items() if not isinstance(value, bool)]
         if wrong:
             raise _bad(f"{wrong[0]} of {path} is not a boolean.", "Write true or false.")
         if path == "/" or (flags["recursive"] and path.count("/") < 2):
             raise _bad(f"{path} will not be removed.", "Only paths below a top-level directory can be removed.")
+        if flags["pattern"] and (flags["recursive"] or glob.has_magic(os.path.basename(path))):
+            raise _bad(
+                f"{path} will not be removed.", "A pattern needs a last part that is a name, and is never recursive."
+            )
         words: dict[str, t.Any] = {key: entry.get(key) or "" for key in ("unless_target_of", "remedy")}
         if not all(isinstance(value, str) for value in words.values()):
             raise _bad(f"unless_target_of and remedy of {path} are words.", "Give the path of a link, and a sentence.")

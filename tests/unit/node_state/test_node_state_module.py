@@ -286,6 +286,26 @@ def test_a_directory_goes_with_the_last_thing_in_it(node: Node) -> None:
     assert listing(node.root) == []
 
 
+def test_what_matches_a_pattern_goes_unless_it_is_listed(node: Node) -> None:
+    """With the directory that it leaves empty, and no other empty one."""
+    for name in ("a.d/x.conf", "b.d/x.conf", "b.d/y.conf", "c.d/x.conf", "d.d/x.conf"):
+        (node.root / name).parent.mkdir(exist_ok=True)
+        (node.root / name).write_text("1\n")
+    (node.root / "empty.d").mkdir()
+    wanted = {
+        "directories": [{"path": f"{node.root}/d.d"}],
+        "files": [{"path": f"{node.root}/c.d/x.conf", "content": "1\n"}],
+        "absent": [{"path": f"{node.root}/*.d/x.conf", "pattern": True}],
+    }
+    planned = node.run(check=True, **wanted)["changes"]
+    assert [change["name"].removeprefix(f"{node.root}/") for change in planned] == [
+        "a.d/x.conf", "a.d", "b.d/x.conf", "d.d/x.conf",
+    ]  # fmt: skip
+    assert node.run(**wanted)["changes"] == planned
+    assert listing(node.root) == ["b.d", "b.d/y.conf", "c.d", "c.d/x.conf", "d.d", "empty.d"]
+    assert node.run(**wanted)["changed"] is False
+
+
 def test_units_start_restart_and_go(node: Node) -> None:
     node.unit("x.service")
     config = f"{node.root}/x.conf"

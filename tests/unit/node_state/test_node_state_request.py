@@ -88,6 +88,8 @@ def test_modes_are_compared_with_four_digits() -> None:
         ({"path": "/etc", "recursive": True}, "will not be removed"),
         ({"path": "/a/b", "recursiv": True}, "unknown key"),
         ({"path": "/a/b", "recursive": "yes"}, "true or false"),
+        ({"path": "/a/*", "pattern": True}, "last part that is a name"),
+        ({"path": "/a/*/b", "pattern": True, "recursive": True}, "never recursive"),
         ({"recursive": True}, "Give a path"),
         (7, "Give a path"),
     ],

@@ -6,8 +6,12 @@
 from __future__ import annotations
 
 import configparser
+import fnmatch
+import typing as t
 from pathlib import Path
 
+import pytest
+import yaml
 from ansible.parsing.dataloader import DataLoader
 from ansible.template import Templar, trust_as_template
 
@@ -25,3 +29,32 @@ def test_a_unit_that_needs_the_file_system_does_not_start_where_nothing_is_mount
     assert {name: dict(made[name]) for name in made.sections()} == {
         "Unit": {"Requires": unit, "After": unit, "AssertPathIsMountPoint": point}
     }
+
+
+@pytest.mark.parametrize("tasks", ["install", "remove"])
+def test_a_unit_that_is_taken_out_of_the_list_loses_its_drop_in(tasks: str) -> None:
+    """It requires a unit that remove takes away, and would not start any more."""
+    variables = yaml.safe_load((ROLE / "vars/main.yml").read_text(encoding="utf-8"))
+    listed = {
+        **variables,
+        "nvme_raid_name": "scratch",
+        "nvme_raid_required_by": ["docker.service"],
+        "nvme_raid_trim": True,
+    }
+    made = yaml.safe_load((ROLE / f"tasks/{tasks}.yml").read_text(encoding="utf-8"))[-1]["hpcai.gpu_cluster.node_state"]
+    trusted = {name: _trusted(value) for name, value in listed.items()}
+    absent = Templar(loader=DataLoader(), variables=trusted).template(_trusted(made["absent"]))
+    drop_ins = Templar(loader=DataLoader(), variables=trusted).template(_trusted("{{ __nvme_raid_drop_in_files }}"))
+    patterns = [item["path"] for item in absent if isinstance(item, dict) and item.get("pattern")]
+    assert len(patterns) == 1
+    assert [fnmatch.fnmatch(item["path"], patterns[0]) for item in drop_ins] == [True]
+    assert not fnmatch.fnmatch("/etc/systemd/system/docker.service.d/nvme-raid-scratch2.conf", patterns[0])
+
+
+def _trusted(value: t.Any) -> t.Any:
+    """As the role's own files are: their templates count."""
+    if isinstance(value, dict):
+        return {key: _trusted(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_trusted(inner) for inner in value]
+    return trust_as_template(value) if isinstance(value, str) else value
