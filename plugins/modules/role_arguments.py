@@ -13,8 +13,10 @@ description:
     Ansible itself validates the arguments of a role when the role starts, after the roles before it have changed the node.
   - The verdicts are those of M(ansible.builtin.validate_argument_spec), with the roles' defaults for what is not set.
   - A value whose template fails because of a fact that is not known yet, as C(ansible_facts) or by a name of its own such as
-    C(ansible_default_ipv4), is not validated here. The result names such variables in RV(later), and the modules of the role check
-    their values. A template that names another variable which does not exist is refused.
+    C(ansible_default_ipv4), of this node or through C(hostvars) of another, is not validated here. The result names such variables
+    in RV(later), and the modules of the role check their values. A template that names another variable which does not exist is
+    refused.
+  - A value that is C(omit) is not set, as for Ansible.
   - Values of options that are secret are not in messages.
 version_added: 0.1.0
 author: The hpcai.gpu_cluster developers (@hpcai)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 import typing as t
 
-from ansible.errors import AnsibleError, AnsibleUndefinedVariable
+from ansible.errors import AnsibleError, AnsibleUndefinedVariable, AnsibleValueOmittedError
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible.module_utils.common.parameters import remove_values
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._plain_arguments import resolved
@@ -23,7 +23,11 @@ _NAME = re.compile(r"[a-zA-Z_]\w*")
 #: A variable that is not there, as Jinja says it; of a missing key it says that an object has no attribute.
 _NO_VARIABLE = re.compile(r"'(\w+)' is undefined")
 #: Facts by names of their own, as Ansible injects them: its own, and what this collection's modules learn of a node.
-_FACT = re.compile(r"ansible_(?!fact)\w+|gpu_node|node_profile")
+_FACT = re.compile(r"ansible_\w+|gpu_node|node_profile")
+#: What begins as a fact does, but says how Ansible connects, which no node tells.
+_CONNECTION = re.compile(
+    r"ansible_(?:fact\w*|user|host|port|connection|password|private_key_file|become\w*|shell_\w+|\w+_interpreter|ssh_(?!host_key_)\w+)"
+)
 
 #: Characters of what may be a secret where none is expected.
 _LONG = 8
@@ -50,6 +54,8 @@ def validate(options: Options, templar: _Templar) -> Verdict:
             continue
         try:
             values[name] = resolved(templar.available_variables[name], templar)
+        except AnsibleValueOmittedError:
+            continue
         except AnsibleError as exc:
             if _lacks_a_fact(name, exc, templar.available_variables):
                 later.append(name)
@@ -86,8 +92,13 @@ def _lacks_a_fact(name: str, exc: AnsibleError, variables: t.Mapping[str, t.Any]
         return False
     missing = _NO_VARIABLE.search(str(exc))
     if missing and missing[1] not in variables:
-        return bool(_FACT.fullmatch(missing[1]))
-    return "ansible_facts" in _read_by(name, variables, set())
+        return _is_fact(missing[1])
+    names = _read_by(name, variables, set())
+    return "ansible_facts" in names or ("hostvars" in names and any(map(_is_fact, names)))
+
+
+def _is_fact(name: str) -> bool:
+    return bool(_FACT.fullmatch(name)) and not _CONNECTION.fullmatch(name)
 
 
 def _read_by(name: str, variables: t.Mapping[str, t.Any], seen: set[str]) -> set[str]:

@@ -54,6 +54,7 @@ VALUES = [
     ),
     *({"url": "https://a/b", "sas": "sig=hidden"}, SOURCES, [{"url": ["x"]}], [[1]], "{broken"),
     *(
+        trust_as_template("{{ lost | default(omit) }}"),
         trust_as_template("{{ ansible_play_hosts }}"),
         trust_as_template("{{ 7 }}"),
         trust_as_template("{{ inventory_hostname }}-x"),
@@ -100,7 +101,7 @@ def test_every_spec_is_applied_as_ansible_applies_it(role: str, entry: str) -> N
             assert any("must be of type dict" in error for error in verdict.errors), host
             continue
         values = Templar(loader=DataLoader(), variables=variables).template(host)
-        secrets = {text for name, option in options.items() for text in secrets_of(option, values[name])}
+        secrets = {text for name, option in options.items() for text in secrets_of(option, values.get(name))}
         assert verdict == Verdict([remove_values(message, secrets) for message in expected], []), host
         wrong, right = wrong + len(expected), right + len(options) - len(expected)
     assert (wrong > 0 and right > 0) or not options
@@ -176,13 +177,21 @@ def of(number: str, **others: t.Any) -> Verdict:
         "{{ gpu_node.gpus | length }}",
         "{{ node_profile['gpu_count'] }}",
         "{{ ansible_default_ipv4.mtu }}",
+        "{{ ansible_ssh_host_key_rsa_public | length }}",
+        "{{ ansible_hostname | length }}",
+        # Those of another node.
+        "{{ hostvars['gpu-2'].gpu_node.nvme | length }}",
+        "{{ hostvars['gpu-2']['ansible_facts'].gpu_node.nvme | length }}",
     ],
 )
 def test_a_value_that_lacks_a_fact_is_left_for_later(template: str) -> None:
-    inner = trust_as_template("{{ ansible_facts['gpu_node']['count'] }}")
-    assert of(template, inner=inner) == Verdict([], ["role_number"])
+    known_too = {
+        "inner": trust_as_template("{{ ansible_facts['gpu_node']['count'] }}"),
+        "hostvars": {"gpu-2": {"ansible_facts": {}}},
+    }
+    assert of(template, **known_too) == Verdict([], ["role_number"])
     # Others are validated all the same.
-    verdict = of(template, inner=inner, role_other="many")
+    verdict = of(template, **known_too, role_other="many")
     assert (len(verdict.errors), verdict.later) == (1, ["role_number"])
 
 
@@ -194,12 +203,24 @@ def test_a_value_that_lacks_a_fact_is_left_for_later(template: str) -> None:
         "{{ inner }}",
         "{{ ansible_fact['gpu_node'] }}",
         "{{ 1 + }}",
+        # How Ansible connects is not learned from the node.
+        *(f"{{{{ ansible_{name} }}}}" for name in ("user", "host", "port", "connection", "password")),
+        *(f"{{{{ ansible_{name} }}}}" for name in ("ssh_pass", "ssh_private_key_file", "become", "become_password")),
+        "{{ hostvars['gpu-2'].typo }}",
+        "{{ hostvars['gpu-2'].ansible_host }}",
     ],
 )
 def test_a_variable_that_does_not_exist_is_refused(template: str) -> None:
-    verdict = of(template, inner=trust_as_template("{{ typo }}"))
+    verdict = of(template, inner=trust_as_template("{{ typo }}"), hostvars={"gpu-2": {}})
     assert [error.partition(":")[0] for error in verdict.errors] == ["role_number has no value"]
     assert verdict.later == []
+
+
+def test_an_omitted_value_is_not_set() -> None:
+    variables = {**HOST, "omitted": trust_as_template("{{ omit }}"), "role_number": trust_as_template("{{ omitted }}")}
+    verdict = validate(OPTIONS, Templar(loader=DataLoader(), variables=variables))
+    assert verdict == Verdict(["missing required arguments: role_number"], [])
+    assert of("{{ 7 }}", role_other=trust_as_template("{{ lost | default(omit) }}")) == Verdict([], [])
 
 
 def test_a_known_fact_is_validated() -> None:
