@@ -8,6 +8,7 @@ from __future__ import annotations
 import typing as t
 
 from ansible.plugins.action import ActionBase
+from ansible.utils.display import Display
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._role_arguments import validate
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._role_files import (
     ROLES,
@@ -39,6 +40,7 @@ class ActionModule(ActionBase):
             argument_spec={
                 "roles": {"type": "list", "elements": "str", "required": True},
                 "entry_point": {"type": "str", "default": "main"},
+                "again": {"type": "bool", "default": False},
             }
         )
         # A name, not a path that leads out of the collection.
@@ -57,6 +59,9 @@ class ActionModule(ActionBase):
             later += verdict.later
         if errors:
             return {**_failed(_message(errors)), "argument_errors": errors, "later": later}
+        if later and not args["again"]:
+            # The same text on every node, which Ansible shows once.
+            Display().warning(_unjudged(later))
         return {"changed": False, "later": later}
 
 
@@ -69,6 +74,13 @@ def _variables(roles: t.Iterable[RoleFiles], host: Result) -> Result:
 
 def _failed(message: str) -> Result:
     return {"changed": False, "failed": True, "msg": message}
+
+
+def _unjudged(names: list[str]) -> str:
+    return (
+        f"These arguments lack a fact and are not validated: {', '.join(names)}. Run the playbook profile before this one in the same "
+        "command where they read what it learns."
+    )
 
 
 def _message(errors: list[str]) -> str:

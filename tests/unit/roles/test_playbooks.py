@@ -177,13 +177,33 @@ def test_wrong_arguments_are_refused_before_a_node_is_contacted(playbooks: Playb
     assert "PLAY [RDMA drivers]" not in told
 
 
-def test_site_validates_once_and_only_what_the_node_runs(playbooks: Playbooks) -> None:
+def test_site_validates_before_and_with_the_facts_and_only_what_the_node_runs(playbooks: Playbooks) -> None:
     off = {**EVERYWHERE, **OFF, "mofed_source": "cd", "nvme_raid_level": "cd"}
-    ran, output = playbooks.run({"gpu-1": EVERYWHERE, "gpu-2": off}, "site")
+    lacking = {**EVERYWHERE, "nvme_raid_wait_s": "{{ ansible_facts.of_nobody }}"}
+    ran, output = playbooks.run({"gpu-1": lacking, "gpu-2": off}, "site")
     assert ran["mofed", "main"] == ["gpu-1"]
     assert ran["dataset_staging", "main"] == ["gpu-1", "gpu-2"]
-    assert output.count("TASK [Check the arguments of every role that the node will run]") == 1
+    assert output.count("TASK [Check the arguments of every role that the node will run]") == 2
+    assert output.count("TASK [Check the choices that concern more than one role]") == 1
     assert "TASK [Refuse wrong arguments" not in output
+    # Nothing judges it after the second time.
+    first, second = output.split("PLAY [Profile]")
+    assert "not validated" not in first
+    assert "These arguments lack a fact and are not validated: nvme_raid_wait_s." in " ".join(second.split())
+
+
+def test_what_reads_a_fact_is_refused_once_the_fact_is_known(playbooks: Playbooks) -> None:
+    """The role would take a list for no disks."""
+    known = {"ansible.builtin.set_fact": {"gpu_node": {"nvme": ["a", "b"]}, "cacheable": True}}
+    stub = playbooks.folder / "collections/ansible_collections/hpcai/gpu_cluster/roles/node_profile/tasks/main.yml"
+    stub.write_text(json.dumps([{"name": "main", **known}]))
+    wrong = {**EVERYWHERE, "nvme_raid_expected_disks": "{{ gpu_node.nvme }}"}
+    other = {**EVERYWHERE, "nvme_raid_expected_disks": "{{ hostvars['gpu-1'].gpu_node.nvme | length }}"}
+    ran, output = playbooks.run({"gpu-1": wrong, "gpu-2": other}, "site", fails=True)
+    assert set(ran) == {("mofed", "main"), ("nvidia_driver", "main"), ("node_profile", "main")}
+    assert "nvme_raid: argument 'nvme_raid_expected_disks' is of type" in " ".join(output.split())
+    assert "One argument of a role is wrong." in output
+    assert "not validated" not in output
 
 
 #: A wrong argument of every role of a playbook, in the order in which they are run.
