@@ -55,5 +55,9 @@ class FileLibrary:
     def load_all(self) -> list[Profile]:
         return [_read(path) for path in self._files.values()]
 
+    def load_own(self) -> list[Profile]:
+        """Those of ``load_all`` that the collection does not ship."""
+        return [_read(path) for path in self._files.values() if path.parent != SHIPPED]
+
 
 __all__ = ["SHIPPED", "FileLibrary", "require_valid"]

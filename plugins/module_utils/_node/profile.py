@@ -57,6 +57,7 @@ class Library(t.Protocol):
 
     def load(self, name: str) -> Profile | None: ...
     def load_all(self) -> list[Profile]: ...
+    def load_own(self) -> list[Profile]: ...
 
 
 def deep_merge(base: t.Any, override: t.Any) -> t.Any:
@@ -258,10 +259,13 @@ def _fit(profile: Profile, facts: dict[str, t.Any]) -> int:
     return 2 if found < wanted else 0
 
 
-def _by_hardware(profiles: list[Profile], facts: dict[str, t.Any]) -> tuple[Profile | None, str]:
+def _by_hardware(profiles: list[Profile], facts: dict[str, t.Any], library: Library) -> tuple[Profile | None, str]:
     fits = [(_fit(profile, facts), profile) for profile in profiles]
     best = max((fit for fit, _profile in fits), default=0)
     winners = [profile for fit, profile in fits if fit == best] if best else []
+    # A site has its own profile because the shipped one does not do.
+    own = library.load_own() if len(winners) > 1 else []
+    winners = [profile for profile in winners if profile in own] or winners
     if best == 1:
         # By model and number alone: a machine that a cloud or its firmware would have named is not it.
         winners = [profile for profile in winners if not profile.get("match")] or winners
@@ -303,7 +307,7 @@ def choose_profile(facts: dict[str, t.Any], requested: str, library: Library) ->
             fnmatch.fnmatch(product.casefold(), pattern) for pattern in _lower(_match(profile, "products"))
         ):
             return Choice(profile, f"product name ({product})", tuple(notes))
-    found, note = _by_hardware(profiles, facts)
+    found, note = _by_hardware(profiles, facts, library)
     if found:
         return Choice(found, "hardware", tuple(notes))
     generic = library.load("generic")

@@ -51,8 +51,9 @@ NAMES = {
 class Memory:
     """A library in memory that counts what it is asked for."""
 
-    def __init__(self, profiles: dict[str, Profile]) -> None:
+    def __init__(self, profiles: dict[str, Profile], own: t.Collection[str] = ()) -> None:
         self.profiles = profiles
+        self.own = own
         self.loaded: list[str] = []
 
     def load(self, name: str) -> Profile | None:
@@ -62,6 +63,9 @@ class Memory:
     def load_all(self) -> list[Profile]:
         self.loaded.append("*")
         return list(self.profiles.values())
+
+    def load_own(self) -> list[Profile]:
+        return [self.profiles[name] for name in self.own]
 
 
 def facts(
@@ -325,6 +329,21 @@ def test_a_board_in_a_server_that_neither_a_cloud_nor_its_firmware_names(model: 
     assert chosen(facts(gpus=gpus, product="PowerEdge XE9680")) == (name, "hardware")
     # Such a profile says nothing of addresses: with fewer GPUs it could be any server.
     assert chosen(facts(gpus=gpus[:7]))[0] == "generic"
+
+
+@pytest.mark.parametrize("match", [None, {}, {"products": ["PowerEdge XE9680"]}])
+def test_a_site_s_own_profile_comes_before_a_shipped_one_that_fits_as_well(match: t.Any) -> None:
+    board = SHIPPED["hgx_h100"]
+    own = {**board, "name": "fleet", **({} if match is None else {"match": match})}
+    if match is None:
+        own.pop("match")
+    node = facts(gpus=[("NVIDIA H100 80GB HBM3", f"0000:{bus}:00.0") for bus in range(10, 18)])
+    for profiles in ({**SHIPPED, "fleet": own}, {"fleet": own, **SHIPPED}):
+        assert choose_profile(node, "", Memory(profiles, ["fleet"])).profile["name"] == "fleet"
+    # Two of its own are not guessed between.
+    both = {**SHIPPED, "fleet": own, "other": {**own, "name": "other"}}
+    choice = choose_profile(node, "", Memory(both, ["fleet", "other"]))
+    assert choice.notes == ("the hardware fits several profiles (fleet, other): set `name`",)
 
 
 @pytest.mark.parametrize("generation", ["h100", "h200", "b200"])

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._profiles import FileLibrary
+from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._profiles import SHIPPED, FileLibrary
 
 REPO = Path(__file__).resolve().parents[3]
 ROLE = REPO / "roles/node_profile"
@@ -182,12 +182,14 @@ def test_site_files_hide_shipped_ones(tmp_path: Path) -> None:
         spec = yaml.safe_load((ROLE / "files/profiles/Standard_ND96asr_v4.yml").read_text(encoding="utf-8"))
         spec["memory"]["mib"] = memory
         (directory / "standard_nd96asr_v4.yml").write_text(yaml.safe_dump(spec), encoding="utf-8")
-    library = FileLibrary([first, second, ROLE / "files/profiles"])
+    library = FileLibrary([first, second, SHIPPED])
     loaded = library.load("Standard_ND96asr_v4")
     assert loaded is not None
     assert loaded["memory"]["mib"] == 1
     assert [item["memory"]["mib"] for item in library.load_all() if item["name"] == "Standard_ND96asr_v4"] == [1]
     assert library.load("absent") is None
+    # A file that hides a shipped one is the site's.
+    assert [item["name"] for item in library.load_own()] == ["Standard_ND96asr_v4"]
 
 
 def test_argument_specs_equal_the_defaults() -> None:
