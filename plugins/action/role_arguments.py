@@ -38,31 +38,37 @@ class ActionModule(ActionBase):
         super().run(tmp, task_vars)
         _result, args = self.validate_argument_spec(
             argument_spec={
-                "roles": {"type": "list", "elements": "str", "required": True},
+                "roles": {"type": "list", "elements": "raw", "required": True},
                 "entry_point": {"type": "str", "default": "main"},
                 "again": {"type": "bool", "default": False},
             }
         )
-        # A name, not a path that leads out of the collection.
-        unknown = [name for name in args["roles"] if not name.isidentifier() or not (ROLES / name / "tasks").is_dir()]
+        plays = [item if isinstance(item, list) else [item] for item in args["roles"]]
+        unknown = [str(name) for play in plays for name in play if not _is_role(name)]
         if unknown:
             names = ", ".join(unknown)
             return _failed(
                 f"The collection has no role {names}. `roles` takes its roles by their names, without hpcai.gpu_cluster."
             )
-        found = {name: role_files(ROLES / name) for name in args["roles"]}
-        templar = self._templar.copy_with_new_env(available_variables=_variables(found.values(), task_vars or {}))
         errors, later = [], []
-        for name, files in found.items():
-            verdict = validate(files.options.get(args["entry_point"], {}), templar)
-            errors += [f"{name}: {error}" for error in verdict.errors]
-            later += verdict.later
+        for play in plays:
+            found = {name: role_files(ROLES / name) for name in play}
+            templar = self._templar.copy_with_new_env(available_variables=_variables(found.values(), task_vars or {}))
+            for name, files in found.items():
+                verdict = validate(files.options.get(args["entry_point"], {}), templar)
+                errors += [f"{name}: {error}" for error in verdict.errors]
+                later += verdict.later
         if errors:
             return {**_failed(_message(errors)), "argument_errors": errors, "later": later}
         if later and not args["again"]:
             # The same text on every node, which Ansible shows once.
             Display().warning(_unjudged(later))
         return {"changed": False, "later": later}
+
+
+def _is_role(name: t.Any) -> bool:
+    """Whether it is the name of a role, and not a path that leads out of the collection."""
+    return isinstance(name, str) and name.isidentifier() and (ROLES / name / "tasks").is_dir()
 
 
 def _variables(roles: t.Iterable[RoleFiles], host: Result) -> Result:

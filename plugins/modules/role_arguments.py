@@ -22,9 +22,12 @@ version_added: 0.1.0
 author: The hpcai.gpu_cluster developers (@hpcai)
 options:
   roles:
-    description: Names of roles of this collection, without the collection's.
+    description:
+      - Names of roles of this collection, without the collection's.
+      - A list in the list holds the roles that one play imports. Each of them has the defaults and vars of all of these, and of no
+        other role, as in the play itself.
     type: list
-    elements: str
+    elements: raw
     required: true
   entry_point:
     description: Entry point of the roles. Of a role without this entry point nothing is validated.
@@ -49,9 +52,9 @@ attributes:
 """
 
 EXAMPLES = r"""
-- name: Validate the arguments of the roles below
+- name: Validate the arguments of the two roles that this play imports
   hpcai.gpu_cluster.role_arguments:
-    roles: [cluster_ssh, hpcx_mpi]
+    roles: [[cluster_ssh, hpcx_mpi]]
 """
 
 RETURN = r"""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import typing as t
@@ -249,9 +250,50 @@ def test_a_tag_does_not_leave_the_validation_out(playbooks: Playbooks) -> None:
         assert "One argument of a role is wrong." in output
 
 
-@pytest.mark.parametrize("name", ["containers", "drivers", "mpi", "profile", "scratch", "staging", "tuning"])
+def test_a_role_is_validated_with_the_defaults_that_its_play_has(playbooks: Playbooks) -> None:
+    """A default of a role of another play is not there when the role runs."""
+    reads = {
+        **EVERYWHERE,
+        "container_runtime_docker_data_root": "{{ nvme_raid_mount_point }}/docker",
+        "hpcx_mpi_verify_timeout_s": "{{ cluster_ssh_timeout_s }}",
+    }
+    nodes = {"gpu-1": reads, "gpu-2": {**reads, "nvme_raid_mount_point": "/scratch"}}
+    _ran, output = playbooks.run(nodes, "validate", fails=True)
+    told = " ".join(output.split())
+    assert (
+        "container_runtime: container_runtime_docker_data_root has no value: 'nvme_raid_mount_point' is undef" in told
+    )
+    assert "One argument of a role is wrong." in told
+    assert "gpu-2 : ok=1" in told
+
+
+def parts(plays: list[t.Any]) -> list[set[str]]:
+    """Roles that share a play, of an option `roles`."""
+    return [{item} if isinstance(item, str) else set(item) for item in plays]
+
+
+PHASES = ["containers", "drivers", "mpi", "profile", "scratch", "staging", "tuning"]
+
+
+def plays_of(name: str) -> list[dict[str, t.Any]]:
+    return t.cast(
+        "list[dict[str, t.Any]]", yaml.safe_load((ROOT / f"playbooks/{name}.yml").read_text(encoding="utf-8"))
+    )
+
+
+def imported_by(play: dict[str, t.Any]) -> set[str]:
+    return {task["ansible.builtin.import_role"]["name"].rpartition(".")[2] for task in play["tasks"]}
+
+
+@pytest.mark.parametrize("name", PHASES)
 def test_a_play_validates_the_roles_that_it_imports_and_no_other(name: str) -> None:
-    for play in yaml.safe_load((ROOT / f"playbooks/{name}.yml").read_text(encoding="utf-8")):
+    for play in plays_of(name):
         (arguments,) = (task[VALIDATES] for task in play["pre_tasks"] if VALIDATES in task)
-        imported = {task["ansible.builtin.import_role"]["name"].rpartition(".")[2] for task in play["tasks"]}
-        assert set(arguments["roles"]) == imported
+        assert parts(arguments["roles"]) == [imported_by(play)]
+
+
+def test_all_are_validated_in_the_parts_that_plays_import() -> None:
+    (validation,) = (task for task in plays_of("validate")[0]["tasks"] if VALIDATES in task)
+    named = re.findall(r"'([a-z_ ]+)': ", validation["vars"]["__gpu_cluster_roles"])
+    imported = [imported_by(play) for name in PHASES for play in plays_of(name)]
+    assert sorted(map(sorted, parts([item.split() for item in named]))) == sorted(map(sorted, imported))
