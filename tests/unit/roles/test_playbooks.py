@@ -285,11 +285,22 @@ def imported_by(play: dict[str, t.Any]) -> set[str]:
     return {task["ansible.builtin.import_role"]["name"].rpartition(".")[2] for task in play["tasks"]}
 
 
-@pytest.mark.parametrize("name", PHASES)
+ENTRY_POINTS = {**dict.fromkeys(PHASES, "main"), "verify": "verify", "nvme_raid_consent": "consent"}
+
+
+@pytest.mark.parametrize("name", ENTRY_POINTS)
 def test_a_play_validates_the_roles_that_it_imports_and_no_other(name: str) -> None:
     for play in plays_of(name):
         (arguments,) = (task[VALIDATES] for task in play["pre_tasks"] if VALIDATES in task)
         assert parts(arguments["roles"]) == [imported_by(play)]
+        assert arguments.get("entry_point", "main") == ENTRY_POINTS[name]
+
+
+def test_verify_by_itself_refuses_what_would_leave_a_measurement_out(playbooks: Playbooks) -> None:
+    nodes = {"gpu-1": {**EVERYWHERE, "mofed_verify_bandwidth": "ture", "gpu_cluster_verify_hardware": False}}
+    ran, output = playbooks.run(nodes, "verify", fails=True)
+    assert ran == {}
+    assert "mofed: argument 'mofed_verify_bandwidth' is of type" in " ".join(output.split())
 
 
 def test_all_are_validated_in_the_parts_that_plays_import() -> None:
