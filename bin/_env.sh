@@ -15,7 +15,7 @@
 #   begin_newest_core            the same beside other preparations, where nothing has to be installed for it
 #   with_newest_core COMMAND...  runs a command in it
 #   prepare_blob_tools           Azurite and AzCopy in .cache/blob
-#   prepare_lab_packages         podman and what else the lab needs, through apt
+#   prepare_lab_packages         podman and what else the lab and the unit tests need, through apt
 #   prepare_dnf_packages         rpm, dnf and what makes repositories for them, through apt
 #   prepare_vm_packages          QEMU and what else the VM lab needs, through apt
 # Each costs well under a second when there is nothing to do, and then needs no network.
@@ -157,7 +157,8 @@ prepare_blob_tools() {
 }
 
 prepare_lab_packages() {
-  apt_install podman runc netavark aardvark-dns iptables iproute2 mmdebstrap gnupg debian-archive-keyring openssh-client ca-certificates
+  apt_install podman runc netavark aardvark-dns iptables iproute2 mmdebstrap gnupg debian-archive-keyring openssh-client ca-certificates \
+    gcc libc6-dev
 }
 
 prepare_dnf_packages() {
