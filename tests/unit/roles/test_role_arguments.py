@@ -143,6 +143,14 @@ def test_an_error_names_the_variable_and_what_was_expected(role: str, host: dict
     assert verdict.later == []
 
 
+def test_a_misspelled_switch_is_refused() -> None:
+    """The filter `bool` would take it for false."""
+    for switch in ("numa_pinning_enroot", "container_runtime_enroot"):
+        assert "value of numa_pinning_enroot must be one of" in judged("numa_pinning", **{switch: "ture"}).errors[0]
+        for right in (True, False, "true", "no", 1, 0):
+            assert judged("numa_pinning", **{switch: right}) == Verdict([], [])
+
+
 @pytest.mark.parametrize("destination", [7, True, 2.5])
 def test_what_ansible_fails_over_is_named_beside_the_other_errors(destination: t.Any) -> None:
     host = {**STAGED, "dataset_staging_upload_destination": destination, "dataset_staging_processes": "many"}
