@@ -12,6 +12,7 @@ import typing as t
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._container_runtime import settings
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._container_runtime.model import Facts
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._container_runtime.plan import (
+    TOOLKIT,
     Plan,
     check_consent,
     plan_present,
@@ -118,7 +119,7 @@ class Runtime:
     def _install(self, plan: Plan) -> None:
         if not self.check:
             if plan.mends or self.manager.interrupted():
-                self.manager.mend()
+                self.manager.mend([*(root.name for root in plan.missing), *(TOOLKIT if self.request.toolkit else ())])
             if not self.manager.known(plan.roots):
                 self.manager.update()
         if self.manager.known(plan.roots):

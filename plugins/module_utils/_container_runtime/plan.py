@@ -24,6 +24,13 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.requ
 # NVIDIA Container Toolkit installation guide.
 _TOOLKIT_URL = "https://nvidia.github.io/libnvidia-container"
 _TOOLKIT_KEY = "C95B321B61E88C1809C4F759DDCAE044F796ECB0"
+#: One release, of which each needs the next ones.
+TOOLKIT: tuple[str, ...] = (
+    "nvidia-container-toolkit",
+    "nvidia-container-toolkit-base",
+    "libnvidia-container-tools",
+    "libnvidia-container1",
+)
 _OURS = re.compile(r"^(nvidia-container-toolkit(-base)?|libnvidia-container(-tools|1))$")
 
 Item = t.Mapping[str, t.Any]
@@ -73,14 +80,8 @@ def wanted_roots(request: Request) -> list[Root]:
     """The packages that are wanted by name."""
     roots = [Root(name) for name in request.docker_packages]
     if request.toolkit:
-        names = (
-            "nvidia-container-toolkit",
-            "nvidia-container-toolkit-base",
-            "libnvidia-container-tools",
-            "libnvidia-container1",
-        )
         # All four are one release, and apt would take the newest of those that are not named.
-        roots += [Root(name, request.toolkit_version) for name in (names if request.toolkit_version else names[:1])]
+        roots += [Root(name, request.toolkit_version) for name in (TOOLKIT if request.toolkit_version else TOOLKIT[:1])]
     if request.enroot:
         roots += [Root(name) for name in request.enroot_packages]
     if request.pyxis:
@@ -175,6 +176,7 @@ def check_consent(request: Request, containers: t.Sequence[str]) -> None:
 
 
 __all__ = [
+    "TOOLKIT",
     "Item",
     "Plan",
     "check_consent",

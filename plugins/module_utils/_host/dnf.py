@@ -166,11 +166,16 @@ class Dnf:
         _rc, out, _err = self.host.run_command(argv)
         return {line for line in out.splitlines() if " " not in line}
 
-    def mend(self) -> None:
-        """Finish what was cut off: the older of two versions goes, the newer one is installed again with what it needs."""
+    def mend(self, names: t.Sequence[str]) -> None:
+        """Finish what was cut off: the older of two versions goes, the newer one is installed again with what it needs.
+
+        ``names``: the packages that the caller answers for. What is there twice of others is left to whoever knows why.
+        """
+        if not names:
+            return
         several = self._kept_several()
         newest: list[str] = []
-        for name in (one.name for one in self.installed().values() if one.broken and one.name not in several):
+        for name in (one.name for one in self.installed(names).values() if one.broken and one.name not in several):
             # By the time of their installation, the latest first.
             _rc, out, _err = self.host.run_command(["rpm", "-q", "--last", name])
             by_arch: dict[str, str] = {}

@@ -23,6 +23,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.o
     simulate_whole,
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.packages import (
+    NEEDED,
     Difference,
     has_driver_version,
     is_fabric_manager,
@@ -74,7 +75,7 @@ class Installation:
             self.record.note("module stream", STREAMS, stream, f"{self.manager.stream(STREAMS)}\n", f"{stream}\n")
             self.manager.enable(STREAMS, stream)
         if self.difference.broken or self.manager.interrupted():
-            self.manager.mend()
+            self.manager.mend([*self.difference.broken, *NEEDED])
             self.facts = node.with_packages(self.facts, self.manager)
         self._enable_epel()
         if not self.manager.known(self.wanted.roots):

@@ -30,6 +30,8 @@ _APART = re.compile(
     r"^(nvidia-(settings|modprobe|persistenced|xconfig|container|docker|support|installer-cleanup|alternative|egl"
     r"|driver-pinning|cuda|cudnn|ml-py|prime|detect|suspend|gds|fs)|libnvidia-container|libxnvctrl)"
 )
+#: What a transaction of the driver brings along, and may leave half done where it is cut off.
+NEEDED: tuple[str, ...] = ("dkms",)
 #: For unattended-upgrades and apt preferences: patterns that cover every part of the driver.
 NAME_PATTERNS: tuple[str, ...] = (
     "nvidia-*",
@@ -269,6 +271,7 @@ def compare(packages: t.Mapping[str, Installed], roots: t.Sequence[Root], versio
 
 __all__ = [
     "NAME_PATTERNS",
+    "NEEDED",
     "REMEDIES",
     "Difference",
     "branch_of",

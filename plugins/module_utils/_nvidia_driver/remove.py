@@ -101,7 +101,7 @@ def _remove_packages(facts: Facts, manager: Apt | Dnf, names: t.Sequence[str], r
         record.note("package", name, "remove", f"{name} {facts.packages[name].version}\n", "")
     if names and not record.check:
         if manager.interrupted() or any(facts.packages[name].broken for name in names):
-            manager.mend()
+            manager.mend(names)
         manager.remove(names)
         # A lock that stays would keep the next installation at the old version.
         manager.hold([], {}, has_driver_version)

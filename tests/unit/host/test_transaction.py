@@ -141,7 +141,7 @@ def test_apt_keeps_settings_of_the_site_waits_for_others_and_asks_nothing() -> N
         # Another apt may run just now, also for some minutes.
         assert ("-o", "DPkg::Lock::Timeout=300") in pairs
         assert environment["DEBIAN_FRONTEND"] == "noninteractive"
-    apt.mend()
+    apt.mend([])
     assert {"--force-confdef", "--force-confold"} <= set(host.words[-1])
     assert host.environments[-1]["DEBIAN_FRONTEND"] == "noninteractive"
 
@@ -305,27 +305,35 @@ def test_what_was_cut_off_is_finished_with_the_latest_of_each_package() -> None:
     """Not of what rpm keeps several of, and not what is there for another architecture as well."""
     twice = "libx|0:2-1|x86_64\nlibx|0:1-1|x86_64\nlibx|0:1-1|i686\nkernel|0:1-1|x86_64\nkernel|0:2-1|x86_64\ny|0:1-1|noarch\n"
     kept = "kmod-y|0:1-1|x86_64\nkmod-y|0:2-1|x86_64\n"
+    names = ["libx", "kernel", "y", "kmod-y"]
     last = "libx-2-1.x86_64    Sun Nov 22 13:00:00 2026\nlibx-1-1.i686    Sat Nov 21 13:00:01 2026\n"
     last += "libx-1-1.x86_64    Sat Nov 21 13:00:00 2026\n"
     host = Host(
-        ("rpm -qa", (0, twice + kept, "")),
+        (f"rpm -q --queryformat .* -- {' '.join(names)}$", (0, twice + kept, "")),
         ("rpm -q --whatprovides", (1, "kmod-y\nkmod-y\nno package provides installonlypkg(vm)\n", "")),
         ("rpm -q --last libx", (0, last, "")),
         ("rpm|dnf", (0, "", "")),
     )
-    transaction.Dnf(host).mend()
+    transaction.Dnf(host).mend(names)
     assert [line.partition("versionlock ")[2] or line for line in host.asked[3:]] == [
         "rpm --erase --nodeps libx-1-1.x86_64",
         "-y -q --allowerasing reinstall libx-2-1.x86_64",
     ]
 
 
+def test_what_is_there_twice_of_others_is_left_alone() -> None:
+    """A site may keep two versions of its own package on purpose, and rpm lets it."""
+    host = Host()
+    transaction.Dnf(host).mend([])
+    assert host.asked == []
+
+
 def test_nothing_was_cut_off() -> None:
     host = Host(
-        ("rpm -qa", (0, "kernel|0:1-1|x86_64\nkernel|0:2-1|x86_64\n", "")),
+        ("rpm -q --queryformat", (0, "kernel|0:1-1|x86_64\nkernel|0:2-1|x86_64\n", "")),
         ("rpm -q --whatprovides", (1, "no package provides installonlypkg(vm)\n", "")),
     )
-    transaction.Dnf(host).mend()
+    transaction.Dnf(host).mend(["kernel"])
     assert len(host.asked) == 2
 
 

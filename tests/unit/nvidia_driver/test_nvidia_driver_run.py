@@ -72,8 +72,8 @@ class World:
         old = f"{self.version}-1" if self.version else ""
         return [Action("upgrade" if old else "install", name, f"{NEW}-1", old) for name in NAMES]
 
-    def mend(self) -> None:
-        self.done.append("mend")
+    def mend(self, names: t.Sequence[str]) -> None:
+        self.done.append(f"mend {' '.join(names)}")
 
     def download(self, words: t.Sequence[str], pin: str, *, fix: bool) -> None:
         assert f"version {NEW}-" in pin
@@ -360,7 +360,11 @@ def test_a_removal_that_waits_for_a_reboot_says_so(drive: t.Any) -> None:
 def test_an_interrupted_run_is_mended_without_another_consent(drive: t.Any) -> None:
     world = World(NEW, "", broken=True)
     result = drive(world)
-    assert steps(world) == ["mend", f"commit nvidia-open={NEW}-1", "load"]
+    assert steps(world) == [
+        "mend libcuda1 nvidia-kernel-open-dkms nvidia-open dkms",
+        f"commit nvidia-open={NEW}-1",
+        "load",
+    ]
     assert {"kind": "package", "name": "libcuda1", "what": "repair"} in result["changes"]
 
 
