@@ -18,12 +18,15 @@ _LINKS = ("vmlinuz", "boot/vmlinuz")
 
 def next_kernel(host: Runner, root: Path = Path("/")) -> str:
     """The release of the kernel that boots by default; empty where that cannot be known."""
-    if shutil.which("grubby"):
-        _rc, out, _err = host.run_command(["grubby", "--default-kernel"])
+    # Without a login shell the path may lack the folders of the administrator's programs.
+    grubby = shutil.which("grubby", path=os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"]))
+    if grubby:
+        _rc, out, _err = host.run_command([grubby, "--default-kernel"])
         return _release(out.strip())
     for link in _LINKS:
         path = root / link
-        if path.is_symlink():
+        # A kernel that was removed may leave its link behind.
+        if path.is_symlink() and path.exists():
             return _release(os.readlink(path))
     return ""
 

@@ -2,47 +2,25 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 # Private to the collection: it may change without notice.
-"""Kernels besides the one that runs: which one boots next, which headers it needs, which packages bring new ones.
+"""Kernels besides the one that runs: which packages bring new ones, and which bring their headers.
 
 An upgrade of the system that brings a kernel without its headers boots a node without a driver: dkms builds only where it finds them.
 """
 
 from __future__ import annotations
 
-import os
 import re
 import typing as t
-from pathlib import Path
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.command import Host
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.distribution import Distribution
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.packages import Installed
 
-# Debian and Ubuntu keep links to the newest kernel, which their boot loader takes.
-_LINKS = ("vmlinuz", "boot/vmlinuz")
 # linux-image-azure, linux-image-cloud-amd64, linux-image-generic-hwe-24.04: the packages that bring the next kernel.
 _META = re.compile(r"^linux-image-((?!unsigned-|extra-|dbg)[a-z][\w.+-]*?)(?<!-dbg)$")
 _OF_DEB = re.compile(r"^linux-(image|headers|modules|modules-extra|azure|aws|gcp|generic|virtual|kvm|lowlatency)(-|$)")
 _OF_RPM = re.compile(
     r"^kernel(-(64k|rt|uek|debug))*(-(core|devel|devel-matched|headers|modules|modules-core|modules-extra))?$"
 )
-
-
-def next_kernel(host: Host, root: Path) -> str:
-    """The release of the kernel that boots by default; empty where that cannot be known."""
-    if host.get_bin_path("grubby"):
-        _rc, out, _err = host.run_command(["grubby", "--default-kernel"])
-        return _release(out.strip())
-    for link in _LINKS:
-        path = root / link
-        if path.is_symlink():
-            return _release(os.readlink(path))
-    return ""
-
-
-def _release(path: str) -> str:
-    name = path.rpartition("/")[2]
-    return name[len("vmlinuz-") :] if name.startswith("vmlinuz-") else ""
 
 
 def metapackage_headers(packages: t.Iterable[str]) -> list[str]:
@@ -57,4 +35,4 @@ def kernel_packages(packages: t.Mapping[str, Installed], dist: Distribution) -> 
     return sorted(name for name in packages if pattern.match(name))
 
 
-__all__ = ["kernel_packages", "metapackage_headers", "next_kernel"]
+__all__ = ["kernel_packages", "metapackage_headers"]

@@ -94,7 +94,7 @@ class Machine:
             self._write("usr/lib/systemd/system/nvidia-fabricmanager.service", vendor)
         self.packages.update(dict.fromkeys(self.others, "6.8.0-1032"))
         if self.next_kernel:
-            (self.root / "boot").mkdir()
+            self._write(f"boot/vmlinuz-{self.next_kernel}", "")
             (self.root / "boot/vmlinuz").symlink_to(f"vmlinuz-{self.next_kernel}")
         if self.secure_boot:
             self._write("var/lib/dkms/mok.pub", "")

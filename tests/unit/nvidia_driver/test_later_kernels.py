@@ -1,49 +1,15 @@
 # Copyright (c) 2026 The hpcai.gpu_cluster developers
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Which kernel boots next, and what brings kernels and their headers."""
+"""What brings kernels and their headers."""
 
 from __future__ import annotations
 
-import pathlib
-
-import pytest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.distribution import Distribution
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.packages import Installed
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver import kernels
 
 UBUNTU, ROCKY = Distribution("ubuntu", "24.04"), Distribution("rocky", "9.5")
-
-
-class Host:
-    """Has grubby, which names this kernel, or has it not."""
-
-    def __init__(self, default: str = "") -> None:
-        self.default = default
-
-    def get_bin_path(self, name: str) -> str | None:
-        return f"/usr/sbin/{name}" if self.default else None
-
-    def run_command(self, argv: list[str]) -> tuple[int, str, str]:
-        assert argv == ["grubby", "--default-kernel"]
-        return 0, f"{self.default}\n", ""
-
-
-@pytest.mark.parametrize(
-    ("links", "default", "kernel"),
-    [
-        ({}, "", ""),
-        ({"boot/vmlinuz": "vmlinuz-6.8.0-1032-azure"}, "", "6.8.0-1032-azure"),
-        ({"vmlinuz": "boot/vmlinuz-6.1.0-40-cloud-amd64"}, "", "6.1.0-40-cloud-amd64"),
-        ({}, "/boot/vmlinuz-5.14.0-503.14.1.el9_5.x86_64", "5.14.0-503.14.1.el9_5.x86_64"),
-        ({"vmlinuz": "somewhere/else"}, "", ""),
-    ],
-)
-def test_the_kernel_that_boots_next(tmp_path: pathlib.Path, links: dict[str, str], default: str, kernel: str) -> None:
-    (tmp_path / "boot").mkdir()
-    for link, target in links.items():
-        (tmp_path / link).symlink_to(target)
-    assert kernels.next_kernel(Host(default), tmp_path) == kernel
 
 
 def test_headers_follow_what_brings_the_next_kernel() -> None:
