@@ -18,6 +18,8 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.distributi
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.packages import Installed, Root, matches, upstream
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.remedies import Remedies
 
+#: Canonical builds these for a kernel, with the kernel's version, and signs them with a key that its kernels trust.
+SIGNED_MODULES = "linux-modules-nvidia-"
 # A driver's version as NVIDIA writes it, without a distribution's epoch and revision: 580.95.05, 550.54.
 _DRIVER_VERSION = re.compile(r"^\d{3}\.\d+(\.\d+)?$")
 # Names that NVIDIA, Canonical, Debian and RPM Fusion give to parts of the driver.
@@ -208,7 +210,8 @@ def wanted_roots(
     """Every package that is wanted by name, the driver's own first."""
     roots: list[Root] = []
     if source in ("cuda_repo", "distro"):
-        roots += [Root(name, version) for name in override] or driver_roots(dist, source, flavor, version)
+        own = [Root(name, "" if name.startswith(SIGNED_MODULES) else version) for name in override]
+        roots += own or driver_roots(dist, source, flavor, version)
     else:
         # The installer builds the module itself.
         roots += [Root(name) for name in (["dkms", "gcc", "make"] if dist.manager == "dpkg" else ["gcc", "make"])]
@@ -273,6 +276,7 @@ __all__ = [
     "NAME_PATTERNS",
     "NEEDED",
     "REMEDIES",
+    "SIGNED_MODULES",
     "Difference",
     "branch_of",
     "check_version",

@@ -22,6 +22,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.h
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.kernels import metapackage_headers
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.model import Facts, Loaded
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.packages import (
+    SIGNED_MODULES,
     Difference,
     branch_of,
     check_version,
@@ -35,8 +36,6 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.p
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.request import Request
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.settings import module_options
 
-# Canonical builds these for a kernel, and signs them with a key that its kernels trust.
-_SIGNED_MODULES = "linux-modules-nvidia-"
 # What the kernel calls an option of the module where it is not the option's name without NVreg_.
 _PARAMETERS = {"NVreg_RestrictProfilingToAdminUsers": "RmProfilingAdminOnly"}
 
@@ -189,7 +188,7 @@ def builds_module(request: Request, facts: Facts, wanted: Wanted) -> bool:
     """Whether the change builds a kernel module on this node, which dkms does for every driver that is not there yet."""
     if not request.packaged:
         return installer_pending(request, wanted, facts.libraries, facts.on_disk)
-    if any(name.startswith(_SIGNED_MODULES) for name in request.packages):
+    if not difference_of(request, facts, wanted) or any(name.startswith(SIGNED_MODULES) for name in request.packages):
         return False
     there = (name for name, one in facts.packages.items() if one.present and upstream(one.version) == wanted.version)
     return flavor_of(there) != wanted.flavor

@@ -62,7 +62,14 @@ def check(host: Host, root: Path, arguments: t.Sequence[str] = ()) -> None:
     if not enforced(root):
         return
     path = certificate(root, arguments)
-    if path and host.get_bin_path("mokutil"):
+    if path and not host.get_bin_path("mokutil"):
+        raise ClusterError(
+            "secure_boot",
+            f"Secure Boot is on, and mokutil, which tells whether the key of {path} is enrolled, is not installed. Nothing was "
+            "changed.",
+            "Install mokutil and run again.",
+        )
+    if path:
         _rc, out, err = host.run_command(["mokutil", "--test-key", path])
         if "already enrolled" in out + err:
             return

@@ -211,3 +211,38 @@ def test_fabric_manager_follows_the_switches(option: str, switches: int, wanted:
     hardware = dataclasses.replace(FACTS.hardware, nvswitches=switches)
     facts = dataclasses.replace(FACTS, hardware=hardware)
     assert rules.choose(asked(fabric_manager=option), facts).fabric is wanted
+
+
+SIGNED = ("linux-modules-nvidia-580-server-open-azure", "nvidia-utils-580-server")
+
+
+@pytest.mark.parametrize(
+    ("facts", "options", "builds"),
+    [
+        (found(), {}, True),
+        (found(OLD, OLD), {}, True),
+        (found(NEW, NEW), {}, False),
+        # A site's own package brings the module, under a name that says nothing of it.
+        (
+            dataclasses.replace(FACTS, packages={"site-driver": Installed("site-driver", f"{NEW}-1")}),
+            {"packages": ["site-driver"]},
+            False,
+        ),
+        (found(), {"packages": list(SIGNED)}, False),
+        (dataclasses.replace(FACTS, packages=TOOLS), RUNFILE, True),
+        (dataclasses.replace(FACTS, packages=TOOLS, libraries=(NEW,), on_disk=(NEW, "open")), RUNFILE, False),
+    ],
+)
+def test_a_module_is_built_only_where_something_is_installed(
+    facts: Facts, options: dict[str, t.Any], *, builds: bool
+) -> None:
+    request = asked(**options)
+    wanted = rules.with_roots(request, facts, rules.choose(request, facts))
+    assert rules.builds_module(request, facts, wanted) is builds
+
+
+def test_signed_modules_have_the_version_of_their_kernel() -> None:
+    """apt has linux-modules-nvidia-580-server-open-azure at 6.8.0-1031.36, and no driver's version of it."""
+    request = asked(packages=list(SIGNED))
+    wanted = rules.with_roots(request, FACTS, rules.choose(request, FACTS))
+    assert [(root.name, root.upstream) for root in wanted.roots] == [(SIGNED[0], ""), (SIGNED[1], NEW)]
