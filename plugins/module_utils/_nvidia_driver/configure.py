@@ -94,8 +94,10 @@ class Configuration:
             return
         failure = peermem.load(host)
         if failure and peermem.is_older_than_stack(host, root, self.facts.kernel):
-            record.note("kernel module", peermem.MODULE, "rebuild")
-            failure = peermem.rebuild(host, self.wanted.version, self.facts.kernel) or peermem.load(host)
+            failure = peermem.rebuild(host, self.wanted.version, self.facts.kernel)
+            if not failure:
+                record.note("kernel module", peermem.MODULE, "rebuild")
+                failure = peermem.load(host)
         if not failure:
             record.note("kernel module", peermem.MODULE, "load", "", f"{peermem.MODULE}\n")
         elif self.loads:

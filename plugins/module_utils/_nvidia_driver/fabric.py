@@ -21,6 +21,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node.sysfs impo
 SETTLE_S, _PAUSE_S = 120.0, 3.0
 _GPU = re.compile(r"^GPU ([0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7])$")
 _PENDING = frozenset({"Not Started", "In Progress"})
+_UNANSWERED = "See `nvidia-smi -q` and dmesg on the node, and verify again."
 _REMEDY = "Read `journalctl -u nvidia-fabricmanager` and /var/log/fabricmanager.log on the node."
 
 
@@ -48,8 +49,12 @@ def pending(fabric: t.Mapping[str, tuple[str, str]]) -> bool:
     return any(state in _PENDING for state, _status in fabric.values())
 
 
-def findings(fabric: t.Mapping[str, tuple[str, str]]) -> t.Iterator[dict[str, str]]:
-    """GPUs that are not in the fabric, one finding for all that say the same."""
+def findings(fabric: t.Mapping[str, tuple[str, str]] | None) -> t.Iterator[dict[str, str]]:
+    """GPUs that are not in the fabric, one finding for all that say the same. None: nvidia-smi did not answer."""
+    if fabric is None:
+        message = "`nvidia-smi -q` did not answer: whether the GPUs have joined the NVLink fabric is not known."
+        yield {"verdict": "incomplete", "what": "fabric", "message": message, "remedy": _UNANSWERED}
+        return
     groups: dict[tuple[str, str], list[str]] = {}
     for bus_id, (state, status) in sorted(fabric.items()):
         if state in _PENDING or (state == "Completed" and status not in ("Success", "N/A")):

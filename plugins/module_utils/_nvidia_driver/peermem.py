@@ -63,6 +63,8 @@ def load(host: Host) -> str:
 
 def rebuild(host: Host, version: str, kernel: str) -> str:
     """Build the driver's modules for the stack that is there; returns why that does not work. What runs goes on running."""
+    if not host.get_bin_path("dkms"):
+        return "dkms is not installed"
     _rc, status, _err = host.run_command(["dkms", "status"])
     commands = rebuild_commands(status, version, kernel)
     for argv in commands:

@@ -194,7 +194,7 @@ class Findings:
             return
         settle_s = fabric.SETTLE_S if is_active(self.host, _FABRIC_MANAGER) else 0.0
         found = fabric.ask(request.nvidia_smi, request.nvidia_smi_timeout_s, settle_s)
-        self.found += fabric.findings(found or {})
+        self.found += fabric.findings(found)
 
     def _cuda(self, report: SmiReport) -> None:
         if self.request.cuda_library:

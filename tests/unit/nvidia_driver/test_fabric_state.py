@@ -65,6 +65,12 @@ def test_gpus_that_say_the_same_are_one_finding() -> None:
     assert f"{A}, {B}" in found["message"]
 
 
+def test_a_fabric_that_was_not_told_is_not_taken_for_whole() -> None:
+    (found,) = fabric.findings(None)
+    assert (found["verdict"], found["what"]) == ("incomplete", "fabric")
+    assert "nvidia-smi -q" in found["message"]
+
+
 def test_a_driver_that_knows_no_fabric_says_nothing() -> None:
     assert fabric.parse(HEAD + "GPU 00000001:00:00.0\n    Product Name : NVIDIA A100\n") == {}
 

@@ -9,6 +9,7 @@ The package system and the node live in memory; molecule/nvidia_driver does the 
 from __future__ import annotations
 
 import dataclasses
+import os
 import pathlib
 import typing as t
 
@@ -346,6 +347,24 @@ def test_peermem_is_loaded_with_the_driver_and_not_only_at_the_next_boot(drive: 
     (tmp_path / "sys/module/nvidia_peermem").mkdir(parents=True)
     assert not drive(world, peermem="always")["changed"]
     assert steps(world) == []
+
+
+class Modinfo(World):
+    """Has a module that the kernel refuses."""
+
+    def run_command(self, argv: list[str]) -> tuple[int, str, str]:
+        return (0, "", "") if argv[0] == "modinfo" else super().run_command(argv)
+
+
+def test_a_rebuild_that_did_not_happen_is_not_told_as_a_change(drive: t.Any, tmp_path: pathlib.Path) -> None:
+    """The InfiniBand stack is newer than the module, and there is no dkms to build it anew."""
+    symbols = tmp_path / "usr/src/ofa_kernel/default/Module.symvers"
+    symbols.parent.mkdir(parents=True)
+    symbols.write_text("")
+    os.utime(symbols, (2**32, 2**32))
+    world = Modinfo(NEW, NEW, refused=("nvidia_peermem",))
+    assert not drive(world, peermem="always")["changed"]
+    assert not [step for step in steps(world) if "dkms" in step]
 
 
 def test_a_removal_that_waits_for_a_reboot_says_so(drive: t.Any) -> None:

@@ -205,6 +205,16 @@ CASES: dict[str, tuple[dict[str, t.Any], dict[str, t.Any]]] = {
         },
         {"state": "verified"},
     ),
+    "verified, nvidia-smi does not tell of the fabric": (
+        {
+            "installed": NEW,
+            "loaded": NEW,
+            "switches": 1,
+            "running": [*UNITS, "nvidia-fabricmanager.service"],
+            "silent": True,
+        },
+        {"state": "verified"},
+    ),
     "verified, without persistence mode": (
         {"installed": NEW, "loaded": NEW, "persistence": False},
         {"state": "verified"},

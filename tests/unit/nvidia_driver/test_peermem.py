@@ -23,6 +23,9 @@ class Host:
     def __init__(self, **answers: tuple[int, str]) -> None:
         self.answers, self.asked = answers, [""]
 
+    def get_bin_path(self, name: str) -> str | None:
+        return f"/usr/sbin/{name}" if name in self.answers else None
+
     def run_command(self, argv: list[str]) -> tuple[int, str, str]:
         self.asked.append(" ".join(argv))
         rc, out = self.answers.get(argv[0], (0, ""))
@@ -78,6 +81,13 @@ def test_dkms_builds_it_anew_by_the_name_it_has(status: str, name: str) -> None:
     asked = [f"dkms {verb} -m {name} -v 580.95.05 -k {KERNEL} --force" for verb in ("build", "install")]
     assert host.asked[2:] == (asked if name else [])
     assert bool(failure) is not bool(name)
+
+
+def test_without_dkms_nothing_is_built() -> None:
+    """NVIDIA's .run file, and packages with modules that are built already, come without it."""
+    host = Host()
+    assert peermem.rebuild(host, "580.95.05", KERNEL) == "dkms is not installed"
+    assert host.asked == [""]
 
 
 def test_why_it_does_not_load_is_told() -> None:
