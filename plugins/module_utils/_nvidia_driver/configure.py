@@ -14,7 +14,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver i
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.model import Facts
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.modes import Modes
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.plan import Wanted
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.read import vendor_unit
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.read import module_on_disk, vendor_unit
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.record import Record
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.request import Request
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.running import Running
@@ -64,6 +64,7 @@ class Configuration:
         """
         if self.loads:
             self._load()
+        self._build_for_next_kernel()
         if self.running.reboot:
             return
         there = own_units(self.request, self.facts, self.wanted)
@@ -83,6 +84,16 @@ class Configuration:
         if self.live and PERSISTENCED in new_settings:
             # One that its package has started runs as the package says.
             self._restart(_PERSISTENCED, wanted=False)
+
+    def _build_for_next_kernel(self) -> None:
+        """Packages build for the kernel that runs, and on EL for no other. What fails is for the verification to tell."""
+        release, host = self.facts.next_kernel, self.record.host
+        if release in ("", self.facts.kernel) or not host.get_bin_path("dkms") or module_on_disk(host, release)[0]:
+            return
+        if not self.record.check:
+            host.run_command(["dkms", "autoinstall", "-k", release])
+        if self.record.check or module_on_disk(host, release)[0]:
+            self.record.note("kernel module", "nvidia", f"build for {release}")
 
     def _ensure_peermem(self) -> None:
         """Load it, and build it anew where the InfiniBand stack came after it. What fails is for the verification to judge."""

@@ -367,6 +367,58 @@ def test_a_rebuild_that_did_not_happen_is_not_told_as_a_change(drive: t.Any, tmp
     assert not [step for step in steps(world) if "dkms" in step]
 
 
+NEXT = "5.14.0-503.14.1.el9_5.x86_64"
+
+
+@dataclasses.dataclass
+class Dkms(World):
+    """Has dkms, and a kernel that boots next, for which nothing is built yet."""
+
+    built: bool = False
+
+    def get_bin_path(self, name: str) -> str | None:
+        return "/usr/sbin/dkms" if name == "dkms" else None
+
+    def run_command(self, argv: list[str]) -> tuple[int, str, str]:
+        if argv[0] == "modinfo":
+            there = argv[2] != NEXT or self.built
+            return (0, f"version: {self.version}\nlicense: Dual MIT/GPL\n", "") if there else (1, "", "not found")
+        answer = super().run_command(argv)
+        self.built |= argv[0] == "dkms" and answer[0] == 0
+        return answer
+
+
+def boots_next(root: pathlib.Path) -> None:
+    (root / f"vmlinuz-{NEXT}").write_text("")
+    (root / "vmlinuz").symlink_to(f"vmlinuz-{NEXT}")
+
+
+@pytest.mark.parametrize("by_reboot", [False, True])
+def test_the_kernel_that_boots_next_gets_its_module(drive: t.Any, tmp_path: pathlib.Path, *, by_reboot: bool) -> None:
+    """Its headers were there before the driver, or came after it: either way the packages of EL build nothing for it."""
+    boots_next(tmp_path)
+    world = Dkms(OLD, OLD) if by_reboot else Dkms(NEW, NEW)
+    told = {"kind": "kernel module", "name": "nvidia", "what": f"build for {NEXT}"}
+    consent = {"allow_upgrade": True, "allow_reboot": True}
+    assert told in drive(world, check=True, **consent)["changes"]
+    assert world.done == []
+    result = drive(world, **consent)
+    assert told in result["changes"]
+    assert bool(result["reboot_required"]) is by_reboot
+    assert steps(world)[-1] == f"dkms autoinstall -k {NEXT}"
+    world.loaded = NEW
+    assert not drive(world, **consent)["changed"]
+
+
+def test_a_build_that_fails_for_the_next_kernel_is_for_the_verification_to_tell(
+    drive: t.Any, tmp_path: pathlib.Path
+) -> None:
+    boots_next(tmp_path)
+    world = Dkms(NEW, NEW, refused=(NEXT,))
+    assert not drive(world)["changed"]
+    assert steps(world) == [f"dkms autoinstall -k {NEXT}"]
+
+
 def test_a_removal_that_waits_for_a_reboot_says_so(drive: t.Any) -> None:
     world = World(OLD, OLD)
     result = drive(world, absent=True, allow_reboot=True)
