@@ -95,7 +95,7 @@ options:
   epel:
     description:
       - Whether to enable EPEL (C(epel-release)) on AlmaLinux, Rocky and Oracle Linux where no package brings C(dkms).
-        With V(false) a node without it is refused before anything is touched.
+        With V(false) a node without it is refused before the driver is touched.
     type: bool
     default: false
   runfile:

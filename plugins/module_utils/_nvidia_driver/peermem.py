@@ -34,6 +34,11 @@ def has_dma_buf(loaded: Loaded, kernel: str) -> bool:
     return loaded.flavor == "open" and number is not None and tuple(map(int, number.groups())) >= _DMA_BUF_KERNEL
 
 
+def is_built(host: Host, kernel: str) -> bool:
+    """Whether there is one for this kernel, which may still refuse it."""
+    return host.run_command(["modinfo", "-k", kernel, "-n", MODULE])[0] == 0
+
+
 def is_older_than_stack(host: Host, root: Path, kernel: str) -> bool:
     """Whether the InfiniBand stack was installed after the module was built."""
     rc, out, _err = host.run_command(["modinfo", "-k", kernel, "-n", MODULE])
@@ -91,6 +96,7 @@ __all__ = [
     "MODULE",
     "findings",
     "has_dma_buf",
+    "is_built",
     "is_loaded",
     "is_older_than_stack",
     "load",

@@ -367,6 +367,18 @@ def test_a_rebuild_that_did_not_happen_is_not_told_as_a_change(drive: t.Any, tmp
     assert not [step for step in steps(world) if "dkms" in step]
 
 
+@pytest.mark.parametrize("world", [World(NEW, NEW), World()])
+def test_check_mode_tells_a_load_of_peermem(drive: t.Any, world: World) -> None:
+    changes = drive(world, check=True, peermem="always")["changes"]
+    assert {"kind": "kernel module", "name": "nvidia_peermem", "what": "load"} in changes
+
+
+def test_check_mode_tells_no_load_of_a_peermem_that_is_not_there(drive: t.Any) -> None:
+    world = World(NEW, NEW, refused=("nvidia_peermem",))
+    assert not drive(world, check=True, peermem="always")["changed"]
+    assert not drive(world, peermem="always")["changed"]
+
+
 NEXT = "5.14.0-503.14.1.el9_5.x86_64"
 
 
