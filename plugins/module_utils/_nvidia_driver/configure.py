@@ -7,8 +7,10 @@
 from __future__ import annotations
 
 import typing as t
+from pathlib import Path
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.files import read_text
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.units import is_active, systemctl
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver import kernel, peermem
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.model import Facts
@@ -19,6 +21,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.r
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.request import Request
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.running import Running
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.settings import (
+    NO_PERSISTENCE,
     PERSISTENCED,
     SUBNET_MODULES,
 )
@@ -47,6 +50,11 @@ def own_units(request: Request, facts: Facts, wanted: Wanted) -> list[str]:
 def brought_back(request: Request, facts: Facts, wanted: Wanted) -> list[str]:
     """What a run that finishes a change starts and loads, besides the driver."""
     return [*own_units(request, facts, wanted), *(["nvidia_peermem"] if wanted.peermem else [])]
+
+
+def _runs_without_persistence(root: Path) -> bool:
+    commands = (read_text(path).split("\0") for path in (root / "proc").glob("[0-9]*/cmdline"))
+    return any(words[0].endswith("nvidia-persistenced") and NO_PERSISTENCE in words for words in commands)
 
 
 class Configuration:
@@ -81,8 +89,8 @@ class Configuration:
         if self.live and new_fabric:
             # Its package replaces the program and lets the old one run. Without NVSwitches it may lie there, and does not start.
             self._restart(_FABRIC_MANAGER, wanted=_FABRIC_MANAGER in there)
-        if self.live and PERSISTENCED in new_settings:
-            # One that its package has started runs as the package says.
+        if self.live and (PERSISTENCED in new_settings or _runs_without_persistence(self.facts.root)):
+            # One that its package has started runs as the package says, also after a run that failed before it came here.
             self._restart(_PERSISTENCED, wanted=False)
 
     def _build_for_next_kernel(self) -> None:

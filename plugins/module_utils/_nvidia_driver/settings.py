@@ -25,7 +25,8 @@ FABRIC_UNIT = "/etc/systemd/system/nvidia-fabricmanager.service"
 PERSISTENCED = "/etc/systemd/system/nvidia-persistenced.service.d/nvidia-driver.conf"
 ALL_FILES = (SOURCES, KEYRING, PIN, UNATTENDED, REPO, RPM_KEY, MODPROBE, PEERMEM, UMAD, OPENIBD, PERSISTENCED)
 
-_NO_PERSISTENCE = "--no-persistence-mode"
+#: What Ubuntu and Debian let nvidia-persistenced start with.
+NO_PERSISTENCE = "--no-persistence-mode"
 #: Over these Fabric Manager speaks to NVSwitches behind ConnectX functions; nothing else loads ib_umad.
 SUBNET_MODULES = ("mlx5_ib", "ib_umad")
 #: Where NVIDIA keeps its repositories, and the keys that sign them (CUDA Installation Guide for Linux).
@@ -123,8 +124,8 @@ def persistenced_dropin(vendor: str) -> str:
     """
     lines = [MANAGED, "[Unit]", "StopWhenUnneeded=no", "[Service]", "Restart=always", "RestartSec=5"]
     for line in vendor.splitlines():
-        if line.startswith("ExecStart=") and _NO_PERSISTENCE in line.split():
-            lines += ["ExecStart=", line.replace(_NO_PERSISTENCE, "--persistence-mode")]
+        if line.startswith("ExecStart=") and NO_PERSISTENCE in line.split():
+            lines += ["ExecStart=", line.replace(NO_PERSISTENCE, "--persistence-mode")]
     return "\n".join([*lines, ""])
 
 
@@ -152,6 +153,7 @@ __all__ = [
     "FABRIC_UNIT",
     "MANAGED",
     "MODPROBE",
+    "NO_PERSISTENCE",
     "OPENIBD",
     "PERSISTENCED",
     "PIN",

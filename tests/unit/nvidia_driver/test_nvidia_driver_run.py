@@ -379,6 +379,21 @@ def test_check_mode_tells_no_load_of_a_peermem_that_is_not_there(drive: t.Any) -
     assert not drive(world, peermem="always")["changed"]
 
 
+@pytest.mark.parametrize(
+    ("words", "restarts"), [(["--no-persistence-mode", "--verbose"], True), (["--verbose"], False)]
+)
+def test_a_daemon_that_runs_without_persistence_mode_is_started_again(
+    drive: t.Any, tmp_path: pathlib.Path, words: list[str], *, restarts: bool
+) -> None:
+    """The run that wrote its settings has failed before it came to this."""
+    (tmp_path / "proc/42").mkdir(parents=True)
+    command = "\0".join(["/usr/bin/nvidia-persistenced", "--user", "nvidia-persistenced", *words, ""])
+    (tmp_path / "proc/42/cmdline").write_text(command)
+    world = World(NEW, NEW)
+    assert drive(world)["changed"] is restarts
+    assert ("systemctl restart nvidia-persistenced.service" in steps(world)) is restarts
+
+
 NEXT = "5.14.0-503.14.1.el9_5.x86_64"
 
 
