@@ -93,7 +93,8 @@ class Installation:
         name = epel_package(self.wanted.dist)
         if name and name not in packages:
             self.record.note("package", name, f"install {name}", "", f"{name}\n")
-            manager.add([name])
+            if not self.record.check:
+                manager.add([name])
 
     def _simulate(self) -> None:
         try:
@@ -137,6 +138,9 @@ class Installation:
 
     def _tell(self) -> None:
         note = self.record.note
+        if self.record.check:
+            # The step that does it is not taken.
+            self._enable_epel()
         for name in self.difference.broken:
             note("package", name, "repair")
         for action in self.actions:

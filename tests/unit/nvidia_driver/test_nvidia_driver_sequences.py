@@ -99,6 +99,7 @@ CASES: dict[str, tuple[dict[str, t.Any], dict[str, t.Any]]] = {
     "install from dnf": ({"system": "rpm"}, {}),
     "install from dnf with EPEL": ({"system": "rpm"}, {"epel": True}),
     "install from dnf in check mode": ({"system": "rpm"}, {"check": True}),
+    "install from dnf with EPEL in check mode": ({"system": "rpm"}, {"epel": True, "check": True}),
     "no version": ({}, {"version": ""}),
     "half a version": ({}, {"version": "580"}),
     "distro on EL": ({"system": "rpm"}, {"source": "distro"}),
