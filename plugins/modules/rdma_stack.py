@@ -131,9 +131,9 @@ options:
     default: false
   exclude_distribution:
     description:
-      - Whether dnf's repositories, but for those of the vendor's stack, exclude what that stack brings, and the tools that flash
-        adapters (C(excludepkgs) in C(/etc/yum.repos.d)). Without it C(dnf upgrade) ends with a conflict once the distribution
-        renews its RDMA packages.
+      - Whether dnf's repositories, but for those of the vendor's stack and of the collection's other roles, exclude what that stack
+        brings, and the tools that flash adapters (C(excludepkgs) in C(/etc/yum.repos.d)). Without it C(dnf upgrade) ends with a
+        conflict once the distribution renews its RDMA packages.
       - For O(source=doca) and O(source=mlnx_ofed). Otherwise, and with V(false), what was there is restored.
     type: bool
     default: false

@@ -58,6 +58,8 @@ def repository_files(repository: Repository, manager: str, key_text: str, head: 
             f"name={repository.name}",
             f"baseurl={repository.url}/",
             "enabled=1",
+            # The tools that flash adapters belong to the RDMA stack, and NVIDIA's repository of CUDA has others.
+            "excludepkgs=mft mft-*",
             f"gpgcheck={1 if key_text else 0}",
             *([f"gpgkey=file://{repository.keyring(manager)}"] if key_text else []),
         ]

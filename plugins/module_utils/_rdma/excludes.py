@@ -5,7 +5,8 @@
 """What dnf may not take from the distribution's repositories beside a vendor's stack. Pure.
 
 A refresh of rdma-core in EL's BaseOS makes ``dnf upgrade`` end with "cannot install both libibverbs-61 and libibverbs-2510"
-(azhpc-images, install_doca.sh). NVIDIA's repository of CUDA has tools that flash adapters, mft, in versions of its own.
+(azhpc-images, install_doca.sh). NVIDIA's repository of CUDA has tools that flash adapters, mft, in versions of its own. Files that
+other roles of the collection write whole exclude these themselves: they would take every edit back.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ PATTERNS = (
     *("rdma-core*", "libibverbs*", "libibumad*", "librdmacm*", "libibmad*", "libhns*", "perftest", "infiniband-diags*"),
     *("python3-pyverbs", "iwpmd", "srp_daemon", "mft", "mft-*"),
 )
+_OF_OTHER_ROLES = "# Managed by the role hpcai.gpu_cluster."
 _VENDORS = ("doca", "mlnx", "mellanox")
 _SECTION = re.compile(r"\[(?!main\])[^\]]+\]")
 _KEY = re.compile(r"(exclude|excludepkgs)\s*[=:]")
@@ -32,8 +34,11 @@ def is_vendor_s(path: str) -> bool:
 def exclude(text: str, was: str, added: str) -> str:
     """A repository file whose sections all exclude ``PATTERNS``. What a line was stands in a comment above it.
 
-    ``was`` and ``added`` begin these comments: of a line that is changed, and of one that is new.
+    ``was`` and ``added`` begin these comments: of a line that is changed, and of one that is new. A file that another role of
+    the collection writes comes back as it is.
     """
+    if text.startswith(_OF_OTHER_ROLES):
+        return text
     lines = text.splitlines()
     starts = [number for number, line in enumerate(lines) if _SECTION.match(line.strip())]
     for start, end in reversed(list(zip(starts, [*starts[1:], len(lines)]))):

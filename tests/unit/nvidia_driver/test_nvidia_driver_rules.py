@@ -294,7 +294,10 @@ def test_flat_and_debian_repositories() -> None:
     )
     (only,) = vendor.repository_files(suite, "dpkg", "", "#")
     assert "Suites: bookworm\nComponents: contrib non-free\nSigned-By: /usr/share/keyrings/d.gpg" in only["content"]
-    assert "gpgcheck=1\ngpgkey=file:///etc/pki" in vendor.repository_files(flat, "rpm", "key\n", "#")[1]["content"]
+    assert (
+        "excludepkgs=mft mft-*\ngpgcheck=1\ngpgkey=file:///etc/pki"
+        in vendor.repository_files(flat, "rpm", "key\n", "#")[1]["content"]
+    )
 
 
 def test_what_an_earlier_request_left_goes() -> None:

@@ -10,6 +10,9 @@ import pathlib
 import typing as t
 
 import pytest
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._container_runtime.settings import MANAGED as RUNTIME
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.repository import Repository, repository_files
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.settings import MANAGED as DRIVER
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma import excludes, files, settings
 from hypothesis import given
 from hypothesis import strategies as st
@@ -94,3 +97,14 @@ def test_repositories_of_the_stack_stay_as_they_are(tmp_path: pathlib.Path, mana
     assert changed == ({"rocky"} if manager == "rpm" else set())
     mine.edit_repositories(exclude=False, check=False)
     assert {path.read_text() for path in directory.iterdir()} == {ROCKY}
+
+
+@pytest.mark.parametrize("head", [DRIVER, RUNTIME])
+def test_repositories_of_other_roles_stay_as_these_write_them_and_hide_the_flashing_tools_themselves(head: str) -> None:
+    (written,) = repository_files(Repository("https://mirror/x", name="x"), "rpm", "", head)
+    assert exclude(written["content"]) == written["content"]
+    assert excluded(written["content"]) == {"x": {"mft", "mft-*"}}
+    # A file that an earlier release edited offers again what was there.
+    edited = f"{head}\n" + excludes.exclude(written["content"].partition("\n")[2], files.WAS, files.ADDED)
+    assert exclude(edited) == edited
+    assert files.restore_keys(edited) == written["content"]
