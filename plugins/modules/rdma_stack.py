@@ -134,7 +134,8 @@ options:
       - Whether dnf's repositories, but for those of the vendor's stack and of the collection's other roles, exclude what that stack
         brings, and the tools that flash adapters (C(excludepkgs) in C(/etc/yum.repos.d)). Without it C(dnf upgrade) ends with a
         conflict once the distribution renews its RDMA packages.
-      - For O(source=doca) and O(source=mlnx_ofed). Otherwise, and with V(false), what was there is restored.
+      - For O(source=doca) and O(source=mlnx_ofed). With O(source=preinstalled) it stays as it is in the image. Otherwise, and with
+        V(false), what was there is restored.
     type: bool
     default: false
   allow_restart:

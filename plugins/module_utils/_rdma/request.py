@@ -115,8 +115,13 @@ class Request:
         )
 
     @property
-    def excludes(self) -> bool:
-        """Whether the distribution's repositories may not offer what the vendor's stack brings."""
+    def excludes(self) -> bool | None:
+        """Whether the distribution's repositories may not offer what the vendor's stack brings; None where they stay as they are.
+
+        An earlier run may have put the stack into the image, and its excludes with it.
+        """
+        if self.exclude_distribution and not self.wanted.installs:
+            return None
         return self.exclude_distribution and self.wanted.source in ("doca", "mlnx_ofed")
 
     def edits(self) -> dict[str, dict[str, str] | None]:

@@ -73,7 +73,8 @@ class Run:
             settings.changes = Changes()
             with self.stack.prepared(steps):
                 self._bring(steps, install=install)
-        settings.edit_repositories(exclude=self.request.excludes, check=self.check)
+        if self.request.excludes is not None:
+            settings.edit_repositories(exclude=self.request.excludes, check=self.check)
         settings.edit(self.request.edits(), check=self.check)
         if not self.check:
             settings.reread_service_limits()
@@ -91,7 +92,7 @@ class Run:
 
     def _bring(self, steps: list[Step], *, install: bool) -> None:
         """Software before the files that depend on it, and new modules last."""
-        if not self.request.excludes:
+        if self.request.excludes is False:
             # The distribution's packages may be what comes next.
             self.settings.edit_repositories(exclude=False, check=False)
         self._take(step for step in steps if step.kind == "uninstall")

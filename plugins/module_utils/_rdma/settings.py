@@ -70,7 +70,9 @@ class NodeSettings:
         rules = read_text(Path(files.DISTRIBUTION_NAMES))
         wanted = files.wanted_files(dataclasses.replace(self.settings, distribution_names=rules))
         self._check_names(bool(wanted.get(files.NAMES)))
-        return self._request(wanted)
+        # An earlier run may have put the stack into the image, and these with it.
+        kept = (files.OPENIBD, files.PINS) if self.settings.source == "preinstalled" else ()
+        return self._request(wanted, kept)
 
     def pins(self) -> dict[str, t.Any]:
         """The file that has to be there before a vendor's packages are chosen."""
@@ -81,8 +83,8 @@ class NodeSettings:
         """The same with nothing wanted."""
         return self._request({})
 
-    def _request(self, wanted: t.Mapping[str, str]) -> dict[str, t.Any]:
-        gone: list[t.Any] = [path for path in files.OWNED if path not in wanted and self._ours(path)]
+    def _request(self, wanted: t.Mapping[str, str], kept: t.Collection[str] = ()) -> dict[str, t.Any]:
+        gone: list[t.Any] = [path for path in files.OWNED if path not in (*wanted, *kept) and self._ours(path)]
         gone += [
             {"path": os.path.dirname(path), "if_empty": True}
             for path in (files.OPENIBD, files.SERVICE_LIMITS)

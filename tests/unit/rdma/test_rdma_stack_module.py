@@ -172,6 +172,17 @@ def test_an_image_keeps_its_stack_and_gets_the_settings(run: t.Any) -> None:
     assert result["stack"] == {"source": "doca", "version": HOST}
 
 
+def test_what_an_earlier_run_gave_the_image_s_stack_stays_with_it(run: t.Any) -> None:
+    options = {"source": "preinstalled"}
+    machine = Machine({"doca-host": HOST, "doca-ofed": "3.2.1-044000"}, vendor=True, loaded=True)
+    machine.written = {files.PINS, files.OPENIBD, files.LIMITS}
+    assert run(machine, **options)[0] == [f"remove {files.LIMITS}"]
+    assert run(machine, **options, state="absent")[0][1:] == [
+        f"remove {files.OPENIBD}",
+        f"remove {files.PINS}",
+    ]
+
+
 def test_repositories_exclude_after_a_stack_came_and_offer_again_before_packages_do(
     run: t.Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -188,6 +199,7 @@ def test_repositories_exclude_after_a_stack_came_and_offer_again_before_packages
     doca = ["apt-get --simulate install doca-ofed", "apt-get --yes install doca-ofed"]
     assert order() == ["exclude False False", package, "exclude False False"]
     assert order(source="doca", version=DOCA) == [*doca, package, "exclude True False"]
+    assert order(source="preinstalled") == []
     assert order(_ansible_check_mode=True) == ["exclude False True"]
     assert order(state="absent") == ["exclude False False"]
 
