@@ -112,7 +112,7 @@ class Doca:
     def _bring_along(self, options: t.Sequence[str]) -> None:
         """Bring what another version of DOCA left to this one: dnf leaves whatever is installed and satisfies the new packages."""
         query = ["dnf", "--quiet", "repoquery", "--repo=doca", "--queryformat=%{name}"]
-        _rc, offered, _err = self.commands.host.run_command(query)
+        offered = self.commands.run(query, "asking DOCA's repository for its packages")
         there = Dnf(self.commands.host).installed()
         names = sorted(set(offered.split()) & set(there))
         if names:

@@ -259,6 +259,15 @@ def test_doca_on_el_builds_its_modules_first(tmp_path: pathlib.Path, monkeypatch
     ]
 
 
+def test_doca_on_el_is_not_whole_while_its_repository_does_not_tell_what_it_has(tmp_path: pathlib.Path) -> None:
+    said = (1, "Cannot download repomd.xml")
+    host = Host({"repoquery": said, "rpm": (0, ""), "dnf": (0, ""), "ofed_info": (127, "")})
+    wanted = model.Wanted("doca", DOCA, kernel_support=False)
+    with pytest.raises(ClusterError, match=r"asking DOCA's repository .* failed: Cannot download repomd.xml"):
+        install(make(host, wanted, ROCKY, **deb(tmp_path, ROCKY)))
+    assert unfinished.PATH.read_text() == "it\n"
+
+
 def test_nothing_is_unloaded_without_modules_for_the_kernel() -> None:
     host = Host({**QUIET, "systemctl": (0, "")})
     with pytest.raises(ClusterError) as caught:
