@@ -81,7 +81,7 @@ def read_limits(host: Runner) -> dict[str, tuple[str, str]]:
     Without a bus systemd starts nothing for us: then what it would hand out.
     """
     rc, out, _err = host.run_command(list(_SERVICE))
-    return (parse_proc(out) if rc == 0 else {}) or _defaults(host)
+    return (parse_proc(out) if rc == 0 else {}) or read_defaults(host)
 
 
 def parse_proc(output: str) -> dict[str, tuple[str, str]]:
@@ -94,7 +94,8 @@ def parse_proc(output: str) -> dict[str, tuple[str, str]]:
     return found
 
 
-def _defaults(host: Runner) -> dict[str, tuple[str, str]]:
+def read_defaults(host: Runner) -> dict[str, tuple[str, str]]:
+    """What systemd hands out to services that say nothing, as :func:`read_limits` has it."""
     keys = [f"DefaultLimit{systemd}{kind}" for _told, systemd in _NAMES.values() for kind in ("Soft", "")]
     _rc, out, _err = host.run_command(["systemctl", "show", *[f"--property={key}" for key in keys]])
     values = dict(line.split("=", 1) for line in out.splitlines() if "=" in line)
@@ -106,4 +107,12 @@ def _defaults(host: Runner) -> dict[str, tuple[str, str]]:
     }
 
 
-__all__ = ["UNLIMITED", "in_kernel_s_words", "limit_allowed", "manager_file", "parse_proc", "read_limits"]
+__all__ = [
+    "UNLIMITED",
+    "in_kernel_s_words",
+    "limit_allowed",
+    "manager_file",
+    "parse_proc",
+    "read_defaults",
+    "read_limits",
+]

@@ -22,7 +22,11 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.appl
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.read import missing_parents
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.request import NOTHING, file_request
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma import excludes, files
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma.limits import limit_allowed
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma.limits import (
+    in_kernel_s_words,
+    limit_allowed,
+    read_defaults,
+)
 
 _RXE_UNIT = os.path.basename(files.RXE)
 
@@ -218,8 +222,16 @@ class NodeSettings:
 
     def reread_service_limits(self) -> None:
         """Services that are started from now on get the limits. Of a file that is gone systemd forgets only when it starts anew."""
-        if self.live and files.SERVICE_LIMITS in self.changes.names() and is_running():
+        if self.live and is_running() and (files.SERVICE_LIMITS in self.changes.names() or self._limits_unread()):
             systemctl(self.host, "daemon-reexec")
+
+    def _limits_unread(self) -> bool:
+        """Whether systemd hands out others than the file says: a run that wrote it may have ended before systemd read it."""
+        wanted = self.settings.service_limits
+        found = read_defaults(self.host) if wanted else {}
+        return any(
+            set(found[name]) != {in_kernel_s_words(name, value)} for name, value in wanted.items() if name in found
+        )
 
     def reload_udev(self, users: t.Callable[[], t.Sequence[str]]) -> None:
         """New rules count at once; names of devices that are there change only while nobody uses RDMA."""

@@ -116,3 +116,21 @@ def test_systemd_reads_them_anew(
     mine.changes = settings.Changes([settings.Change("file", changed, "create")])
     mine.reread_service_limits()
     assert host.done == commands
+
+
+@pytest.mark.parametrize(
+    ("manager", "again"),
+    [
+        (MANAGER, False),
+        (MANAGER.replace("1048576", "1024"), True),
+        (MANAGER.replace("Soft=1048576", "Soft=1024"), True),
+        ("", False),
+    ],
+)
+def test_systemd_reads_them_anew_where_an_earlier_run_did_not_get_to_it(
+    monkeypatch: pytest.MonkeyPatch, manager: str, again: bool
+) -> None:
+    monkeypatch.setattr(settings, "is_running", lambda: True)
+    host = Systemd((0, ""), manager)
+    settings.NodeSettings(t.cast(t.Any, host), files.Settings(service_limits=WANTED)).reread_service_limits()
+    assert ("systemctl daemon-reexec" in host.done) is again
