@@ -83,7 +83,7 @@ def rdma(node: el_node.Node, version: str, **options: t.Any) -> dict[str, t.Any]
         "mirror": "/srv/vendor",
         "sha256": {f"{'-'.join(for_all)}-{el.MACHINE}": hashlib.sha256(file.read_bytes()).hexdigest()},
         "kernel": node.release.kernel(0),
-        "phase": "install",
+        "phases": ["install"],
         **options,
     }
     return node.module(rdma_stack.main, **given)
