@@ -20,7 +20,7 @@ PATTERNS = (
     *("rdma-core*", "libibverbs*", "libibumad*", "librdmacm*", "libibmad*", "libhns*", "perftest", "infiniband-diags*"),
     *("python3-pyverbs", "iwpmd", "srp_daemon", "mft", "mft-*"),
 )
-_OF_OTHER_ROLES = "# Managed by the role hpcai.gpu_cluster."
+_OF_OTHER_ROLES = "# Managed by the role hpcai."
 _VENDORS = ("doca", "mlnx", "mellanox")
 _SECTION = re.compile(r"\[(?!main\])[^\]]+\]")
 _KEY = re.compile(r"(exclude|excludepkgs)\s*[=:]")
