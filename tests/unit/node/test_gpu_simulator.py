@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node import nvidia_smi
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver import fabric
 
 SIMULATOR = Path(__file__).resolve().parents[3] / "tests/lab/gpu_simulator"
 MACHINES = json.loads((SIMULATOR / "machines.json").read_text(encoding="utf-8"))
@@ -89,6 +90,17 @@ def test_nodes_have_identifiers_of_their_own(node: Path, tmp_path: Path) -> None
         json.loads((root / "var/lib/gpu-simulator/state.json").read_text(encoding="utf-8")) for root in (node, other)
     ]
     assert not {gpu["uuid"] for gpu in states[0]["gpus"]} & {gpu["uuid"] for gpu in states[1]["gpus"]}
+
+
+@pytest.mark.parametrize(
+    ("machine_type", "said"),
+    [("Standard_ND96asr_v4", ("N/A", "N/A")), ("Standard_ND96isr_H100_v5", ("Completed", "Success"))],
+)
+def test_the_fabric_is_known_since_hopper(node: Path, machine_type: str, said: tuple[str, str]) -> None:
+    run("install.py", "--root", str(node), "--remove")
+    run("install.py", "--root", str(node), "--machine-type", machine_type)
+    found = fabric.parse(smi(node, "-q").stdout)
+    assert list(found.values()) == [said] * 8
 
 
 def test_formats(node: Path) -> None:
