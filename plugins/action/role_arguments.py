@@ -59,7 +59,7 @@ class ActionModule(ActionBase):
                 errors += [f"{name}: {error}" for error in verdict.errors]
                 later += verdict.later
         if errors:
-            return {**_failed(_message(errors)), "argument_errors": errors, "later": later}
+            return {**_failed(_message(errors, first=args["again"])), "argument_errors": errors, "later": later}
         if later and not args["again"]:
             # The same text on every node, which Ansible shows once.
             Display().warning(_unjudged(later))
@@ -89,6 +89,8 @@ def _unjudged(names: list[str]) -> str:
     )
 
 
-def _message(errors: list[str]) -> str:
+def _message(errors: list[str], *, first: bool) -> str:
+    """``first``: nothing has run before, and all is validated again. Otherwise other roles may have changed the node."""
     count = "One argument of a role is" if len(errors) == 1 else f"{len(errors)} arguments of roles are"
-    return "\n".join([f"{count} wrong. Nothing was changed. Correct them and run again.", *errors])
+    so_far = "Nothing was changed." if first else "The roles that take them have not run."
+    return "\n".join([f"{count} wrong. {so_far} Correct them and run again.", *errors])
