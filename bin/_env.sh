@@ -158,7 +158,7 @@ prepare_blob_tools() {
 
 prepare_lab_packages() {
   apt_install podman runc netavark aardvark-dns iptables iproute2 mmdebstrap gnupg debian-archive-keyring openssh-client ca-certificates \
-    gcc libc6-dev
+    gcc libc6-dev busybox-static
 }
 
 prepare_dnf_packages() {
