@@ -133,15 +133,18 @@ with_newest_core() {
   PATH=$root/.cache/venv-newest/bin:$PATH "$@"
 }
 
-prepare_blob_tools() {
+# A run and a single test beside it can both want them: the second one waits for the first.
+prepare_blob_tools() (
   local blob=$root/.cache/blob source=$root/tests/lab/blob stamp version tree
   apt_install libsecret-1-0
   stamp=$(hash_files "$source/package.json" "$source/package-lock.json")
+  mkdir -p "$blob"
+  exec {installing}>>"$blob/.lock"
+  flock "$installing"
   if [[ $(cat "$blob/.stamp" 2>/dev/null) == "$stamp" ]]; then
     return 0
   fi
   say 'Installing Azurite and AzCopy into .cache/blob (log: .cache/log/npm.log)'
-  mkdir -p "$blob"
   cp "$source/package.json" "$source/package-lock.json" "$blob/"
   quietly npm npm ci --prefix "$blob" --no-audit --no-fund --no-update-notifier --ignore-scripts
   chmod +x "$blob/node_modules/@azure-tools/azcopy-linux/dist/bin/azcopy_linux_amd64"
@@ -154,7 +157,7 @@ prepare_blob_tools() {
   rm -r "${blob:?}/$tree"
   sha256sum "$blob/azcopy.tar.gz" | cut -d ' ' -f 1 >"$blob/azcopy.tar.gz.sha256"
   printf '%s\n' "$stamp" >"$blob/.stamp"
-}
+)
 
 prepare_lab_packages() {
   apt_install podman runc netavark aardvark-dns iptables iproute2 mmdebstrap gnupg debian-archive-keyring openssh-client ca-certificates \

@@ -31,6 +31,8 @@ ROLES_LAB = {"LAB_DIR": str(ROOT / ".cache" / "lab-roles"), "LAB_NODES": str(len
 #: Runs on the second machine while the first one is still as no role has touched it.
 BESIDE_FRESH = "vm/test_slurm"
 NEWEST_CORE = "newest-core"
+#: Azurite and AzCopy.
+BLOB_TOOLS = "blob/tools"
 
 
 def shell(function: str) -> tuple[str, ...]:
@@ -96,7 +98,7 @@ def unit_step(folders: t.Sequence[str], proves: t.Sequence[str], quick: bool = F
     return Step(
         "units",
         (command,),
-        needs=() if quick else ("packages/lab", "packages/vm"),
+        needs=(BLOB_TOOLS,) if quick else (BLOB_TOOLS, "packages/lab", "packages/vm"),
         minutes=4 if quick else 9.5,
         proves=tuple(proves),
     )
@@ -111,7 +113,7 @@ def newest_core_steps() -> list[Step]:
         Step(
             NEWEST_CORE,
             (shell(run),),
-            needs=(f"{NEWEST_CORE}/venv",),
+            needs=(f"{NEWEST_CORE}/venv", BLOB_TOOLS),
             minutes=1.5,
             proves=(NEWEST_CORE,),
         ),
@@ -137,11 +139,14 @@ def set_up_steps() -> list[Step]:
     # Nodes that no role has touched yet: what an earlier run left is of no use.
     new = (playbook("molecule/cluster/destroy.yml"), playbook("molecule/cluster/create.yml"))
     return [
+        # The packages of npm may take minutes to come, in which other steps can run: only its library is apt's.
+        Step("packages/blob", (shell("apt_install libsecret-1-0"),), holds=("apt",), minutes=0.1),
+        Step(BLOB_TOOLS, (shell("prepare_blob_tools"),), needs=("packages/blob",), minutes=0.3),
         Step("packages/lab", (shell("prepare_lab_packages"),), holds=("apt",), minutes=0.5),
         Step("packages/dnf", (shell("prepare_dnf_packages"),), holds=("apt",), minutes=0.3),
         Step("packages/vm", (shell("prepare_vm_packages"),), holds=("apt",), minutes=0.5),
         # One makes the image that both labs run on.
-        Step("lab/up", new, needs=("packages/lab",), minutes=0.8),
+        Step("lab/up", new, needs=("packages/lab", BLOB_TOOLS), minutes=0.8),
         Step("lab-roles/up", new, needs=("lab/up",), environment=ROLES_LAB, minutes=0.3),
         Step("vm/image", (("tests/lab/vm/build",),), needs=("packages/vm",), minutes=2.6),
         Step(
