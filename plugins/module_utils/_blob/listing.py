@@ -10,7 +10,6 @@ fetched again and finally refused. No message holds the query part of a URL, whi
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import http.client
 import socket
@@ -19,9 +18,9 @@ import threading
 import time
 import typing as t
 import urllib.parse
-import urllib.request
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.connection import open_connection
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.manifest import Blob, Manifest, collector_paused
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.page import (
     Page,
@@ -29,6 +28,12 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.page impor
     next_marker,
     page_text,
     parse_page,
+)
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.patience import (
+    BUSY,
+    PASSING,
+    Patience,
+    retry_after_s,
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.refusal import refusal, untrusted
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
@@ -42,8 +47,6 @@ MAX_DIRECTORIES = 128
 # Smaller containers are listed in one go: half-filled pages of many directories would only cost more calls.
 SPLIT_AFTER_PAGES = 8
 _MAX_DESCENT = 4
-_RETRIED = frozenset((408, 429, 500, 502, 503, 504))
-_FIRST_PAUSE_S = 0.25
 _READ_BYTES = 256 << 10
 # Gives a bearer token; called with the one that the service has just refused, else with "".
 Login = t.Callable[[str], str]
@@ -54,7 +57,7 @@ class Limits(t.NamedTuple):
 
     page_size: int
     timeout_s: float  # without a byte from the endpoint
-    retries: int  # per page
+    retries: int  # per page, those not counted that a busy service caused
     deadline_s: float  # per page, retries and pauses included
 
 
@@ -228,8 +231,9 @@ class Listing:
         self._headers = {"x-ms-version": API_VERSION, "Accept": "application/xml"}
         self._login = login
         self._token = ""  # that the last request was sent with
-        self._connection = _connection(parts, limits.timeout_s)
+        self._connection = open_connection(parts, limits.timeout_s)
         self._asked = ""  # the request that was sent ahead and whose answer is still to be read
+        self._asked_s = 0.0  # how long the last answer asks us to wait
         # Every answer is read into this one: new memory for each page costs as much as the page's way over the network.
         self._answer = bytearray()
         self._stop = stop or threading.Event()
@@ -268,12 +272,12 @@ class Listing:
 
     def _fetch(self, target: str) -> str:
         """The text of one whole page, asked for again after a passing fault until retries or time run out."""
-        deadline = time.monotonic() + self._limits.deadline_s
-        pause, attempt = _FIRST_PAUSE_S, 0
+        patience = Patience(self._limits.retries, self._limits.deadline_s)
         logged_in_again = False
         while True:
+            status, self._asked_s = 0, 0.0
             try:
-                status, size = self._exchange(target, deadline)
+                status, size = self._exchange(target, patience.deadline)
                 if status == 200:
                     text = page_text(memoryview(self._answer)[:size])
                     next_marker(text)  # a page without its end is a fault like any other
@@ -284,7 +288,7 @@ class Listing:
                     logged_in_again = True
                     if self._login(self._token) != self._token:
                         continue
-                if status not in _RETRIED:
+                if status not in PASSING:
                     raise failure
             except PageError as exc:
                 failure = self._incomplete(str(exc))
@@ -298,10 +302,9 @@ class Listing:
             except (OSError, http.client.HTTPException) as exc:
                 failure = self._unreachable(exc)
             self._hang_up()
-            attempt += 1
-            if attempt > self._limits.retries or time.monotonic() + pause >= deadline or self._stop.wait(pause):
+            pause_s = patience.pause_s(busy=status in BUSY, asked_s=self._asked_s)
+            if pause_s is None or self._stop.wait(pause_s):
                 raise failure
-            pause *= 2
 
     def _ask_ahead(self, target: str) -> None:
         """Send a request whose answer ``_fetch`` will read. A failure shows there, where it is retried."""
@@ -346,6 +349,7 @@ class Listing:
             if time.monotonic() > deadline:
                 raise socket.timeout("the answer came too slowly")
         response.close()  # read1 leaves it open, and an open answer blocks the connection for the next request
+        self._asked_s = retry_after_s(response.getheader("Retry-After"), time.time())
         announced = response.getheader("Content-Length")
         if announced is not None and announced.isdigit() and int(announced) != size:
             raise http.client.IncompleteRead(b"", int(announced) - size)
@@ -364,24 +368,6 @@ class Listing:
             f"The listing of {self._place} is incomplete: {why}.",
             "Check what stands between this machine and the storage account (proxy, gateway), then run again.",
         )
-
-
-def _connection(parts: urllib.parse.SplitResult, timeout_s: float) -> http.client.HTTPConnection:
-    """Direct, or for https through the proxy that the environment names, as AzCopy goes."""
-    if parts.scheme == "http":
-        return http.client.HTTPConnection(parts.netloc, timeout=timeout_s)
-    host = parts.hostname or ""
-    proxy = "" if urllib.request.proxy_bypass(host) else urllib.request.getproxies().get("https", "")
-    if not proxy:
-        return http.client.HTTPSConnection(parts.netloc, timeout=timeout_s)
-    through = urllib.parse.urlsplit(proxy if "//" in proxy else f"//{proxy}")
-    connection = http.client.HTTPSConnection(through.hostname or "", through.port or 80, timeout=timeout_s)
-    headers = {}
-    if through.username is not None:
-        login = f"{urllib.parse.unquote(through.username)}:{urllib.parse.unquote(through.password or '')}"
-        headers["Proxy-Authorization"] = f"Basic {base64.b64encode(login.encode()).decode()}"
-    connection.set_tunnel(host, parts.port or 443, headers)
-    return connection
 
 
 def _nothing_there(url: str, prefix: str) -> ClusterError:

@@ -11,7 +11,9 @@ refused SAS looks like an empty list.
 from __future__ import annotations
 
 import http.client
+import urllib.parse
 
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.connection import open_connection
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.refusal import refusal
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.url import BlobUrl
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
@@ -22,8 +24,7 @@ _API_VERSION = "2021-12-02"
 
 def explain_absence(blob: BlobUrl, sas: str, *, timeout_s: float = 15) -> ClusterError | None:
     """None when the blob can be read; else the reason: ``not_found`` when it is gone, or what the service refuses."""
-    kind = http.client.HTTPSConnection if blob.scheme == "https" else http.client.HTTPConnection
-    connection = kind(blob.host, timeout=timeout_s)
+    connection = open_connection(urllib.parse.urlsplit(str(blob)), timeout_s)
     try:
         target = str(blob).split(blob.host, 1)[1]
         headers = {"x-ms-version": _API_VERSION, "Range": "bytes=0-0"}

@@ -66,6 +66,7 @@ class Fault(t.NamedTuple):
     status: int = 503
     code: str = "ServerBusy"
     text: str = ""
+    retry_after: str = ""  # the header of a "status"
     seconds: float = 5.0
     after: int = 0  # LIST requests to answer first
 
@@ -232,7 +233,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
             return
         if fault and fault.kind == "status":
-            self._refuse(fault.status, fault.code, fault.text)
+            self._refuse(fault.status, fault.code, fault.text, fault.retry_after)
         elif self.server.signature and query.get("sig") != self.server.signature:
             self._refuse(403, "AuthenticationFailed", "Signature did not match.")
         elif container in self.server.missing_containers:
@@ -261,9 +262,10 @@ class _Handler(BaseHTTPRequestHandler):
         headers.update({"Content-Encoding": entry.encoding} if entry.encoding else {})
         self._answer(200, bytes(entry.size) if with_body else b"", headers, length=entry.size)
 
-    def _refuse(self, status: int, code: str, text: str) -> None:
+    def _refuse(self, status: int, code: str, text: str, retry_after: str = "") -> None:
         body = f'<?xml version="1.0" encoding="utf-8"?><Error><Code>{code}</Code><Message>{text}</Message></Error>'
-        self._answer(status, body.encode(), {"x-ms-error-code": code, "Content-Type": "application/xml"})
+        headers = {"x-ms-error-code": code, "Content-Type": "application/xml"}
+        self._answer(status, body.encode(), {**headers, "Retry-After": retry_after} if retry_after else headers)
 
     def _answer(
         self, status: int, body: bytes, headers: t.Mapping[str, str], *, short: bool = False, length: int | None = None

@@ -11,7 +11,7 @@ import time
 import typing as t
 
 import pytest
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob import listing
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob import patience
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.listing import (
     build_manifest,
     directory_prefix,
@@ -27,7 +27,7 @@ PATIENCE: dict[str, t.Any] = {"timeout_s": 120, "retries": 2, "deadline_s": 240}
 
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listing, "_FIRST_PAUSE_S", 0.01)
+    monkeypatch.setattr(patience, "_FIRST_PAUSE_S", 0.01)
 
 
 def names_of(server: ListServer, prefix: str = "", **options: t.Any) -> list[str]:
@@ -123,7 +123,7 @@ def test_passing_faults_are_ridden_out(faults: list[Fault]) -> None:
 @pytest.mark.parametrize(
     ("fault", "fragment"),
     [
-        (Fault("status", times=99), "keeps answering HTTP 503 ServerBusy"),
+        (Fault("status", times=99, status=500, code="InternalError"), "keeps answering HTTP 500 InternalError"),
         (Fault("drop", times=99), "does not answer"),
         (Fault("truncate", times=99), "the answer was cut short"),
         (Fault("cut", times=99), "the listing of .* is incomplete"),
@@ -140,6 +140,25 @@ def test_lasting_faults_end_as_unreachable_and_never_short(fault: Fault, fragmen
         assert server.faults[0].times >= 99 - 3, "a page is asked for once and twice again"
         assert caught.value.kind == "unreachable"
         assert_clean(caught.value)
+
+
+def test_a_busy_service_is_asked_until_the_deadline_and_after_the_pause_it_names() -> None:
+    names = dataset(95)
+    with in_process(names) as server:
+        # More often than any other fault is ridden out.
+        server.faults = [Fault("status", times=6), Fault("status", status=429, code="TooManyRequests", retry_after="1")]
+        began = time.monotonic()
+        assert names_of(server, page_size=10, retries=0) == names
+        assert time.monotonic() - began >= 1
+        server.faults = [Fault("status", times=99)]
+        with pytest.raises(ClusterError, match="keeps answering HTTP 503 ServerBusy") as caught:
+            names_of(server, page_size=10, sas=SAS, deadline_s=2)
+        assert caught.value.kind == "unreachable"
+        assert_clean(caught.value)
+        # A pause that ends after the deadline is not waited for.
+        server.faults = [Fault("status", retry_after="3600")]
+        with pytest.raises(ClusterError, match="keeps answering HTTP 503"):
+            names_of(server, page_size=10)
 
 
 def test_an_answer_that_trickles_is_cut_at_the_deadline() -> None:
