@@ -74,10 +74,13 @@ def test_clean_and_join(text: str) -> None:
     assert split_sas(f"https://a/b?{SAS}") == ("https://a/b", SAS)
 
 
-@pytest.mark.parametrize("text", ["sv=1&se=2", "sv=1&sig=a b", 'sv=1&sig="x"', "hello"])
+@pytest.mark.parametrize(
+    "text", ["sv=1&se=2", "sv=1&sig=a b", 'sv=1&sig="x"', "hello", "sv=1&sig=a\u200bb", "sv=1&sig=\u00e4"]
+)
 def test_what_is_no_sas_is_refused_without_showing_it(text: str) -> None:
     with pytest.raises(ClusterError) as caught:
         clean_sas(text)
+    assert caught.value.kind == "bad_input"
     assert text not in str(caught.value)
 
 
