@@ -77,31 +77,36 @@ import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.landing import landing_directories
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.receipts import read_receipts
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.run import withdraw_run
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.state import StatePaths, read_receipts
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.state import StatePaths
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import failing
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gzip.part_file import part_files
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.beneath import look, parent_of, unlink
 
 
 def staged_files(destination: str) -> list[str]:
-    """Absolute paths of the files with a receipt that are there."""
-    names = read_receipts(StatePaths(destination).receipts)
-    return [path for path in (os.path.join(destination, name) for name in sorted(names)) if os.path.lexists(path)]
+    """Names of the files with a receipt that are there."""
+    names = sorted(read_receipts(StatePaths(destination).receipts))
+    return [name for name in names if look(destination, name) is not None]
 
 
-def delete(destination: str, paths: t.Iterable[str]) -> None:
+def delete(destination: str, names: t.Iterable[str]) -> None:
     """Delete files, then directories that became empty, the destination itself included."""
-    directories = {destination}
-    for path in paths:
-        os.unlink(path)
-        directory = os.path.dirname(path)
-        while len(directory) > len(destination):
+    directories: set[str] = set()
+    for name in names:
+        with contextlib.suppress(FileNotFoundError):
+            unlink(destination, name)
+        directory = os.path.dirname(name)
+        while directory:
             directories.add(directory)
             directory = os.path.dirname(directory)
     shutil.rmtree(StatePaths(destination).root, ignore_errors=True)
     for directory in sorted(directories, key=len, reverse=True):
-        with contextlib.suppress(OSError):  # not empty: other files are in it
-            os.rmdir(directory)
+        with contextlib.suppress(OSError), parent_of(destination, directory) as (parent, last):
+            os.rmdir(last, dir_fd=parent)  # an error: other files are in it
+    with contextlib.suppress(OSError):
+        os.rmdir(destination)
 
 
 #: Names of runs, of shares of azcopy_copy and dataset_upload, and of locks, as the staging makes them.
@@ -147,7 +152,8 @@ def remove(module: AnsibleModule) -> None:
         withdraw_run(destination)
         paths = staged_files(destination)  # workers have just finished some
         ask_consent(module, destination, paths)
-        delete(destination, [*paths, *part_files(destination)])
+        parts = [os.path.relpath(path, destination) for path in part_files(destination)]
+        delete(destination, [*paths, *parts])
     if not module.check_mode:
         for directory in landed:
             shutil.rmtree(directory, ignore_errors=True)

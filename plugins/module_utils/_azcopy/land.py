@@ -55,6 +55,7 @@ def _items(request: CopyRequest, settings: Settings, needed: list[SourceFile], l
             raw_size=file.size,
             raw_md5=file.md5,
             decompress=True if file.name.endswith(".gz") else None,
+            root=request.destination,
         )
         for file in needed
     ]

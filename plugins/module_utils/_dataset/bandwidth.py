@@ -93,6 +93,30 @@ def plan_upload(*, processes: int, ingress_mbps: float, share: float = UPLOAD_SH
     return UploadPlan(cap, processes * cap, UPLOAD_CONCURRENCY, [text])
 
 
+def split_cap(cap_mbps: float, bytes_of: t.Mapping[int, int]) -> dict[int, float]:
+    """A node's cap (0: none) for each of several sources that it copies from at once: by their bytes.
+
+    None gets less than AzCopy needs to send anything: one small file beside 9 GB must not fail the copy.
+    """
+    least = min(SMALLEST_CAP_MBPS, cap_mbps / max(1, len(bytes_of)))
+    caps = dict.fromkeys(bytes_of, least)
+    left = sorted(bytes_of, key=lambda source: bytes_of[source])  # those that may get more than the least
+    while left:
+        total = sum(bytes_of[source] for source in left)
+        rest = cap_mbps - least * (len(bytes_of) - len(left))
+        shares = {source: rest * (bytes_of[source] / total if total else 1 / len(left)) for source in left}
+        if len(left) == 1 or shares[left[0]] >= least:
+            caps.update(shares)
+            break
+        left = left[1:]
+    return caps
+
+
+def most_processes(cap_mbps: float) -> int:
+    """How many processes of AzCopy a cap (0: none) is enough for."""
+    return max(1, min(MOST_PROCESSES, int(cap_mbps / SMALLEST_CAP_MBPS))) if cap_mbps else MOST_PROCESSES
+
+
 def _check_node_cap(cap_mbps: float, nodes: int) -> None:
     """A node's cap is shared by as many processes as a batch may have."""
     if cap_mbps < MOST_PROCESSES * SMALLEST_CAP_MBPS:
@@ -128,6 +152,8 @@ __all__ = [
     "UPLOAD_SHARE",
     "DownloadPlan",
     "UploadPlan",
+    "most_processes",
     "plan_download",
     "plan_upload",
+    "split_cap",
 ]

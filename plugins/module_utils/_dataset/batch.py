@@ -20,14 +20,14 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy.run impo
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.manifest import Blob, final_name, is_gzip
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.probe import explain_absence
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.url import clean_sas, parse_blob_url
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.run import BatchInfo, Run
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.state import (
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.bandwidth import most_processes, split_cap
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.receipts import (
     Receipt,
     ReceiptLog,
-    StatePaths,
-    inspect_destination,
     read_receipts,
 )
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.run import BatchInfo, Run
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.state import StatePaths, inspect_destination
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.worker import BatchOutcome, Hooks
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gzip.drain import Finished, LandingItem, drain
@@ -142,7 +142,7 @@ class BatchCopier:
             size_of[blob.source] = size_of.get(blob.source, 0) + blob.size
         settings = self._settings
         by_azcopy = self._run.decompress and settings.decompress_engine == "azcopy"
-        total = sum(size_of.values()) or 1
+        caps = split_cap(settings.cap_mbps, size_of)
         return [
             CopyRequest(
                 azcopy=settings.azcopy,
@@ -153,10 +153,13 @@ class BatchCopier:
                 decompress=by_azcopy,
                 # Checked while the file is read anyway; AzCopy cannot check what it inflates without reading it twice.
                 check_md5="FailIfDifferent" if by_azcopy else "NoCheck",
-                # Sources of one batch share the node's bandwidth by their bytes.
-                cap_mbps=settings.cap_mbps * size_of[source] / total,
+                cap_mbps=caps[source],
                 concurrency=settings.concurrency,
-                processes=min(settings.processes, suggest_processes(len(names), available_cpus())),
+                processes=min(
+                    settings.processes,
+                    suggest_processes(len(names), available_cpus()),
+                    most_processes(caps[source]),
+                ),
                 log_dir=settings.log_dir,
                 plan_dir=os.path.join(settings.log_dir, "plans"),
                 identity="none" if settings.sas[source] else settings.identity,
@@ -175,6 +178,7 @@ class BatchCopier:
             raw_size=None if by_azcopy else blob.size,
             raw_md5="" if by_azcopy else blob.md5,
             decompress=self._inflates(blob) and not by_azcopy,
+            root=self._run.destination,
         )
 
     def _keep(

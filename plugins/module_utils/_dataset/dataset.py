@@ -11,6 +11,13 @@ import typing as t
 from dataclasses import dataclass
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.manifest import Blob, Manifest, final_name
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.receipts import (
+    Receipt,
+    ReceiptLog,
+    Receipts,
+    consolidate_receipts,
+    read_receipts,
+)
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.report import (
     build_report,
     causes,
@@ -26,14 +33,10 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.run imp
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.shares import own_share
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.state import (
     Inventory,
-    Receipt,
-    ReceiptLog,
     StatePaths,
-    consolidate_receipts,
     extra_names,
     inspect_destination,
     read_json,
-    read_receipts,
     write_json,
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
@@ -92,7 +95,7 @@ class Dataset:
             return range(len(self.manifest.blobs))
         return own_share(self.manifest, self.rank, self.world_size)
 
-    def receipts(self) -> dict[str, Receipt]:
+    def receipts(self) -> Receipts:
         return read_receipts(StatePaths(self.destination).receipts)
 
     def adopt(self, receipts: t.Sequence[Receipt]) -> None:
@@ -152,7 +155,8 @@ class Dataset:
                 self.destination, older_than_s=0
             )  # of workers that were killed: every file is whole without them
         wanted = self._all_names()
-        consolidate_receipts(paths.receipts, receipts, [name for name in receipts if name in wanted])
+        kept = [name for name in receipts if name in wanted]
+        consolidate_receipts(self.destination, paths.receipts, receipts, kept)
         return self._explained(result, report)
 
 

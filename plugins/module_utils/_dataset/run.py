@@ -105,7 +105,9 @@ def write_run(run: Run, blobs_of: t.Mapping[str, t.Sequence[Blob]]) -> None:
         list(pool.map(write_batch, run.batches))
     write_json(os.path.join(run.directory, "run.json"), asdict(run))
     write_json(paths.current, {"run": run.id})
-    for old in sorted(os.listdir(paths.runs))[:-_KEEP_RUNS]:
+    # After a clock was set back the newest run is not the last one by its name.
+    earlier = sorted(name for name in os.listdir(paths.runs) if name != run.id)
+    for old in earlier[: 1 - _KEEP_RUNS]:
         shutil.rmtree(os.path.join(paths.runs, old), ignore_errors=True)
 
 

@@ -2,11 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 # Private to the collection: it may change without notice.
-"""What is at a staging destination: where its state lives, the receipts of finished files, and which of them still hold.
-
-A *receipt* is written after a file was checked and renamed to its final name. It is the only proof that a file is what the
-manifest says: the size on disk of an inflated file says nothing about the blob. A file without a receipt counts as foreign
-until its content proves otherwise.
+"""What is at a staging destination: where its state lives, and which files are what their receipts say.
 
 State lives in ``<destination>/.staging``, so that it is lost together with the data it describes.
 """
@@ -14,22 +10,22 @@ State lives in ``<destination>/.staging``, so that it is lost together with the 
 from __future__ import annotations
 
 import base64
-import contextlib
 import hashlib
 import json
 import os
 import stat
 import typing as t
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import astuple, dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.manifest import Blob, final_name, is_gzip
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.receipts import Receipt, Receipts, about
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.beneath import refuse_links
 
 STATE_DIR = ".staging"
 _READ_BYTES = 4 << 20
-_GZIP_MAGIC = b"\x1f\x8b"
 _NAMES_PER_TASK = 512
 
 
@@ -68,90 +64,6 @@ class StatePaths:
         return os.path.join(self.runs, run_id)
 
 
-@dataclass(frozen=True)
-class Receipt:
-    """One finished file. ``size`` and ``crc32`` are those of the final content; ``mtime_ns`` is that of the final file.
-
-    ``inflated`` is None in receipts from before it was noted.
-    """
-
-    name: str
-    etag: str
-    md5: str
-    raw_size: int
-    size: int
-    crc32: int
-    mtime_ns: int
-    inflated: bool | None = None
-
-    def covers(self, blob: Blob, path: str, inflated: bool) -> bool:
-        """True when the file at ``path`` was made from exactly this version of the blob, in the form that is wanted."""
-        same_version = self.etag == blob.etag or (self.md5 != "" and self.md5 == blob.md5)
-        return same_version and self.raw_size == blob.size and self._is_inflated(blob, path) == inflated
-
-    def _is_inflated(self, blob: Blob, path: str) -> bool | None:
-        """Whether the file holds inflated bytes. None where that cannot be told: then it is safer to copy it again."""
-        if self.inflated is not None:
-            return self.inflated
-        if not is_gzip(blob.encoding):
-            return False
-        if self.size != self.raw_size:
-            return True
-        with open(path, "rb") as stream:
-            return False if stream.read(len(_GZIP_MAGIC)) == _GZIP_MAGIC else None
-
-
-class ReceiptLog:
-    """Appends receipts to a file of its own, one JSON array per line, so that writers never share a file."""
-
-    def __init__(self, directory: str, writer: str) -> None:
-        os.makedirs(directory, exist_ok=True)
-        self._path = os.path.join(directory, f"{writer}.jsonl")
-
-    def append(self, receipts: Iterable[Receipt]) -> None:
-        lines = "".join(json.dumps(astuple(receipt), ensure_ascii=False) + "\n" for receipt in receipts)
-        if lines:
-            with open(self._path, "a", encoding="utf-8") as stream:
-                stream.write(lines)
-
-
-def read_receipts(directory: str) -> dict[str, Receipt]:
-    """All receipts by final name; the youngest wins. A line cut short by a crash is ignored: its file is copied again."""
-    receipts: dict[str, Receipt] = {}
-    with contextlib.suppress(FileNotFoundError):
-        for entry in os.scandir(directory):
-            if entry.name.endswith(".jsonl"):
-                for receipt in _receipts_of(entry.path):
-                    known = receipts.get(receipt.name)
-                    if known is None or receipt.mtime_ns >= known.mtime_ns:
-                        receipts[receipt.name] = receipt
-    return receipts
-
-
-def _receipts_of(path: str) -> Iterator[Receipt]:
-    with contextlib.suppress(FileNotFoundError), open(path, encoding="utf-8") as stream:
-        for line in stream:
-            try:
-                yield Receipt(*json.loads(line))
-            except (ValueError, TypeError):
-                continue
-
-
-def consolidate_receipts(directory: str, receipts: dict[str, Receipt], keep: Iterable[str]) -> None:
-    """Replace all receipt files by one that holds the names in ``keep``. Only while no worker is writing."""
-    old = [entry.path for entry in os.scandir(directory) if entry.name.endswith(".jsonl")]
-    target = os.path.join(directory, "all.jsonl")
-    part = f"{target}.part"
-    with open(part, "w", encoding="utf-8") as stream:
-        for name in keep:
-            stream.write(json.dumps(astuple(receipts[name]), ensure_ascii=False) + "\n")
-    os.replace(part, target)
-    for path in old:
-        if path != target:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(path)
-
-
 #: What one blob's file at the destination is. ``outdated`` was made from an older blob, or is raw where it should be inflated
 #: or the reverse. ``foreign`` was not put there by us, or is no regular file.
 State = t.Literal["verified", "missing", "altered", "outdated", "foreign"]
@@ -178,7 +90,7 @@ class Inventory:
 def inspect_destination(
     blobs: t.Sequence[Blob],
     destination: str,
-    receipts: dict[str, Receipt],
+    receipts: Receipts,
     *,
     decompress: bool,
     content: bool = False,
@@ -190,6 +102,7 @@ def inspect_destination(
     when the time differs. With ``content`` every file is read and its CRC-32 compared.
     """
     names = [final_name(blob, decompress) for blob in blobs]
+    refuse_links(destination, names)
     inventory = Inventory()
     with ThreadPoolExecutor(max_workers=threads) as pool:
         chunks = [
@@ -198,7 +111,7 @@ def inspect_destination(
 
         def look(chunk: range) -> list[tuple[State, int, Receipt | None]]:
             return [
-                _look_at(blobs[i], names[i], destination, receipts.get(names[i]), decompress, content) for i in chunk
+                _look_at(blobs[i], names[i], destination, receipts.of(names[i]), decompress, content) for i in chunk
             ]
 
         for chunk, states in zip(chunks, pool.map(look, chunks)):
@@ -217,7 +130,7 @@ def extra_names(destination: str, known: t.Collection[str]) -> list[str]:
 
 
 def _look_at(
-    blob: Blob, name: str, destination: str, receipt: Receipt | None, decompress: bool, content: bool
+    blob: Blob, name: str, destination: str, receipts: t.Sequence[Receipt], decompress: bool, content: bool
 ) -> tuple[State, int, Receipt | None]:
     path = os.path.join(destination, name)
     try:
@@ -227,16 +140,27 @@ def _look_at(
     if not stat.S_ISREG(found.st_mode):
         return "foreign", 0, None
     inflated = decompress and is_gzip(blob.encoding)
-    if receipt is None:
+    if not receipts:
         adopted = None if inflated else _adopt(blob, name, path, found)
         return ("verified", found.st_size, adopted) if adopted else ("foreign", 0, None)
-    if not receipt.covers(blob, path, inflated):
+    covering = [one for one in about(receipts, found) if one.covers(blob, path, inflated)]
+    if not covering:
         return "outdated", 0, None
-    if found.st_size != receipt.size:
-        return "altered", 0, None
-    if (content or found.st_mtime_ns != receipt.mtime_ns) and file_crc32(path) != receipt.crc32:
-        return "altered", 0, None
-    return "verified", found.st_size, None
+    return _look_into(path, found, [one for one in covering if one.size == found.st_size], content)
+
+
+def _look_into(
+    path: str, found: os.stat_result, receipts: t.Sequence[Receipt], content: bool
+) -> tuple[State, int, Receipt | None]:
+    """Whether the file has the content of a receipt; with the receipt that spares the next one who looks the reading."""
+    unchanged = any(one.mtime_ns == found.st_mtime_ns for one in receipts)
+    if unchanged and not content:
+        return "verified", found.st_size, None
+    crc32 = file_crc32(path) if receipts else 0
+    for one in receipts:
+        if one.crc32 == crc32:
+            return "verified", found.st_size, None if unchanged else replace(one, mtime_ns=found.st_mtime_ns)
+    return "altered", 0, None
 
 
 def _adopt(blob: Blob, name: str, path: str, found: os.stat_result) -> Receipt | None:
@@ -296,15 +220,11 @@ def read_json(path: str) -> t.Any:
 __all__ = [
     "STATE_DIR",
     "Inventory",
-    "Receipt",
-    "ReceiptLog",
     "State",
     "StatePaths",
-    "consolidate_receipts",
     "extra_names",
     "file_crc32",
     "inspect_destination",
     "read_json",
-    "read_receipts",
     "write_json",
 ]

@@ -28,7 +28,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gzip.room impor
 
 @dataclasses.dataclass(frozen=True)
 class LandingItem:
-    """A file that AzCopy will put at ``raw_path`` and that has to end at ``final_path``.
+    """A file that AzCopy will put at ``raw_path`` and that has to end at ``final_path``, through no link below ``root``.
 
     ``decompress`` None decides by the first two bytes of the file.
     """
@@ -39,6 +39,7 @@ class LandingItem:
     raw_size: int | None = None
     raw_md5: str = ""
     decompress: bool | None = True
+    root: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -158,7 +159,7 @@ def _finish_into(ready: queue.SimpleQueue[Finished], item: LandingItem, engine: 
 
 def _finish(item: LandingItem, engine: str) -> Finished:
     try:
-        expected: t.Any = {"raw_size": item.raw_size, "raw_md5": item.raw_md5}
+        expected: t.Any = {"root": item.root, "raw_size": item.raw_size, "raw_md5": item.raw_md5}
         if _starts_like_gzip(item.raw_path) if item.decompress is None else item.decompress:
             result = inflate_file(item.raw_path, item.final_path, engine=engine, **expected)
         else:

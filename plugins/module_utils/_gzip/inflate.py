@@ -14,6 +14,7 @@ import base64
 import binascii
 import contextlib
 import dataclasses
+import errno
 import functools
 import gzip
 import hashlib
@@ -27,7 +28,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import C
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gzip.part_file import (
     GONE_ERRNOS,
     disk_errors,
-    made_parent,
+    parent_of_file,
     part_file,
 )
 
@@ -108,17 +109,19 @@ def inflate_file(
     src: str,
     dst: str,
     *,
+    root: str = "",
     raw_size: int | None = None,
     raw_md5: str = "",
     engine: str = "auto",
 ) -> InflateResult:
     """Decompress the gzip file ``src`` to ``dst``; nothing appears at ``dst`` unless every check passes.
 
-    ``raw_size`` and ``raw_md5`` (base64, as Azure stores it; '' unknown) are those of the raw file. ``src`` stays.
+    No link is followed between ``root`` and ``dst``. ``raw_size`` and ``raw_md5`` (base64, as Azure stores it; '' unknown)
+    are those of the raw file. ``src`` stays.
     """
     started = time.monotonic()
     chosen = find_engine(engine)
-    with _open_raw(src, raw_size) as source, part_file(dst) as (write, _handle):
+    with _open_raw(src, raw_size) as source, part_file(dst, root) as (write, _handle):
         reader = _Reader(source)
         try:
             members, crc, size = _inflate_members(reader, write, chosen, dst)
@@ -234,29 +237,55 @@ def _inflate_member(
             )
 
 
-def place_file(src: str, dst: str, *, raw_size: int | None = None, raw_md5: str = "") -> InflateResult:
+def place_file(src: str, dst: str, *, root: str = "", raw_size: int | None = None, raw_md5: str = "") -> InflateResult:
     """Give a file that needs no decompression its final name after the same checks; ``src`` is gone afterwards.
 
     On one filesystem this is a rename after reading the file once (CRC32 and MD5), otherwise a copy through ``.part``.
     """
     started = time.monotonic()
     with _open_raw(src, raw_size) as source:
-        same = os.fstat(source.fileno()).st_dev == os.stat(made_parent(dst)).st_dev
-        if same:
-            crc, size, md5 = _checksums(source, None)
-            if raw_md5 and md5 != raw_md5:
-                raise _md5_error(dst, raw_md5, md5)
-            with disk_errors(dst):
-                os.fchmod(source.fileno(), 0o644)
-                os.replace(src, dst)
-        else:
-            with part_file(dst) as (write, _handle):
-                crc, size, md5 = _checksums(source, write)
-                if raw_md5 and md5 != raw_md5:
-                    raise _md5_error(dst, raw_md5, md5)
-    if not same:
+        done = _rename(source, src, dst, root, raw_md5)
+        crc, size = done or _copy(source, dst, root, raw_md5)
+    if not done:
         os.unlink(src)
     return InflateResult(size, crc, size, 0, time.monotonic() - started)
+
+
+def _rename(source: t.BinaryIO, src: str, dst: str, root: str, raw_md5: str) -> tuple[int, int] | None:
+    """CRC32 and size of the file that got its final name; None where only a copy of it can."""
+    with parent_of_file(root, dst) as (parent, name):
+        read = os.fstat(source.fileno())
+        if read.st_dev != os.fstat(parent).st_dev:
+            return None
+        crc, size, md5 = _checksums(source, None)
+        if raw_md5 and md5 != raw_md5:
+            raise _md5_error(dst, raw_md5, md5)
+        if not os.path.samestat(read, os.lstat(src)):
+            raise ClusterError(
+                "io",
+                f"`{src}` was replaced while it was checked.",
+                "See who else writes to the landing directory, then run again.",
+            )
+        with disk_errors(dst):
+            os.fchmod(source.fileno(), 0o644)
+            try:
+                os.replace(src, name, dst_dir_fd=parent)
+            except OSError as exc:
+                # A bind mount and a project quota are borders on one filesystem, too (rename(2)).
+                if exc.errno != errno.EXDEV:
+                    raise
+                return None
+    return crc, size
+
+
+def _copy(source: t.BinaryIO, dst: str, root: str, raw_md5: str) -> tuple[int, int]:
+    """CRC32 and size of the copy."""
+    source.seek(0)
+    with part_file(dst, root) as (write, _handle):
+        crc, size, md5 = _checksums(source, write)
+        if raw_md5 and md5 != raw_md5:
+            raise _md5_error(dst, raw_md5, md5)
+    return crc, size
 
 
 def _checksums(source: t.BinaryIO, write: t.Callable[[bytes], None] | None) -> tuple[int, int, str]:

@@ -22,6 +22,7 @@ import time
 import typing as t
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.beneath import parent_of
 
 _COUNTER = itertools.count()
 # A file system that fails or went away: what a disk, a FUSE mount (GlusterFS) and NFS say then. No option mends these.
@@ -42,11 +43,10 @@ GONE_ERRNOS = frozenset(
 _OUR_PART = re.compile(r"\.[0-9a-f]{12}\..*-\d+-\d+\.part")
 
 
-def _part_name(dst: str) -> str:
-    """A name beside ``dst`` that no other node, process or thread uses; short, so that long names stay possible."""
-    name = hashlib.md5(os.fsencode(os.path.basename(dst)), usedforsecurity=False).hexdigest()[:12]
-    unique = f".{name}.{socket.gethostname()}-{os.getpid()}-{next(_COUNTER)}.part"
-    return os.path.join(os.path.dirname(dst), unique)
+def _part_name(name: str) -> str:
+    """A name beside ``name`` that no other node, process or thread uses; short, so that long names stay possible."""
+    digest = hashlib.md5(os.fsencode(name), usedforsecurity=False).hexdigest()[:12]
+    return f".{digest}.{socket.gethostname()}-{os.getpid()}-{next(_COUNTER)}.part"
 
 
 def make_directories(path: str) -> None:
@@ -63,13 +63,19 @@ def make_directories(path: str) -> None:
         os.chmod(path, stat.S_IMODE(os.stat(path).st_mode) | 0o755)  # noqa: S103 - keeps an inherited set-group-ID
 
 
-def made_parent(dst: str) -> str:
-    """The directory of a file, made where it is missing."""
-    with disk_errors(dst):
-        parent = os.path.dirname(dst)
-        if not os.path.isdir(parent):
-            make_directories(parent)
-    return parent
+@contextlib.contextmanager
+def parent_of_file(root: str, dst: str) -> t.Iterator[tuple[int, str]]:
+    """The descriptor of a file's directory, made where it is missing, and the file's name in it.
+
+    No component below ``root`` may be a link (``_host.beneath``); without a root the directory of the file is its root.
+    """
+    root = root or os.path.dirname(dst)
+    with contextlib.ExitStack() as stack:
+        with disk_errors(dst):
+            if not os.path.isdir(root):
+                make_directories(root)
+            parent = stack.enter_context(parent_of(root, os.path.relpath(dst, root), make=True))
+        yield parent
 
 
 @contextlib.contextmanager
@@ -96,12 +102,20 @@ def disk_errors(dst: str) -> t.Iterator[None]:
 
 
 @contextlib.contextmanager
-def part_file(dst: str) -> t.Iterator[tuple[t.Callable[[bytes], None], int]]:
-    """Give a write function and the descriptor of a ``.part`` file, which gets the final name, or goes after an error."""
-    made_parent(dst)
-    part = _part_name(dst)
+def part_file(dst: str, root: str = "") -> t.Iterator[tuple[t.Callable[[bytes], None], int]]:
+    """Give a write function and the descriptor of a ``.part`` file, which gets the final name, or goes after an error.
+
+    Between ``root`` and the file no link is followed.
+    """
+    with parent_of_file(root, dst) as (parent, name), _part(parent, name, dst) as part:
+        yield part
+
+
+@contextlib.contextmanager
+def _part(parent: int, name: str, dst: str) -> t.Iterator[tuple[t.Callable[[bytes], None], int]]:
+    part = _part_name(name)
     with disk_errors(dst):
-        handle = os.open(part, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644)  # O_EXCL follows no link
+        handle = os.open(part, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644, dir_fd=parent)  # O_EXCL follows no link
 
     def write(data: bytes) -> None:
         with disk_errors(dst):
@@ -118,10 +132,10 @@ def part_file(dst: str) -> t.Iterator[tuple[t.Callable[[bytes], None], int]]:
             with disk_errors(dst):  # a network filesystem may only now find that it is full
                 os.close(handle)
         with disk_errors(dst):
-            os.replace(part, dst)
+            os.replace(part, name, src_dir_fd=parent, dst_dir_fd=parent)
     except BaseException:
         with contextlib.suppress(OSError):
-            os.unlink(part)
+            os.unlink(part, dir_fd=parent)
         raise
 
 
@@ -143,4 +157,4 @@ def sweep_parts(directory: str, *, older_than_s: float) -> int:
     return removed
 
 
-__all__ = ["GONE_ERRNOS", "disk_errors", "made_parent", "make_directories", "part_file", "part_files", "sweep_parts"]
+__all__ = ["GONE_ERRNOS", "disk_errors", "make_directories", "parent_of_file", "part_file", "part_files", "sweep_parts"]

@@ -9,14 +9,17 @@ import dataclasses
 
 import pytest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy.argv import (
+    SMALLEST_CAP_MBPS,
     CopyRequest,
     check_request,
     split_request,
     suggest_processes,
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.bandwidth import (
+    most_processes,
     plan_download,
     plan_upload,
+    split_cap,
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from hypothesis import given
@@ -136,3 +139,37 @@ def test_nonsense_is_refused(call: object, fragment: str) -> None:
     with pytest.raises(ClusterError, match=fragment) as caught:
         call()  # type: ignore[operator]
     assert caught.value.kind == "bad_input"
+
+
+CAPS = st.floats(min_value=1.0, max_value=1e6)
+SIZES = st.lists(st.integers(min_value=0, max_value=10**13), min_size=1, max_size=8)
+
+
+@given(cap=CAPS, sizes=SIZES)
+def test_sources_of_one_node_share_its_cap_and_each_can_copy(cap: float, sizes: list[int]) -> None:
+    caps = split_cap(cap, dict(enumerate(sizes)))
+    assert sum(caps.values()) == pytest.approx(cap)
+    for source, mbps in caps.items():
+        processes = most_processes(mbps)
+        assert 1 <= processes <= 8
+        names = [f"f{number}" for number in range(processes)]
+        request = CopyRequest(
+            "azcopy", "https://a.blob.core.windows.net/data", "/data", file_list=names, cap_mbps=mbps, processes=processes
+        )
+        for one in split_request(request):
+            check_request(one)  # raises where AzCopy could not send
+        assert all(mbps <= caps[other] for other in caps if sizes[other] > sizes[source])
+
+
+def test_a_small_file_beside_a_large_one_gets_what_azcopy_needs() -> None:
+    # By bytes alone it would get 0.00015 Mb/s, which AzCopy refuses, and with it the whole copy.
+    caps = split_cap(1500.0, {0: 9_000_000_000, 1: 1000})
+    assert caps[1] == pytest.approx(SMALLEST_CAP_MBPS, rel=0.01)
+    assert most_processes(caps[1]) == 1
+    assert caps[0] == pytest.approx(1500, rel=0.001)
+
+
+def test_no_cap_stays_none_and_empty_files_share_evenly() -> None:
+    assert split_cap(0.0, {0: 5, 1: 7}) == {0: 0.0, 1: 0.0}
+    assert most_processes(0.0) == 8
+    assert split_cap(10.0, {0: 0, 1: 0}) == {0: 5.0, 1: 5.0}

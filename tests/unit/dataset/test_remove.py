@@ -13,9 +13,10 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.manifest i
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset import run as dataset_run
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.claims import Claims
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.landing import landing_directory
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.receipts import Receipt, ReceiptLog
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.run import RankProgress, Run, write_run
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.shares import plan_run
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.state import Receipt, ReceiptLog, StatePaths
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.state import StatePaths
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.worker import BatchOutcome, Worker
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gzip.part_file import part_file
 from ansible_collections.hpcai.gpu_cluster.plugins.modules import dataset_remove
@@ -63,6 +64,40 @@ def test_files_of_others_stay(tmp_path, destination) -> None:
     assert files(tmp_path) == ["data/mine"]
     assert not (tmp_path / "data/train").exists()
     assert run(destination=destination, allow_data_loss=True)["changed"] is False
+
+
+@pytest.mark.parametrize("check", [False, True])
+def test_a_receipt_that_somebody_forged_deletes_nothing_elsewhere(tmp_path, destination, check: bool) -> None:
+    (tmp_path / "passwd").write_text("root")
+    absolute = str(tmp_path / "passwd")
+    forged = [Receipt(name, "e", "", 1, 1, 0, 0) for name in ("../passwd", "train/../../passwd", absolute, "", ".")]
+    ReceiptLog(StatePaths(destination).receipts, "forged").append(forged)
+    assert run(check=check, destination=destination, allow_data_loss=True)["files"] == 2
+    assert (tmp_path / "passwd").read_text() == "root"
+
+
+@pytest.mark.parametrize("depth", ["train", "train/deep"])
+def test_nothing_is_deleted_through_a_link(tmp_path, destination, depth: str) -> None:
+    etc = tmp_path / "etc"
+    etc.mkdir()
+    (etc / "passwd").write_text("root")
+    data = pathlib.Path(destination)
+    if depth == "train":
+        (data / "train").rename(data / "moved")
+    (data / depth).symlink_to(etc)
+    ReceiptLog(StatePaths(destination).receipts, "more").append([Receipt(f"{depth}/passwd", "e", "", 1, 4, 0, 0)])
+    before = files(tmp_path)
+    result = run(destination=destination, allow_data_loss=True)
+    assert result["failed"]
+    assert f"`{data / depth}` is a symbolic link" in result["msg"]
+    assert files(tmp_path) == before
+    # A link at a file's own place is deleted itself.
+    (data / depth).unlink()
+    (data / "moved").rename(data / "train") if depth == "train" else None
+    (data / "train/a").unlink()
+    (data / "train/a").symlink_to(etc / "passwd")
+    assert run(destination=destination, allow_data_loss=True)["files"] == 2
+    assert files(tmp_path) == ["data/mine", "etc/passwd"]
 
 
 def test_what_a_killed_worker_had_not_finished_goes_too(tmp_path, destination) -> None:

@@ -9,7 +9,8 @@ import zlib
 
 import pytest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.manifest import Blob
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.state import inspect_destination, read_receipts
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.receipts import read_receipts
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.state import inspect_destination
 
 CONTENT = b"content " * 50
 RAW = gzip.compress(CONTENT, mtime=0)

@@ -12,6 +12,8 @@ import hashlib
 import os
 import pathlib
 import stat
+import subprocess
+import sys
 import types
 import typing as t
 import zlib
@@ -234,7 +236,7 @@ def test_a_full_disk_or_quota_leaves_nothing(
     real = getattr(os, call)
     calls = []
 
-    def fill_up(*arguments: t.Any) -> t.Any:
+    def fill_up(*arguments: t.Any, **_directories: int) -> t.Any:
         calls.append(call)
         if call == "write" and len(calls) == 1:
             return real(*arguments)
@@ -254,7 +256,7 @@ def test_a_full_disk_or_quota_leaves_nothing(
 
 
 def test_a_full_disk_keeps_a_file_from_its_place(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(_source: str, _destination: str) -> None:
+    def fail(_source: str, _destination: str, **_directories: int) -> None:
         raise OSError(errno.EDQUOT, os.strerror(errno.EDQUOT))
 
     (tmp_path / "raw").write_bytes(NOISE)
@@ -394,3 +396,45 @@ def test_place_file(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, oth
             for path in destination.glob("*"):
                 path.unlink()
             destination.rmdir()
+
+
+def test_a_border_within_a_filesystem_makes_a_copy(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bind mount or a project quota: one device number, and rename(2) says EXDEV all the same."""
+    replace = os.replace
+
+    def border(src: str, dst: str, **directories: int) -> None:
+        if not src.endswith(".part"):
+            raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
+        replace(src, dst, **directories)
+
+    monkeypatch.setattr(os, "replace", border)
+    (tmp_path / "raw").write_bytes(NOISE)
+    result = inflate.place_file(str(tmp_path / "raw"), str(tmp_path / "out/x"), raw_size=len(NOISE), raw_md5=md5(NOISE))
+    assert (result.bytes, result.crc32) == (len(NOISE), zlib.crc32(NOISE))
+    assert (tmp_path / "out/x").read_bytes() == NOISE
+    assert (files_in(tmp_path / "out"), (tmp_path / "raw").exists()) == (["x"], False)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to mount")
+def test_a_real_bind_mount_is_such_a_border(tmp_path: pathlib.Path) -> None:
+    for name in ("data", "mounted"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "data/raw").write_bytes(NOISE)
+    program = (
+        "import sys; sys.path[:0] = sys.argv[3].split(chr(58));"
+        "from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gzip import inflate;"
+        "print(inflate.place_file(sys.argv[1], sys.argv[2]).bytes)"
+    )
+    script = 'mount --bind "$1/data" "$1/mounted" && exec "$2" -c "$3" "$1/data/raw" "$1/mounted/x" "$4"'
+    paths = ":".join(path for path in sys.path if path)
+    done = subprocess.run(
+        ["unshare", "-m", "sh", "-c", script, "sh", str(tmp_path), sys.executable, program, paths],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode and "unshare" in done.stderr:
+        pytest.skip("needs root to mount")
+    assert (done.stdout, done.stderr) == (f"{len(NOISE)}\n", "")
+    assert (tmp_path / "data/x").read_bytes() == NOISE
+    assert not (tmp_path / "data/raw").exists()

@@ -63,7 +63,7 @@ def test_what_has_the_name_of_a_part_already_is_not_written_to(
         other.rename(part)
     else:
         part.symlink_to(other)
-    monkeypatch.setattr(part_file, "_part_name", lambda _dst: str(part))
+    monkeypatch.setattr(part_file, "_part_name", lambda _name: part.name)
     with pytest.raises(ClusterError, match="File exists"), part_file.part_file(str(tmp_path / "x")):
         pass
     if way == "dangling link":
@@ -143,7 +143,7 @@ def test_what_is_no_directory_is_refused(tmp_path: pathlib.Path, way: str) -> No
 
 
 def test_sweep_parts_takes_old_parts_of_ours_only(tmp_path: pathlib.Path) -> None:
-    old, new = part_file._part_name(str(tmp_path / "old")), part_file._part_name(str(tmp_path / "new"))
+    old, new = (str(tmp_path / part_file._part_name(name)) for name in ("old", "new"))
     others = [str(tmp_path / "keep.part"), str(tmp_path / ".download.part")]
     for path in (old, new, *others):
         pathlib.Path(path).write_bytes(b"")
@@ -154,7 +154,7 @@ def test_sweep_parts_takes_old_parts_of_ours_only(tmp_path: pathlib.Path) -> Non
 
 
 def test_a_part_is_old_from_its_last_second_on(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    names = {stamp: part_file._part_name(str(tmp_path / "x")) for stamp in (99, 100, 101)}
+    names = {stamp: str(tmp_path / part_file._part_name("x")) for stamp in (99, 100, 101)}
     for stamp, path in names.items():
         pathlib.Path(path).write_bytes(b"")
         os.utime(path, (stamp, stamp))
@@ -166,7 +166,7 @@ def test_a_part_is_old_from_its_last_second_on(tmp_path: pathlib.Path, monkeypat
 def test_sweep_parts_passes_over_what_another_run_swept(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    parts = [part_file._part_name(str(tmp_path / name)) for name in ("a", "b")]
+    parts = [str(tmp_path / part_file._part_name(name)) for name in ("a", "b")]
     for path in parts:
         pathlib.Path(path).write_bytes(b"")
     listed = list(os.walk(tmp_path))
