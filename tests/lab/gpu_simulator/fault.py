@@ -15,6 +15,9 @@ python3 fault.py --no-reset 0 1            the hypervisor lets nobody reset thes
 python3 fault.py --no-mig 2 --no-ecc 3     from now on these GPUs have no such mode, as if they were of another model
 python3 fault.py --power-cap 2             GPU 2 runs slower than its lock because of a power cap
 python3 fault.py --busy 2                  GPU 2 is at work
+python3 fault.py --fabric-manager-stopped  the GPUs wait for NVLink, and CUDA does not start
+python3 fault.py --library-version 570.86  libraries of another version than the loaded driver: neither nvidia-smi nor CUDA starts
+python3 fault.py --cuda 999                CUDA does not start, with this code; nvidia-smi is well
 python3 fault.py                           all well again
 python3 fault.py --reload-driver           all well, and the driver has forgotten what was set
 """
@@ -51,6 +54,9 @@ def main() -> None:
     parser.add_argument("--after-rows", action="store_true", dest="exit_after_rows", help="exit after printing rows")
     parser.add_argument("--message", default="", help="what is printed with --exit")
     parser.add_argument("--no-permission", action="store_true")
+    parser.add_argument("--fabric-manager-stopped", action="store_true", help="of machines with NVSwitches")
+    parser.add_argument("--library-version", default="", metavar="VERSION")
+    parser.add_argument("--cuda", type=int, default=0, metavar="CODE", help="what cuInit returns")
     parser.add_argument("--reload-driver", action="store_true")
     options = vars(parser.parse_args())
     reload = options.pop("reload_driver")

@@ -2,7 +2,7 @@
 # Copyright (c) 2026 The hpcai.gpu_cluster developers
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Put the simulated nvidia-smi and its state onto a lab node (or into a directory that becomes one), or take it away.
+"""Put the simulated nvidia-smi, libcuda and their state onto a lab node (or into a directory that becomes one), or take them away.
 
     python3 install.py --root / --machine-type Standard_ND96asr_v4
     python3 install.py --root / --machine-type Standard_ND96asr_v4 --bus-ids 0000:02:00.0 0000:03:00.0
@@ -10,7 +10,8 @@
 
 Standard library only; needs the files beside it. Running it again changes nothing unless the machine type, the bus ids or
 the driver change. With ``--bus-ids`` there are as many GPUs as ids: give the addresses of PCI functions that the node really has,
-and the GPUs get their NUMA nodes from its /sys.
+and the GPUs get their NUMA nodes from its /sys. libcuda is installed where libcuda/make_libcuda.py has made it; another one, as
+a driver's package brings it, is left alone.
 """
 
 from __future__ import annotations
@@ -20,12 +21,18 @@ import json
 import os
 import platform
 import shutil
+import subprocess
 import uuid
 from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
 PROGRAM = "usr/bin/nvidia-smi"
+# Where the packages of the driver have it on Debian and Ubuntu.
+LIBRARY = "usr/lib/x86_64-linux-gnu/libcuda.so.1"
+MADE_LIBRARY = HERE / "libcuda/libcuda.so.1"
+# Both name the variable that tells them where the state is; nothing of NVIDIA's does.
+OURS = b"GPU_SIMULATOR_STATE"
 STATE = "var/lib/gpu-simulator/state.json"
 PROCESSES = "var/lib/gpu-simulator/processes"
 DRIVER = "550.163.01"
@@ -53,6 +60,10 @@ NO_FAULTS: dict[str, Any] = {
     "power_cap": [],
     # At work:
     "busy": [],
+    # Of the whole machine: no Fabric Manager, libraries of another version than the loaded driver, what cuInit returns.
+    "fabric_manager_stopped": False,
+    "library_version": "",
+    "cuda": 0,
 }
 
 
@@ -139,6 +150,29 @@ def identity(state: dict[str, Any]) -> tuple[str, str, list[str], set[str]]:
     )
 
 
+def refresh_cache(root: Path) -> None:
+    """What packages with libraries have done, so that ``ldconfig -p`` tells of them."""
+    if root == Path("/"):
+        subprocess.run(["/sbin/ldconfig"], check=True)
+
+
+def install_library(root: Path) -> bool:
+    library = root / LIBRARY
+    present = library.read_bytes() if library.exists() else None
+    if not MADE_LIBRARY.exists() or (present is not None and OURS not in present):
+        return False
+    if present == MADE_LIBRARY.read_bytes():
+        return False
+    library.parent.mkdir(parents=True, exist_ok=True)
+    # Renamed into place: a process may have the old one loaded.
+    part = library.with_name(library.name + ".part")
+    shutil.copyfile(MADE_LIBRARY, part)
+    part.chmod(0o644)
+    part.replace(library)
+    refresh_cache(root)
+    return True
+
+
 def install(root: Path, machine_type: str, seed: str, bus_ids: list[str], driver: str) -> bool:
     program, state, processes = root / PROGRAM, root / STATE, root / PROCESSES
     for directory in (program.parent, state.parent, processes):
@@ -148,11 +182,12 @@ def install(root: Path, machine_type: str, seed: str, bus_ids: list[str], driver
     source = (HERE / "nvidia-smi").read_bytes()
     changed = False
     if program.is_symlink() or not program.exists() or program.read_bytes() != source:
-        if program.exists() and b"GPU_SIMULATOR_STATE" not in program.read_bytes():
+        if program.exists() and OURS not in program.read_bytes():
             raise SystemExit(f"{program} is a real nvidia-smi: the simulator is for nodes without GPUs.")
         program.write_bytes(source)
         changed = True
     program.chmod(0o755)
+    changed = install_library(root) or changed
     fresh = make_state(machine_type, seed, bus_ids, driver)
     if not state.exists() or identity(json.loads(state.read_text(encoding="utf-8"))) != identity(fresh):
         write_state(state, fresh)
@@ -161,11 +196,13 @@ def install(root: Path, machine_type: str, seed: str, bus_ids: list[str], driver
 
 
 def remove(root: Path) -> bool:
-    program, state = root / PROGRAM, root / STATE
+    state = root / STATE
     found = state.parent.exists()
-    if program.exists() and b"GPU_SIMULATOR_STATE" in program.read_bytes():
-        program.unlink()
-        found = True
+    for ours in (root / PROGRAM, root / LIBRARY):
+        if ours.exists() and OURS in ours.read_bytes():
+            ours.unlink()
+            refresh_cache(root)
+            found = True
     shutil.rmtree(state.parent, ignore_errors=True)
     return found
 
