@@ -169,7 +169,7 @@ prepare_dnf_packages() {
 }
 
 prepare_vm_packages() {
-  local -a packages=(qemu-system-x86 qemu-utils mmdebstrap e2fsprogs debian-archive-keyring openssh-client ca-certificates)
+  local -a packages=(qemu-system-x86 qemu-utils mmdebstrap e2fsprogs debian-archive-keyring openssh-client ca-certificates gcc libc6-dev)
   ((EUID == 0)) || packages+=(uidmap)
   apt_install "${packages[@]}"
 }

@@ -21,6 +21,7 @@ import os
 import pathlib
 import shlex
 import subprocess
+import sys
 import time
 import typing as t
 
@@ -187,6 +188,10 @@ class VmLab:
     def prepared(self, node: str) -> bool:
         """Whether the simulated GPUs are there, and are what molecule/vm/prepare.yml would bring."""
         names = yaml.safe_load((ROOT / PREPARE).read_text())[0]["vars"]["lab_simulator_files"]
+        names.append("libcuda/libcuda.so.1")
+        subprocess.run(
+            [sys.executable, str(SIMULATOR / "libcuda/make_libcuda.py")], check=True, stdout=subprocess.DEVNULL
+        )
         digests = {name: hashlib.sha256((SIMULATOR / name).read_bytes()).hexdigest() for name in names}
         wanted = [digests["nvidia-smi"], *(digests[name] for name in names)]
         files = ["/usr/bin/nvidia-smi", *(f"/opt/gpu_simulator/{name}" for name in names)]
