@@ -19,7 +19,6 @@ import fcntl
 import os
 import pathlib
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -27,7 +26,7 @@ import typing as t
 
 from proof import closure, ledger, scenarios, steps
 from proof.execute import Clock, Runner
-from proof.how import REQUIREMENTS, how, tools
+from proof.how import REQUIREMENTS, how, newest_python, tools
 from proof.plan import Plan, make_plan
 from proof.run import Run
 from proof.scenario import Scenario
@@ -62,7 +61,7 @@ class Digests:
 
     def _of(self, tree: WorkTree) -> dict[str, str]:
         pinned = [tree.read(path).decode() for path in REQUIREMENTS if path in tree.paths()]
-        run_as = how(self._known, os.environ, tools(pinned))
+        run_as = how(self._known, os.environ, tools(pinned), newest_python())
         return {
             name: closure.digest(tree, paths, how=run_as[name])
             for name, paths in closure.closures(tree, self._known).items()
@@ -91,8 +90,7 @@ def look() -> tuple[list[Scenario], Digests]:
     """The scenarios that can be run on this machine, and the digests of all: what another machine has proven stays so."""
     known = scenarios.scenarios(WorkTree(ROOT))
     digests = Digests(known)
-    found = subprocess.run(steps.shell("newer_python"), cwd=ROOT, capture_output=True, text=True, check=True)
-    if found.stdout.strip():
+    if newest_python():
         return known, digests
     print("The newest ansible-core is not tested: it needs Python 3.12 or 3.13, and there is none on this machine.")
     return [one for one in known if one.name != steps.NEWEST_CORE], digests

@@ -11,6 +11,7 @@ from __future__ import annotations
 import importlib.metadata
 import json
 import re
+import subprocess
 import sys
 import typing as t
 
@@ -39,6 +40,13 @@ def tools(requirements: t.Iterable[str]) -> dict[str, str]:
     names = {name for text in requirements for name in _PIN.findall(text)}
     found = {name: _installed(name) for name in sorted(names)}
     return {"python": "{}.{}".format(*sys.version_info), **found}
+
+
+def newest_python() -> str:
+    """The Python that the newest ansible-core is tested with, as 3.13; empty where this machine has none."""
+    tell = '"$python" -c "import sys; print(*sys.version_info[:2], sep=chr(46))"'
+    command = steps.shell(f"python=$(newer_python); [[ -z $python ]] || {tell}")
+    return subprocess.run(command, cwd=steps.ROOT, capture_output=True, text=True, check=True).stdout.strip()
 
 
 def _installed(name: str) -> str:
@@ -81,18 +89,20 @@ def _with_needs(step: Step, table: t.Mapping[str, Step]) -> list[Step]:
 
 
 def how(
-    scenarios: t.Sequence[Scenario], inherited: t.Mapping[str, str], installed: t.Mapping[str, str]
+    scenarios: t.Sequence[Scenario], inherited: t.Mapping[str, str], installed: t.Mapping[str, str], newest: str = ""
 ) -> dict[str, str]:
-    """Scenario to text. Which folders of unit tests share a run says nothing about one of them."""
+    """Scenario to text. Which folders of unit tests share a run says nothing about one of them.
+
+    ``newest``: what ``newest_python`` says.
+    """
     table = steps.table(scenarios)
     runs = {name: step for step in table.values() for name in step.proves}
     units = steps.unit_step([], ())
     runs.update((one.name, units) for one in scenarios if one.name.startswith("unit"))
     texts = {name: said(step, table, inherited) for name, step in runs.items()}
-    # The newest ansible-core runs with tools of its own, which are pinned in the same files.
-    return {
-        name: text if name == steps.NEWEST_CORE else text + json.dumps(dict(installed)) for name, text in texts.items()
-    }
+    # The newest ansible-core runs with a Python and tools of its own, which are pinned in the same files.
+    own = {steps.NEWEST_CORE: {"python": newest}}
+    return {name: text + json.dumps(own.get(name, dict(installed))) for name, text in texts.items()}
 
 
-__all__ = ["REQUIREMENTS", "how", "said", "tools"]
+__all__ = ["REQUIREMENTS", "how", "newest_python", "said", "tools"]

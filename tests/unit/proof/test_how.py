@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import pathlib
 import sys
 import typing as t
@@ -13,7 +14,7 @@ import typing as t
 import pytest
 from proof import steps
 from proof.__main__ import Digests
-from proof.how import how, said, tools
+from proof.how import how, newest_python, said, tools
 from proof.scenario import Scenario
 from proof.scenarios import scenarios
 from proof.step import Step
@@ -91,6 +92,25 @@ def test_folders_of_unit_tests_are_run_in_one_way() -> None:
 def test_the_tools_that_are_installed_count_but_for_what_brings_its_own() -> None:
     one, other = (how(KNOWN, {}, {"python": version}) for version in ("3.11", "3.12"))
     assert {name for name in one if one[name] == other[name]} == {steps.NEWEST_CORE}
+
+
+def test_the_python_of_the_newest_core_counts_for_what_runs_on_it() -> None:
+    one, other = (how(KNOWN, {}, {"python": "3.11"}, version) for version in ("3.12", "3.13"))
+    assert {name for name in one if one[name] != other[name]} == {steps.NEWEST_CORE}
+
+
+@pytest.mark.parametrize("version", ["3.13", "3.12", ""])
+def test_the_python_of_the_newest_core_is_asked_for_its_version(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path, version: str
+) -> None:
+    """Interpreters that say whether they are new enough, and which they are."""
+    for name in ("3.12", "3.13"):
+        answer = f"case $2 in *print*) echo {name} ;; *) exit {int(name != version)} ;; esac"
+        (tmp_path / f"python{name}").write_text(f"#!/bin/sh\n{answer}\n")
+        (tmp_path / f"python{name}").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert newest_python() == version
 
 
 def test_tools_are_those_that_are_pinned_as_they_are_installed() -> None:
