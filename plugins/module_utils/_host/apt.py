@@ -129,10 +129,11 @@ class Apt:
             os.chmod(preferences.name, 0o644)
             yield ["-o", f"Dir::Etc::preferences={preferences.name}"]
 
-    def mend(self, names: t.Sequence[str]) -> None:
+    def mend(self, names: t.Sequence[str], *, keep: str = "") -> None:
         """Finish what an interrupted dpkg left; what needs apt for it is left to the transaction.
 
-        ``names`` are for dnf: dpkg refuses every transaction until all packages are configured.
+        ``names`` and ``keep`` are for dnf: dpkg refuses every transaction until all packages are configured, and has one
+        version of each.
         """
         self.host.run_command(
             ["dpkg", "--configure", "-a", "--force-confdef", "--force-confold"],

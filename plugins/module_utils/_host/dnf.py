@@ -166,31 +166,36 @@ class Dnf:
         _rc, out, _err = self.host.run_command(argv)
         return {line for line in out.splitlines() if " " not in line}
 
-    def mend(self, names: t.Sequence[str]) -> None:
-        """Finish what was cut off: the older of two versions goes, the newer one is installed again with what it needs.
+    def mend(self, names: t.Sequence[str], *, keep: str = "") -> None:
+        """Finish what was cut off: of two versions the one that came first goes, the other is installed again with what it needs.
 
         ``names``: the packages that the caller answers for. What is there twice of others is left to whoever knows why.
+        ``keep``: the version, without epoch and release, that stays wherever it is there. Whoever goes back to it would
+        otherwise have some packages at the version that was to come, which nothing brings back with the rest.
         """
         if not names:
             return
         several = self._kept_several()
-        newest: list[str] = []
+        again: list[str] = []
         for name in (one.name for one in self.installed(names).values() if one.broken and one.name not in several):
-            # By the time of their installation, the latest first.
-            _rc, out, _err = self.host.run_command(["rpm", "-q", "--last", name])
-            by_arch: dict[str, str] = {}
-            for nevra in (line.split()[0] for line in out.splitlines() if line):
-                latest = by_arch.setdefault(nevra.rpartition(".")[2], nevra)
-                if latest != nevra:
-                    self._dnf(["--erase", "--nodeps", nevra], f"{nevra} could not be taken away", ("rpm",))
-                    newest.append(latest)
+            for instances in self._by_arch(name):
+                stays = next((one for one in instances if keep and one.rsplit("-", 2)[1] == keep), instances[0])
+                for nevra in instances:
+                    if nevra != stays:
+                        self._dnf(["--erase", "--nodeps", nevra], f"{nevra} could not be taken away", ("rpm",))
+                again += [stays] if len(instances) > 1 else []
         # The repositories may not have them any more: then the transaction that follows has to do.
         with contextlib.suppress(ClusterError):
-            if newest:
-                self._dnf(
-                    ["-y", "-q", "--allowerasing", "reinstall", *dict.fromkeys(newest)],
-                    "Nothing could be installed again",
-                )
+            if again:
+                self._dnf(["-y", "-q", "--allowerasing", "reinstall", *again], "Nothing could be installed again")
+
+    def _by_arch(self, name: str) -> list[list[str]]:
+        """A package's instances for each architecture, the latest first by the time of their installation."""
+        _rc, out, _err = self.host.run_command(["rpm", "-q", "--last", name])
+        found: dict[str, list[str]] = {}
+        for nevra in (line.split()[0] for line in out.splitlines() if line):
+            found.setdefault(nevra.rpartition(".")[2], []).append(nevra)
+        return list(found.values())
 
     def download(self, words: t.Sequence[str], pin: str = "", *, fix: bool = False) -> None:
         """Have the packages of the transaction on the node, so that it needs no network."""

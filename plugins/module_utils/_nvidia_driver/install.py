@@ -75,7 +75,8 @@ class Installation:
             self.record.note("module stream", STREAMS, stream, f"{self.manager.stream(STREAMS)}\n", f"{stream}\n")
             self.manager.enable(STREAMS, stream)
         if self.difference.broken or self.manager.interrupted():
-            self.manager.mend([*self.difference.broken, *NEEDED])
+            keep = self.wanted.version if self.request.packaged else ""
+            self.manager.mend([*self.difference.broken, *NEEDED], keep=keep)
             self.facts = node.with_packages(self.facts, self.manager)
         self._enable_epel()
         if not self.manager.known(self.wanted.roots):

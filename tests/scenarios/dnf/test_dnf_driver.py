@@ -195,6 +195,21 @@ def test_a_transaction_that_was_cut_off_is_finished(nodes: Nodes) -> None:
     assert not driver(node, version=el.NEWEST)["changed"]
 
 
+def test_going_back_from_a_transaction_that_was_cut_off_brings_the_old_version_back(nodes: Nodes) -> None:
+    node = nodes.with_driver("9", el.NEW)
+    before = node.installed
+    node.write(el.BREAK, "")
+    assert driver(node, version=el.NEWEST, **AGREED)["failed"]
+    node.path(el.BREAK).unlink()
+    result = driver(node, **AGREED)
+    assert not result["failed"], result["msg"]
+    # The shell came for a script of the package that broke off.
+    assert {name: found for name, found in node.installed.items() if name != "bash"} == before
+    assert node.run("dnf", "check")[0] == 0
+    assert node.read("/sys/module/nvidia/version").strip() == el.NEW
+    assert not driver(node)["changed"]
+
+
 def test_a_removal_takes_the_driver_and_its_locks(nodes: Nodes) -> None:
     node = nodes.with_driver("9", el.NEW)
     node.write(LIST, "perl-0:1.0-1.el9.*\n" + node.read(LIST))

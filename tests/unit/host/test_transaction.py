@@ -321,6 +321,30 @@ def test_what_was_cut_off_is_finished_with_the_latest_of_each_package() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("keep", "goes", "stays"),
+    [
+        ("580.95.05", "580.126.16", "580.95.05"),
+        ("580.126.16", "580.95.05", "580.126.16"),
+        ("570.1", "580.95.05", "580.126.16"),
+    ],
+)
+def test_the_version_that_is_wanted_stays_of_what_was_cut_off(keep: str, goes: str, stays: str) -> None:
+    twice = "".join(f"libnvidia-ml|3:{version}-1.el9|x86_64\n" for version in ("580.95.05", "580.126.16"))
+    last = [
+        f"libnvidia-ml-{version}-1.el9.x86_64    Sun Nov 22 13:00:00 2026" for version in ("580.126.16", "580.95.05")
+    ]
+    host = Host(
+        ("rpm -q --queryformat", (0, twice, "")),
+        ("rpm -q --whatprovides", (1, "", "")),
+        ("rpm -q --last", (0, "\n".join(last), "")),
+        ("rpm|dnf", (0, "", "")),
+    )
+    transaction.Dnf(host).mend(["libnvidia-ml"], keep=keep)
+    assert host.asked[3] == f"rpm --erase --nodeps libnvidia-ml-{goes}-1.el9.x86_64"
+    assert host.asked[4].endswith(f" reinstall libnvidia-ml-{stays}-1.el9.x86_64")
+
+
 def test_what_is_there_twice_of_others_is_left_alone() -> None:
     """A site may keep two versions of its own package on purpose, and rpm lets it."""
     host = Host()

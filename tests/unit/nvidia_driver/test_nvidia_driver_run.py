@@ -73,7 +73,8 @@ class World:
         old = f"{self.version}-1" if self.version else ""
         return [Action("upgrade" if old else "install", name, f"{NEW}-1", old) for name in NAMES]
 
-    def mend(self, names: t.Sequence[str]) -> None:
+    def mend(self, names: t.Sequence[str], *, keep: str) -> None:
+        assert keep == NEW
         self.done.append(f"mend {' '.join(names)}")
 
     def download(self, words: t.Sequence[str], pin: str, *, fix: bool) -> None:
