@@ -21,6 +21,9 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma.read impor
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma.request import Request
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma.unfinished import marked
 
+# Where several repositories have a package, DOCA's counts, however old it is: a mirror may have DOCA's next release, and CUDA's
+# repository has tools of the same names. Of priorities the lowest number wins, 99 is what a repository has by itself.
+_FROM_DOCA = "--setopt=doca*.priority=1"
 _KERNEL_SUPPORT = "/opt/mellanox/doca/tools/doca-kernel-support"
 
 
@@ -73,7 +76,8 @@ class Doca:
             if self.wanted.kernel_parts and self.wanted.kernel_support:
                 self._build_modules()
             replace = ["--allowerasing"] if self.wanted.allow_replace else []
-            said = run(["dnf", "--assumeyes", *replace, "install", self.package], f"installing {self.package}")
+            install = ["dnf", "--assumeyes", _FROM_DOCA, *replace, "install", self.package]
+            said = run(install, f"installing {self.package}")
             self._bring_along(replace)
             self.commands.add(self.commands.missing(self.request.packages))
         return said
@@ -96,7 +100,7 @@ class Doca:
         self.commands.run(["dpkg", "--install", f"{tree}.deb"], f"installing {MARKER}")
 
     def _build_modules(self) -> None:
-        self.commands.run(["dnf", "--assumeyes", "install", "doca-extra"], "installing doca-extra")
+        self.commands.run(["dnf", "--assumeyes", _FROM_DOCA, "install", "doca-extra"], "installing doca-extra")
         self.commands.run([_KERNEL_SUPPORT, "-k", self.system.kernel], f"building modules for {self.system.kernel}")
         # The tool leaves a repository in /tmp, in a directory with a random name.
         built = glob.glob("/tmp/DOCA.*/**/doca-kernel-repo-*.rpm", recursive=True)  # noqa: S108 - the vendor's choice
@@ -117,7 +121,8 @@ class Doca:
         names = sorted(set(offered.split()) & set(there))
         if names:
             self.commands.run(
-                ["dnf", "--assumeyes", *options, "distro-sync", *names], "bringing all of DOCA to one version"
+                ["dnf", "--assumeyes", _FROM_DOCA, *options, "distro-sync", *names],
+                "bringing all of DOCA to one version",
             )
 
     def purge(self, *, autoremove: bool) -> None:

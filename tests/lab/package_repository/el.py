@@ -190,6 +190,11 @@ def _made(place: pathlib.Path, release: Release) -> None:
         **{f"doca-{version}/kernel": [Rpm("doca-kernel-repo", f"{version}-1")] for version in hosts},
         # Somebody offers a newer package that the vendor has not signed.
         "foreign": [Rpm("cuda-toolkit-12-9", "12.9.2-1")],
+        # A site's mirror of DOCA that is ahead.
+        "ahead": [
+            Rpm("doca-ofed", "9.9.9-1", requires=("mlnx-ofa_kernel",)),
+            *(Rpm(name, f"9999-1.{tail}", noarch=False) for name in ("mlnx-ofa_kernel", "ofed-scripts", "perftest")),
+        ],
     }
     with rpms.signing_key(place) as sign:
         for name, packages in content.items():

@@ -45,6 +45,21 @@ def test_another_version_of_doca_takes_the_place_of_the_installed_one_in_both_di
         assert result["stack"]["version"].startswith(version)
 
 
+def test_doca_comes_from_its_own_repository_whatever_newer_ones_others_have(nodes: Nodes) -> None:
+    """A mirror that is ahead of the release that was asked for, as sites have it for their next image."""
+    node = prepared(nodes)
+    node.repository("ahead")
+    node.must("dnf", "-y", "-q", "install", "perftest-4.5")
+    for version in ("3.1.0", "3.2.1", "3.1.0"):
+        result = rdma(node, version)
+        assert not result["failed"], result["msg"]
+        build = el.DOCA[version][-5:].replace(".", "")
+        assert node.installed["doca-ofed"] == [f"{version}-1"]
+        assert node.installed["mlnx-ofa_kernel"] == [f"{build}-1.el9"]
+        assert node.installed["perftest"] == [f"{build}.0-1"]
+        assert result["stack"]["version"].startswith(version)
+
+
 def test_what_was_interrupted_for_want_of_epel_is_finished_when_it_is_there(nodes: Nodes) -> None:
     node = nodes.base("9").child()
     result = rdma(node, "3.2.1")

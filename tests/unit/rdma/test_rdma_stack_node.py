@@ -251,10 +251,10 @@ def test_doca_on_el_builds_its_modules_first(tmp_path: pathlib.Path, monkeypatch
     install(make(host, model.Wanted("doca", DOCA, allow_replace=True), ROCKY, **deb(tmp_path, ROCKY)))
     assert [line.replace("/usr/bin/", "") for line in host.done[1:]] == [
         "dnf --assumeyes makecache",
-        "dnf --assumeyes install doca-extra",
+        "dnf --assumeyes --setopt=doca*.priority=1 install doca-extra",
         f"/opt/mellanox/doca/tools/doca-kernel-support -k {ROCKY.kernel}",
         f"rpm --upgrade --oldpackage --replacepkgs {built}",
-        "dnf --assumeyes --allowerasing install doca-ofed",
+        "dnf --assumeyes --setopt=doca*.priority=1 --allowerasing install doca-ofed",
         "dnf --quiet repoquery --repo=doca --queryformat=%{name}",
     ]
 
