@@ -26,6 +26,8 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma.model impo
 
 _REMOVAL = "removal of "
 # These would flash or change the firmware, which is never this collection's business.
+# The beginnings of System.os: whose package systems, package names and vendor's files are known.
+_KNOWN = ("debian", "rhel", "ubuntu")
 _FIRMWARE_OPTIONS = ("--fw-update-only", "--force-fw-update", "--fw-image-dir", "--fw-dir", "--enable-sriov")
 
 
@@ -184,6 +186,7 @@ def plan_stack(
     """
     if not wanted.installs:
         return []
+    _refuse_distribution(wanted, system)
     _refuse_container(wanted, system)
     steps = [*_other_stack_away(wanted, software), *_wanted_stack(wanted, system, software, modules)]
     if steps and wanted.kernel_parts and system.manager == "dpkg" and wanted.source == "doca":
@@ -193,6 +196,16 @@ def plan_stack(
     if steps:
         refuse_users(users(), "; ".join(f"{step.kind} {step.name}" for step in steps))
     return steps
+
+
+def _refuse_distribution(wanted: Wanted, system: System) -> None:
+    if not system.os.startswith(_KNOWN):
+        raise ClusterError(
+            "unsupported_distribution",
+            f"RDMA software (`source: {wanted.source}`) is not installed on {system.os}: only Debian, Ubuntu, and RHEL with its "
+            "rebuilds are known.",
+            "Bring it with the image, and set `source: preinstalled`. Nothing has been changed.",
+        )
 
 
 def _refuse_container(wanted: Wanted, system: System) -> None:

@@ -207,6 +207,22 @@ def test_a_stack_of_somebody_else_is_not_taken_for_the_distribution_s() -> None:
     assert stack.conflicts(software) == []
 
 
+@pytest.mark.parametrize("os", ["azurelinux3.0", "sles15.6", "fedora42", "unknown"])
+@pytest.mark.parametrize("source", ["inbox", "doca", "mlnx_ofed"])
+def test_a_distribution_of_another_kind_is_refused_before_anything_is_tried(os: str, source: str) -> None:
+    system = dataclasses.replace(ROCKY, os=os)
+    refused = refusal(model.Wanted(source, DOCA), system=system)
+    assert refused.kind == "unsupported_distribution"
+    assert os in refused.message
+    assert "preinstalled" in refused.remedy
+    assert kinds(PREINSTALLED, system=system) == []
+
+
+@pytest.mark.parametrize("os", ["debian13.1", "rhel10.0", "ubuntu24.04"])
+def test_newer_releases_of_what_is_known_are_left_to_the_vendor_s_files(os: str) -> None:
+    assert kinds(model.Wanted("doca", DOCA), system=dataclasses.replace(ROCKY, os=os)) == ["install"]
+
+
 def test_a_container_has_no_modules_of_its_own() -> None:
     inside = dataclasses.replace(UBUNTU, container=True)
     assert refusal(MLNX, system=inside).kind == "container"
