@@ -15,11 +15,11 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.dnf import
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.remedies import DEFAULT_REMEDIES, Remedies
 
 
-def manager_for(host: Runner, remedies: Remedies = DEFAULT_REMEDIES) -> Apt | Dnf:
-    """The package system of this node."""
+def manager_for(host: Runner, remedies: Remedies = DEFAULT_REMEDIES, *, reads: bool = False) -> Apt | Dnf:
+    """The package system of this node. ``reads``: only what is there is asked for, which rpm alone tells."""
     if shutil.which("dpkg-query"):
         return Apt(host, remedies)
-    if shutil.which("dnf") and shutil.which("rpm"):
+    if shutil.which("rpm") and (reads or shutil.which("dnf")):
         return Dnf(host, remedies)
     raise ClusterError("no_package_manager", "This node has neither dpkg nor dnf.", remedies.no_manager)
 

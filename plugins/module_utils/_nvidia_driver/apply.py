@@ -161,6 +161,8 @@ class Driver:
     def _preinstalled(self) -> dict[str, t.Any]:
         if self.request.configures and not self.facts.chroot:
             self.sets_modes = set_modes(self.request, self.facts, self.running, self.record, self.flavor)
+        if not self.facts.hardware.gpus and not self.facts.chroot and not self.request.expect_gpus:
+            return self.running.result(self.flavor, "There is no NVIDIA GPU on the PCI bus, so nothing was done.")
         return self.running.result(self.flavor, "The driver is preinstalled: nothing is installed.")
 
     def _installed(self, facts: Facts, wanted: rules.Wanted, manager: Apt | Dnf) -> Facts:

@@ -125,8 +125,8 @@ def supported_distribution(text: str) -> Distribution:
     raise ClusterError(
         "unsupported_distribution",
         f"nvidia_driver does not install drivers on {dist.name or 'this system'}.",
-        "It knows Ubuntu 22.04 and 24.04, Debian 12, and RHEL, AlmaLinux and Rocky 8 and 9. Install the driver another "
-        "way and set `source: preinstalled`.",
+        "It knows Ubuntu 22.04 and 24.04, Debian 12, and RHEL, AlmaLinux, Rocky and Oracle Linux 8 and 9. Install the driver "
+        "another way and set `source: preinstalled`.",
     )
 
 

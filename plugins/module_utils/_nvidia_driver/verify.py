@@ -107,13 +107,27 @@ class Findings:
         verdict = "incomplete" if report.state == "timeout" else "fail"
         for unknown in report.unknown:
             self._find(verdict, "nvidia-smi", f"{unknown['what']}: {unknown['reason']}.", unknown["remedy"])
-        gpus, expected = len(report.gpus), max(self.request.expect_gpus, len(self.facts.hardware.gpus))
+        there = len(self.facts.hardware.gpus)
+        if there and not self.facts.loaded.version:
+            message = f"The kernel runs no driver, and there are NVIDIA GPUs on the PCI bus ({there})."
+            self._find("fail", "driver", message, self._without_driver())
+        gpus, expected = len(report.gpus), max(self.request.expect_gpus, there)
         if report.state == "answered" and gpus < expected:
             self._find("fail", "gpus", f"nvidia-smi lists {gpus} of {expected} GPUs.", "See dmesg for XIDs.")
         for message, remedy in self._versions(report):
             self._find("fail", "version", message, remedy)
         if self.facts.hardware.nouveau:
             self._find("fail", "nouveau", "nouveau is loaded.", "Run the role with `allow_reboot: true`.")
+
+    def _without_driver(self) -> str:
+        if self.request.source == "preinstalled":
+            return "See `modprobe nvidia` and dmesg, or let the role install a driver: set `source` and `version`."
+        return f"{_RUN_ROLE} See `modprobe nvidia` and dmesg."
+
+    @property
+    def _has_fabric(self) -> bool:
+        """Whether Fabric Manager and what goes with it have to be there."""
+        return self.facts.hardware.nvswitches > 0 and self.request.fabric_manager != "never"
 
     def _versions(self, report: SmiReport) -> list[tuple[str, str]]:
         facts, loaded = self.facts, self.facts.loaded.version
@@ -124,7 +138,7 @@ class Findings:
             libraries=node.read_libraries(facts.root),
             smi=[gpu["driver"] for gpu in report.gpus if gpu["driver"]],
             fabric=next((one.version for name, one in facts.packages.items() if is_fabric_manager(name)), ""),
-            switches=0 if self.request.fabric_manager == "never" else facts.hardware.nvswitches,
+            switches=facts.hardware.nvswitches if self._has_fabric else 0,
         )
 
     def _modes_of(self, report: SmiReport) -> None:
@@ -137,18 +151,19 @@ class Findings:
         for name, one in sorted(stack.items()):
             if one.broken:
                 self._find("fail", "packages", f"{name} {one.version} is {one.state}.", _RUN_ROLE)
-        names = to_hold(self.facts.packages, self.request.version) if self.request.hold else []
-        names += kernel_packages(self.facts.packages, dist) if self.request.hold and self.request.kernel_hold else []
-        loose = [name for name in names if not self.facts.packages[name].held]
+        request, packages = self.request, self.facts.packages
+        names = to_hold(packages, request.version) if request.hold else []
+        names += kernel_packages(packages, dist) if request.hold and request.kernel_hold else []
+        loose = [name for name in names if not packages[name].held]
         if loose:
             message = f"An upgrade of the system could replace the driver: {', '.join(loose[:6])} are not held."
             self._find("fail", "hold", message, _RUN_ROLE)
 
     def _units(self, managed: bool) -> None:
         units = [_PERSISTENCED] if managed else []
-        if self.facts.hardware.nvswitches and self.request.fabric_manager != "never":
+        if self._has_fabric:
             units.append(_FABRIC_MANAGER)
-        if self.facts.hardware.nvlink5 and self.request.fabric_manager != "never":
+        if self._has_fabric and self.facts.hardware.nvlink5:
             self._subnet()
         for unit in units:
             if node.vendor_unit(self.facts.root, unit) and not is_active(self.host, unit):
@@ -224,8 +239,11 @@ def verified(request: Request, facts: Facts, host: Host) -> dict[str, t.Any]:
     fields = smi.FIELDS if request.ecc == request.mig == "keep" else FIELDS
     query = Query(request.nvidia_smi, request.nvidia_smi_timeout_s, fields)
     # Where the role installs nothing and no NVSwitch needs Fabric Manager, the packages are nobody's business here.
-    if request.source != "preinstalled" or facts.hardware.nvswitches:
+    if request.source != "preinstalled":
         facts = node.with_packages(facts, manager_for(host, REMEDIES))
+    elif facts.hardware.nvswitches:
+        # An image of a distribution that the role knows nothing of may have another program over rpm than dnf.
+        facts = node.with_packages(facts, manager_for(host, REMEDIES, reads=True))
     report = _settled(parse(query.result()), request, fields, host)
     result = Record(host, check=True).result(facts, facts.loaded)
     if not facts.hardware.gpus and not report.gpus and not request.expect_gpus:
@@ -234,13 +252,21 @@ def verified(request: Request, facts: Facts, host: Host) -> dict[str, t.Any]:
     findings.look(report)
     wrong = [finding for finding in findings.found if finding["verdict"] == "fail"]
     if wrong:
-        raise ClusterError(
-            "driver_wrong",
-            " ".join(finding["message"] for finding in wrong),
-            " ".join(dict.fromkeys(finding["remedy"] for finding in wrong)),
-            findings=findings.found,
-        )
+        raise _refused("driver_wrong", wrong, findings.found)
+    # What a driver that does not answer would have said is not known; that is no proof.
+    silent = [finding for finding in findings.found if finding["what"] == "nvidia-smi"]
+    if silent:
+        raise _refused("driver_silent", silent, findings.found)
     return {**result, "findings": findings.found}
+
+
+def _refused(kind: str, reasons: t.Sequence[dict[str, str]], found: list[dict[str, str]]) -> ClusterError:
+    return ClusterError(
+        kind,
+        " ".join(finding["message"] for finding in reasons),
+        " ".join(dict.fromkeys(finding["remedy"] for finding in reasons)),
+        findings=found,
+    )
 
 
 __all__ = ["Findings", "verified", "version_findings"]

@@ -47,6 +47,18 @@ def test_a_driver_is_installed_beside_two_kernels_and_stays(nodes: Nodes, major:
     assert node.installed == before
 
 
+def test_a_release_that_is_not_known_is_refused_before_anything_is_asked_of_dnf(nodes: Nodes) -> None:
+    node = nodes.fresh("10")
+    before = node.installed
+    result = driver(node)
+    assert result["error_kind"] == "unsupported_distribution"
+    assert "Rocky Linux 10.0" in result["msg"]
+    assert node.installed == before
+    assert not node.path("/etc/yum.repos.d/nvidia-driver.repo").exists()
+    # What an image brought is looked at.
+    assert driver(node, source="preinstalled", version="")["error_kind"] == "driver_wrong"
+
+
 def test_headers_of_the_running_kernel_are_installed_beside_those_of_another(nodes: Nodes) -> None:
     node = nodes.fresh("9")
     older, newer = node.release.kernels

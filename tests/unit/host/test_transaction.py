@@ -345,6 +345,16 @@ def test_the_version_that_is_wanted_stays_of_what_was_cut_off(keep: str, goes: s
     assert host.asked[4].endswith(f" reinstall libnvidia-ml-{stays}-1.el9.x86_64")
 
 
+@pytest.mark.parametrize(("programs", "found"), [({"rpm"}, "Dnf"), ({"dnf", "rpm"}, "Dnf"), ({"dpkg-query"}, "Apt")])
+def test_what_is_there_is_told_by_rpm_alone(monkeypatch: pytest.MonkeyPatch, programs: set[str], found: str) -> None:
+    """Azure Linux has tdnf."""
+    monkeypatch.setattr(transaction.shutil, "which", lambda name: name if name in programs else None)
+    assert type(transaction.manager_for(Host(), reads=True)).__name__ == found
+    if programs == {"rpm"}:
+        with pytest.raises(ClusterError, match="neither dpkg nor dnf"):
+            transaction.manager_for(Host())
+
+
 def test_what_is_there_twice_of_others_is_left_alone() -> None:
     """A site may keep two versions of its own package on purpose, and rpm lets it."""
     host = Host()

@@ -60,6 +60,7 @@ class Machine:
     ecc: bool = True
     cuda_code: int = 0
     silent: bool = False
+    hangs: bool = False
     persistence: bool = True
     running: list[str] = dataclasses.field(default_factory=lambda: list(UNITS))
     extras: tuple[str, ...] = ("nvidia_uvm",)

@@ -184,6 +184,16 @@ CASES: dict[str, tuple[dict[str, t.Any], dict[str, t.Any]]] = {
     "runfile, nothing to do": ({"runfile": NEW, "loaded": NEW}, RUNFILE),
     "packages over a runfile": ({"runfile": OLD}, AGREED),
     "preinstalled": ({"runfile": OLD, "loaded": OLD}, {"source": "preinstalled", "version": ""}),
+    "preinstalled without a GPU": ({"gpus": 0}, {"source": "preinstalled", "version": ""}),
+    "preinstalled without a GPU that is expected": (
+        {"gpus": 0},
+        {"source": "preinstalled", "version": "", "expect_gpus": 8},
+    ),
+    "preinstalled without a driver": ({}, {"source": "preinstalled", "version": ""}),
+    "preinstalled, nvidia-smi does not come back": (
+        {"loaded": OLD, "hangs": True},
+        {"source": "preinstalled", "version": ""},
+    ),
     "preinstalled, mode": ({"loaded": OLD}, {"source": "preinstalled", "version": "", "ecc": "disabled", **DRAIN}),
     "verified": ({"installed": NEW, "loaded": NEW}, {"state": "verified", "dcgm": True}),
     "verified, NVSwitches behind ConnectX without their subnet": (
@@ -218,6 +228,10 @@ CASES: dict[str, tuple[dict[str, t.Any], dict[str, t.Any]]] = {
     ),
     "verified, without persistence mode": (
         {"installed": NEW, "loaded": NEW, "persistence": False},
+        {"state": "verified"},
+    ),
+    "verified, nvidia-smi does not come back": (
+        {"installed": NEW, "loaded": NEW, "hangs": True},
         {"state": "verified"},
     ),
     "verified, no GPU": ({"gpus": 0}, {"state": "verified"}),
@@ -323,6 +337,8 @@ def in_lines(result: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
 
 def asked_smi(machine: Machine, fields: tuple[str, ...]) -> nvidia_smi.SmiRun:
     """What nvidia-smi answers."""
+    if machine.hangs:
+        return nvidia_smi.SmiRun(None, timed_out=True, fields=fields)
     rows = machine.cells(fields)
     return nvidia_smi.SmiRun(0 if rows else 9, rows, "", fields=fields)
 

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import pathlib
+import re
 import typing as t
 
 import pytest
@@ -100,11 +101,24 @@ def test_supported_distributions(text: str, expected: tuple[str, str]) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "ID=fedora\nVERSION_ID=42\n", 'ID=ubuntu\nVERSION_ID="20.04"\n', "ID=debian\nVERSION_ID=11\n"]
+    "text",
+    [
+        "",
+        "ID=fedora\nVERSION_ID=42\n",
+        'ID=ubuntu\nVERSION_ID="20.04"\n',
+        "ID=debian\nVERSION_ID=11\n",
+        # Newer than what is known.
+        'ID=debian\nVERSION_ID="13"\nPRETTY_NAME="Debian GNU/Linux 13 (trixie)"\n',
+        'ID="rocky"\nVERSION_ID="10.0"\nPRETTY_NAME="Rocky Linux 10.0 (Red Quartz)"\n',
+        'ID=azurelinux\nVERSION_ID="3.0"\nPRETTY_NAME="Microsoft Azure Linux 3.0"\n',
+        'ID="sles"\nVERSION_ID="15.6"\n',
+    ],
 )
 def test_other_distributions_are_refused(text: str) -> None:
-    with pytest.raises(ClusterError, match="preinstalled"):
+    with pytest.raises(ClusterError, match="does not install drivers on") as caught:
         packages.supported_distribution(text)
+    assert "preinstalled" in caught.value.remedy
+    assert (re.findall('PRETTY_NAME="(.*)"', text) or [""])[0] in caught.value.message
 
 
 def roots(dist: Distribution, **parts: t.Any) -> list[tuple[str, str]]:
