@@ -60,6 +60,12 @@ options:
     type: str
     choices: [auto, always, never]
     default: auto
+  nscq:
+    description:
+      - Whether to install C(libnvidia-nscq), through which DCGM asks NVSwitches, at O(version) beside Fabric Manager. Nodes without
+        NVSwitches get none.
+    type: bool
+    default: false
   packages:
     description: Packages to install instead of the driver's usual ones. All at O(version).
     type: list
@@ -121,6 +127,18 @@ options:
     default: false
   dcgm_version:
     description: How DCGM's version must begin. Empty means any.
+    type: str
+    default: ""
+  gdrcopy:
+    description:
+      - Whether to install GDRCopy (C(gdrdrv-dkms) and C(libgdrapi), on EL C(gdrcopy-kmod) and C(gdrcopy)), load its kernel module
+        C(gdrdrv), and build that anew for a driver that takes another one's place. NVIDIA has these packages in no repository, so one
+        of the site's has to have them. With O(source=preinstalled) nothing is installed, and O(state=verified) demands that the
+        module is loaded.
+    type: bool
+    default: false
+  gdrcopy_version:
+    description: How GDRCopy's version must begin. Empty means any.
     type: str
     default: ""
   module_options:

@@ -12,7 +12,7 @@ from pathlib import Path
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.files import read_text
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.units import is_active, systemctl
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver import kernel, peermem
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver import gdrcopy, kernel, peermem
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.model import Facts
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.modes import Modes
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.plan import Wanted
@@ -47,9 +47,14 @@ def own_units(request: Request, facts: Facts, wanted: Wanted) -> list[str]:
     return [name for name in units if vendor_unit(facts.root, name)]
 
 
+def own_modules(request: Request, wanted: Wanted) -> list[str]:
+    """The modules besides the driver that every run has to find loaded."""
+    return [*([peermem.MODULE] if wanted.peermem else []), *([gdrcopy.MODULE] if request.gdrcopy else [])]
+
+
 def brought_back(request: Request, facts: Facts, wanted: Wanted) -> list[str]:
     """What a run that finishes a change starts and loads, besides the driver."""
-    return [*own_units(request, facts, wanted), *(["nvidia_peermem"] if wanted.peermem else [])]
+    return [*own_units(request, facts, wanted), *own_modules(request, wanted)]
 
 
 def _runs_without_persistence(root: Path) -> bool:
@@ -79,6 +84,8 @@ class Configuration:
         try:
             if self.live and self.wanted.peermem:
                 self._ensure_peermem()
+            if self.live and self.request.gdrcopy:
+                self._ensure_gdrdrv()
             if self.live and self.wanted.nvlink5:
                 self._load_subnet_modules()
             units = [_unit(name) for name in there] if self.live or self.facts.chroot else []
@@ -124,6 +131,29 @@ class Configuration:
         elif self.loads:
             record.note("kernel module", peermem.MODULE, f"not loaded: {failure}")
 
+    def _ensure_gdrdrv(self) -> None:
+        """Have it loaded, built for the driver that runs, and its device made."""
+        root = self.facts.root
+        there = gdrcopy.is_loaded(root)
+        if not there and not self._load_gdrdrv():
+            return
+        unit = gdrcopy.service(root)
+        # Also after it was loaded: a device may have the number of the module that went, with the service counting as started.
+        if unit and not (there and gdrcopy.has_device(root)):
+            self._restart(unit, wanted=True)
+
+    def _load_gdrdrv(self) -> bool:
+        """Whether it is loaded now. What fails is for the verification to judge."""
+        record, name = self.record, gdrcopy.MODULE
+        failure, built = ("", False) if record.check else gdrcopy.load(record.host, self.facts.kernel)
+        if built:
+            record.note("kernel module", name, "rebuild")
+        if failure:
+            record.note("kernel module", name, f"not loaded: {failure}")
+        else:
+            record.note("kernel module", name, "load", "", f"{name}\n")
+        return not failure
+
     def _load_subnet_modules(self) -> None:
         root, record = self.facts.root, self.record
         missing = [name for name in SUBNET_MODULES if not (root / "sys/module" / name).is_dir()]
@@ -151,7 +181,7 @@ class Configuration:
         except ClusterError as exc:
             ours = brought_back(self.request, self.facts, self.wanted)
             raise self.running.in_the_middle(exc, ours) from exc
-        self.running.load_extras(but=[peermem.MODULE] if self.wanted.peermem else [])
+        self.running.load_extras(but=own_modules(self.request, self.wanted))
 
 
 def set_modes(request: Request, facts: Facts, running: Running, record: Record, flavor: str) -> bool:
@@ -179,4 +209,4 @@ def set_modes(request: Request, facts: Facts, running: Running, record: Record, 
     return modes.found
 
 
-__all__ = ["Configuration", "brought_back", "own_units", "set_modes"]
+__all__ = ["Configuration", "brought_back", "own_modules", "own_units", "set_modes"]

@@ -27,6 +27,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.p
     Difference,
     has_driver_version,
     is_fabric_manager,
+    is_gdrcopy,
     to_hold,
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.plan import (
@@ -156,14 +157,18 @@ class Installation:
     def hold(self) -> None:
         """Keep upgrades of the system away from the driver."""
         packages = self.facts.packages
-        names = to_hold(packages, self.wanted.version)
+        names = to_hold(packages, self.wanted.version, gdrcopy=self.request.gdrcopy)
         names += kernel_packages(packages, self.wanted.dist) if self.request.kernel_hold else []
         loose = [name for name in names if not packages[name].held]
         if not loose:
             return
         self.record.note("hold", ", ".join(loose), "hold", "", "".join(f"{name}\n" for name in loose))
         if not self.record.check:
-            self.manager.hold(loose if self.wanted.dist.manager == "dpkg" else names, packages, has_driver_version)
+            self.manager.hold(loose if self.wanted.dist.manager == "dpkg" else names, packages, self._is_ours)
+
+    def _is_ours(self, name: str, version: str) -> bool:
+        """Whether a lock is this role's. Those of a GDRCopy that was not asked for are the site's."""
+        return has_driver_version(name, version) or (self.request.gdrcopy and is_gdrcopy(name))
 
     def parts(self) -> tuple[t.Any, ...]:
         """What is installed now, whatever it came from."""

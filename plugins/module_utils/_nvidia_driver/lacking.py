@@ -11,6 +11,7 @@ import typing as t
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.distribution import Distribution
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.packages import Root
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.packages import is_gdrcopy
 
 
 def epel_package(dist: Distribution) -> str:
@@ -23,6 +24,7 @@ def epel_package(dist: Distribution) -> str:
 def explained(exc: ClusterError, roots: t.Sequence[Root], dist: Distribution) -> ClusterError:
     """The error of a package system, with what helps where it is known what lacks."""
     headers = [root.label for root in roots if root.name.startswith(("linux-headers-", "kernel-"))]
+    gdrcopy = tuple(f"No repository of this node has {root.name}" for root in roots if is_gdrcopy(root.name))
     if exc.kind == "package_failed" and "dkms" in exc.details.get("lacking", ()):
         major = dist.version.partition(".")[0]
         by_hand = f"`dnf install https://dl.fedoraproject.org/pub/epel/epel-release-latest-{major}.noarch.rpm`"
@@ -36,6 +38,12 @@ def explained(exc: ClusterError, roots: t.Sequence[Root], dist: Distribution) ->
         remedy = (
             "Repositories keep the headers of the newest kernels only: upgrade the kernel and reboot first, use a repository that "
             "keeps older ones, or set `kernel_headers: false` where they came another way."
+        )
+        return ClusterError(exc.kind, exc.message, remedy, **exc.details)
+    if exc.kind == "not_available" and exc.message.startswith(gdrcopy):
+        remedy = (
+            "NVIDIA publishes GDRCopy as single files for each CUDA and distribution (compute/redist/gdrcopy), and in no repository: "
+            "put them into a repository of yours that the node has, or set `gdrcopy: false`."
         )
         return ClusterError(exc.kind, exc.message, remedy, **exc.details)
     return exc

@@ -32,6 +32,9 @@ _APART = re.compile(
     r"^(nvidia-(settings|modprobe|persistenced|xconfig|container|docker|support|installer-cleanup|alternative|egl"
     r"|driver-pinning|cuda|cudnn|ml-py|prime|detect|suspend|gds|fs)|libnvidia-container|libxnvctrl)"
 )
+# GDRCopy's packages, under the names that NVIDIA's recipes give them (NVIDIA/gdrcopy, packages/): the kernel module as source
+# for dkms, and the library that must fit it.
+_GDRCOPY = re.compile(r"^(gdrcopy(-[\w.+-]+)?|gdrdrv-dkms|libgdrapi)$")
 #: What a transaction of the driver brings along, and may leave half done where it is cut off.
 NEEDED: tuple[str, ...] = ("dkms",)
 #: For unattended-upgrades and apt preferences: patterns that cover every part of the driver.
@@ -81,18 +84,33 @@ def in_stack(name: str, version: str) -> bool:
     return has_driver_version(name, version) and not _APART.match(name)
 
 
-def to_hold(packages: t.Mapping[str, Installed], version: str) -> list[str]:
-    """Packages that an upgrade must leave alone: the driver's parts, and the small programs that came at its version."""
+def to_hold(packages: t.Mapping[str, Installed], version: str, *, gdrcopy: bool) -> list[str]:
+    """Packages that an upgrade must leave alone: the driver's parts, and the small programs that came at its version.
+
+    ``gdrcopy``: those of GDRCopy as well, whose module was built for this driver.
+    """
     return sorted(
         name
         for name, one in packages.items()
-        if in_stack(name, one.version) or (version and _STACK.match(name) and upstream(one.version) == version)
+        if in_stack(name, one.version)
+        or (version and _STACK.match(name) and upstream(one.version) == version)
+        or (gdrcopy and is_gdrcopy(name))
     )
 
 
 def is_fabric_manager(name: str) -> bool:
     """Whether this is Fabric Manager itself, under any of its names (not its headers)."""
     return bool(re.match(r"^nvidia-fabric-?manager(-\d+)?$", name))
+
+
+def is_nscq(name: str) -> bool:
+    """Whether this is the library through which DCGM asks NVSwitches, under any of its names."""
+    return bool(re.match(r"^libnvidia-nscq(-\d+)?$", name))
+
+
+def is_gdrcopy(name: str) -> bool:
+    """Whether this is a package of GDRCopy."""
+    return bool(_GDRCOPY.match(name))
 
 
 def flavor_of(names: t.Iterable[str]) -> str:
@@ -137,6 +155,17 @@ def _fabric_manager(source: str, manager: str, branch: int) -> str:
     if branch >= 580:
         return "nvidia-fabricmanager"
     return "nvidia-fabric-manager" if manager == "rpm" else f"nvidia-fabricmanager-{branch}"
+
+
+def _nscq(source: str, branch: int) -> str:
+    # Lost the branch with R580 in NVIDIA's repositories, as Fabric Manager did; Ubuntu keeps it.
+    return "libnvidia-nscq" if source != "distro" and branch >= 580 else f"libnvidia-nscq-{branch}"
+
+
+def gdrcopy_roots(manager: str, version: str) -> list[Root]:
+    """GDRCopy's kernel module and its library. ``version``: how theirs must begin, empty for any."""
+    names = ("gdrcopy-kmod", "gdrcopy") if manager == "rpm" else ("gdrdrv-dkms", "libgdrapi")
+    return [Root(name, version, prefix=True) for name in names]
 
 
 def nvlink5_roots(version: str) -> list[Root]:
@@ -200,6 +229,7 @@ def wanted_roots(
     flavor: str,
     version: str,
     fabric_manager: bool,
+    nscq: bool,
     nvlink5: bool,
     kernels: t.Sequence[str],
     dcgm_cudas: t.Sequence[int],
@@ -223,6 +253,8 @@ def wanted_roots(
                 "Set `source: cuda_repo`.",
             )
         roots.append(Root(_fabric_manager(source, dist.manager, branch_of(version)), version))
+    if nscq:
+        roots.append(Root(_nscq(source, branch_of(version)), version))
     if nvlink5:
         roots += nvlink5_roots(version)
     roots += [kernel_headers(dist, kernel) for kernel in kernels]
@@ -284,9 +316,12 @@ __all__ = [
     "dcgm_names",
     "driver_roots",
     "flavor_of",
+    "gdrcopy_roots",
     "has_driver_version",
     "in_stack",
     "is_fabric_manager",
+    "is_gdrcopy",
+    "is_nscq",
     "kernel_headers",
     "nvlink5_roots",
     "supported_distribution",

@@ -15,6 +15,7 @@ import typing as t
 from pathlib import Path
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.command import Host
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver import dkms
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.model import Loaded
 
 MODULE = "nvidia_peermem"
@@ -50,16 +51,6 @@ def is_older_than_stack(host: Host, root: Path, kernel: str) -> bool:
         return False
 
 
-def rebuild_commands(status: str, version: str, kernel: str) -> list[list[str]]:
-    """What makes dkms build the driver anew, by what ``dkms status`` says; nothing where dkms does not have it."""
-    # dkms 3 writes nvidia/580.95.05, and dkms 2 nvidia, 580.95.05.
-    found = re.search(rf"^(nvidia[\w-]*)(?:/|, ){re.escape(version)}\b", status, re.M)
-    if not found:
-        return []
-    module = ["-m", found.group(1), "-v", version, "-k", kernel, "--force"]
-    return [["dkms", "build", *module], ["dkms", "install", *module]]
-
-
 def load(host: Host) -> str:
     """Load it; returns why that does not work."""
     rc, _out, err = host.run_command(["modprobe", MODULE])
@@ -68,15 +59,7 @@ def load(host: Host) -> str:
 
 def rebuild(host: Host, version: str, kernel: str) -> str:
     """Build the driver's modules for the stack that is there; returns why that does not work. What runs goes on running."""
-    if not host.get_bin_path("dkms"):
-        return "dkms is not installed"
-    _rc, status, _err = host.run_command(["dkms", "status"])
-    commands = rebuild_commands(status, version, kernel)
-    for argv in commands:
-        rc, out, err = host.run_command(argv)
-        if rc != 0:
-            return " ".join((err or out).split())[-200:]
-    return "" if commands else "dkms does not have this driver"
+    return dkms.rebuild(host, r"nvidia[\w-]*", re.escape(version), kernel)
 
 
 def findings(root: Path, loaded: Loaded, kernel: str, *, demanded: bool) -> t.Iterator[dict[str, str]]:
@@ -101,5 +84,4 @@ __all__ = [
     "is_older_than_stack",
     "load",
     "rebuild",
-    "rebuild_commands",
 ]

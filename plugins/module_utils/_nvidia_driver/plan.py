@@ -28,8 +28,10 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.p
     check_version,
     compare,
     flavor_of,
+    gdrcopy_roots,
     in_stack,
     is_fabric_manager,
+    is_gdrcopy,
     supported_distribution,
     wanted_roots,
 )
@@ -125,6 +127,7 @@ def with_roots(request: Request, facts: Facts, wanted: Wanted) -> Wanted:
         flavor=wanted.flavor,
         version=wanted.version,
         fabric_manager=wanted.fabric,
+        nscq=request.nscq and wanted.fabric,
         kernels=[one for one in dict.fromkeys((facts.kernel, facts.next_kernel)) if one and request.kernel_headers],
         nvlink5=wanted.nvlink5,
         dcgm_cudas=cudas_of_dcgm(facts.hardware, wanted.branch) if request.dcgm else (),
@@ -132,6 +135,8 @@ def with_roots(request: Request, facts: Facts, wanted: Wanted) -> Wanted:
         cuda=request.cuda_version,
         override=request.packages,
     )
+    if request.gdrcopy:
+        roots += gdrcopy_roots(wanted.dist.manager, request.gdrcopy_version)
     if facts.stream is not None and request.hold:
         roots.append(Root("python3-dnf-plugin-versionlock"))
     return dataclasses.replace(wanted, roots=tuple(roots))
@@ -186,9 +191,12 @@ def installer_pending(request: Request, wanted: Wanted, libraries: t.Sequence[st
 
 def builds_module(request: Request, facts: Facts, wanted: Wanted) -> bool:
     """Whether the change builds a kernel module on this node, which dkms does for every driver that is not there yet."""
+    difference = difference_of(request, facts, wanted)
+    if any(map(is_gdrcopy, (*difference.missing, *difference.other_version))):
+        return True
     if not request.packaged:
         return installer_pending(request, wanted, facts.libraries, facts.on_disk)
-    if not difference_of(request, facts, wanted) or any(name.startswith(SIGNED_MODULES) for name in request.packages):
+    if not difference or any(name.startswith(SIGNED_MODULES) for name in request.packages):
         return False
     there = (name for name, one in facts.packages.items() if one.present and upstream(one.version) == wanted.version)
     return flavor_of(there) != wanted.flavor

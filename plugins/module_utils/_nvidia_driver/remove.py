@@ -27,6 +27,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.p
     REMEDIES,
     has_driver_version,
     in_stack,
+    is_gdrcopy,
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.record import Record
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.request import Request
@@ -62,7 +63,11 @@ def absent(request: Request, facts: Facts, host: Host, *, check: bool) -> dict[s
 
 def names_to_remove(packages: t.Mapping[str, Installed]) -> list[str]:
     """The parts of the driver, and what came along with it."""
-    return sorted(name for name, one in packages.items() if in_stack(name, one.version) or _COMPANIONS.match(name))
+    return sorted(
+        name
+        for name, one in packages.items()
+        if in_stack(name, one.version) or _COMPANIONS.match(name) or is_gdrcopy(name)
+    )
 
 
 def _check_others(manager: Apt | Dnf, names: t.Sequence[str]) -> None:
@@ -104,7 +109,7 @@ def _remove_packages(facts: Facts, manager: Apt | Dnf, names: t.Sequence[str], r
             manager.mend(names)
         manager.remove(names)
         # A lock that stays would keep the next installation at the old version.
-        manager.hold([], {}, has_driver_version)
+        manager.hold([], {}, lambda name, version: has_driver_version(name, version) or is_gdrcopy(name))
 
 
 def _uninstall(facts: Facts, record: Record) -> None:

@@ -27,6 +27,7 @@ ARGUMENT_SPEC: dict[str, t.Any] = {
     "version": {"type": "str", "default": ""},
     "kernel_module": {"type": "str", "choices": ["auto", "open", "proprietary"], "default": "auto"},
     "fabric_manager": {"type": "str", "choices": ["auto", "always", "never"], "default": "auto"},
+    "nscq": {"type": "bool", "default": False},
     "packages": {"type": "list", "elements": "str", "default": []},
     "kernel": {"type": "str", "default": ""},
     "kernel_headers": {"type": "bool", "default": True},
@@ -42,6 +43,8 @@ ARGUMENT_SPEC: dict[str, t.Any] = {
     "cuda_version": {"type": "str", "default": ""},
     "dcgm": {"type": "bool", "default": False},
     "dcgm_version": {"type": "str", "default": ""},
+    "gdrcopy": {"type": "bool", "default": False},
+    "gdrcopy_version": {"type": "str", "default": ""},
     "module_options": {"type": "dict", "default": {}},
     "restrict_profiling": {"type": "bool", "default": True},
     "peermem": {"type": "str", "choices": ["auto", "always", "never"], "default": "auto"},
@@ -73,6 +76,7 @@ class Request:
     version: str
     kernel_module: str
     fabric_manager: str
+    nscq: bool
     packages: tuple[str, ...]
     kernel: str
     kernel_headers: bool
@@ -89,6 +93,8 @@ class Request:
     cuda_version: str
     dcgm: bool
     dcgm_version: str
+    gdrcopy: bool
+    gdrcopy_version: str
     module_options: t.Mapping[str, t.Any]
     restrict_profiling: bool
     peermem: str

@@ -16,15 +16,17 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.transactio
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.units import is_active
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node import nvidia_smi as smi
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node.nvidia_smi import Query, SmiReport, parse
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver import cuda, fabric, peermem
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver import cuda, fabric, gdrcopy, peermem
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver import read as node
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.kernels import kernel_packages
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.model import Facts
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.modes import FIELDS, plan
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.packages import (
     REMEDIES,
+    gdrcopy_roots,
     in_stack,
     is_fabric_manager,
+    is_nscq,
     supported_distribution,
     to_hold,
 )
@@ -94,6 +96,10 @@ class Findings:
             self._next_boot()
             self._packages()
             self._persistence(report)
+        if self._has_fabric:
+            self._nscq()
+        if self.request.gdrcopy:
+            self._gdrcopy(managed)
         self._units(managed)
         if report.state == "answered" and report.gpus:
             self._fabric()
@@ -152,7 +158,7 @@ class Findings:
             if one.broken:
                 self._find("fail", "packages", f"{name} {one.version} is {one.state}.", _RUN_ROLE)
         request, packages = self.request, self.facts.packages
-        names = to_hold(packages, request.version) if request.hold else []
+        names = to_hold(packages, request.version, gdrcopy=request.gdrcopy) if request.hold else []
         names += kernel_packages(packages, dist) if request.hold and request.kernel_hold else []
         loose = [name for name in names if not packages[name].held]
         if loose:
@@ -180,6 +186,24 @@ class Findings:
         facts, option = self.facts, self.request.peermem
         if option == "always" or (option == "auto" and facts.openibd):
             self.found += peermem.findings(facts.root, facts.loaded, facts.kernel, demanded=option == "always")
+
+    def _nscq(self) -> None:
+        """The library through which DCGM asks the NVSwitches: there if asked for, and at the driver's version anyway."""
+        have = next((one.version for name, one in self.facts.packages.items() if is_nscq(name)), "")
+        driver = self.facts.loaded.version or self.request.version
+        if self.request.nscq and not have:
+            self._find("fail", "nscq", "libnvidia-nscq is not installed: DCGM does not see the NVSwitches.", _RUN_ROLE)
+        elif have and driver and upstream(have) != driver:
+            message = f"libnvidia-nscq is {upstream(have)}, the driver is {driver}: DCGM does not see the NVSwitches."
+            self._find("fail", "nscq", message, _RUN_ROLE)
+
+    def _gdrcopy(self, managed: bool) -> None:
+        facts, request = self.facts, self.request
+        if managed:
+            manager = supported_distribution(facts.os_release).manager
+            self.found += gdrcopy.package_findings(facts.packages, gdrcopy_roots(manager, request.gdrcopy_version))
+        if facts.loaded.version:
+            self.found += gdrcopy.module_findings(facts.root, self.host, facts.kernel)
 
     def _subnet(self) -> None:
         """What Fabric Manager needs where the NVSwitches are an InfiniBand subnet."""

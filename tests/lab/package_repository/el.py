@@ -5,7 +5,8 @@
 
 What is like the real ones: parts of a driver demand each other at exactly one version, and dkms, which only EPEL has; all of
 them are modular, so that only those of the enabled stream can be seen; Fabric Manager takes the place of the one whose name
-has a hyphen more; kernels and their headers are installed beside each other. What is not: there is nothing in them.
+has a hyphen more, and the library for NVSwitches excludes the one with another branch in its name; GDRCopy is in none of the
+vendor's repositories; kernels and their headers are installed beside each other. What is not: there is nothing in them.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ from lab.package_repository.rpms import Rpm, Stream
 MACHINE = platform.machine()
 OLD, NEW, NEWEST = "570.124.06", "580.95.05", "580.126.16"
 DOCA = {"3.1.0": "091000_25.07", "3.2.1": "044000_25.10"}
+#: Versions of GDRCopy, the older first.
+GDRCOPY = ("2.4.4", "2.5.1")
 #: Where a node has the repositories.
 PLACE = "/srv/repositories"
 #: The plugin of dnf that locks versions, where Debian has it.
@@ -101,6 +104,15 @@ def _driver(version: str, tail: str) -> list[Rpm]:
     manager = Rpm("nvidia-fabric-manager" if old else "nvidia-fabricmanager", f"{version}-1", noarch=False)
     if not old:
         manager = dataclasses.replace(manager, obsoletes=("nvidia-fabric-manager < 580",))
+    # As NVIDIA/yum-packaging-libnvidia-nscq has it.
+    nscq = Rpm(
+        f"libnvidia-nscq-{version.partition('.')[0]}" if old else "libnvidia-nscq",
+        f"{version}-1",
+        noarch=False,
+        provides=(f"libnvidia-nscq = {version}",) if old else (),
+        obsoletes=(f"libnvidia-nscq < {version}",) if old else (),
+        conflicts=("libnvidia-nscq",) if old else (),
+    )
     unit = "[Unit]\nAfter=multi-user.target\n[Service]\nExecStart=/bin/true\n[Install]\nWantedBy=multi-user.target\n"
     units = "/usr/lib/systemd/system"
     return [
@@ -117,6 +129,7 @@ def _driver(version: str, tail: str) -> list[Rpm]:
         Rpm("nvidia-persistenced", full, noarch=False, files={f"{units}/nvidia-persistenced.service": unit}),
         Rpm("nvidia-settings", full, noarch=False),
         Rpm("nvidia-xconfig", full, noarch=False),
+        nscq,
         dataclasses.replace(manager, files={f"{units}/nvidia-fabricmanager.service": unit}),
     ]  # fmt: skip
 
@@ -149,6 +162,18 @@ def _cuda(tail: str) -> list[Rpm]:
     container = [Rpm("nvidia-container-toolkit", f"{version}-1", noarch=False) for version in ("1.17.8", "1.18.0")]
     # Needs the driver's library, at any version.
     return [*dcgm, *toolkits, *container, Rpm("site-monitoring", f"1.0-1.{tail}", requires=("libnvidia-ml",))]
+
+
+def _gdrcopy(version: str, tail: str) -> list[Rpm]:
+    """As NVIDIA/gdrcopy's recipe makes them: the module is built when its package is installed, or not at all."""
+    unit = "[Service]\nType=oneshot\nRemainAfterExit=yes\nExecStart=/bin/true\n[Install]\nWantedBy=multi-user.target\n"
+    # Programs of a test are where no scriptlet looks.
+    build = f"/usr/local/sbin/dkms build -m gdrdrv -v {version}-1 -k any || :"
+    return [
+        Rpm("gdrcopy", f"{version}-1.{tail}", noarch=False),
+        Rpm("gdrcopy-kmod", f"{version}-1dkms.{tail}", requires=("dkms >= 1.00",), recommends=("kmod-nvidia-latest-dkms",),
+            files={"/usr/lib/systemd/system/gdrcopy.service": unit}, post=build),
+    ]  # fmt: skip
 
 
 def _doca(version: str, release: Release) -> tuple[Rpm, list[Rpm]]:
@@ -190,7 +215,8 @@ def _made(place: pathlib.Path, release: Release) -> None:
         **{f"doca-{version}/kernel": [Rpm("doca-kernel-repo", f"{version}-1")] for version in hosts},
         # Somebody offers a newer package that the vendor has not signed.
         "foreign": [Rpm("cuda-toolkit-12-9", "12.9.2-1")],
-        # A site's mirror of DOCA that is ahead.
+        # A site's own: what the vendor has in no repository, and a mirror of DOCA that is ahead.
+        "gdrcopy": [one for version in GDRCOPY for one in _gdrcopy(version, tail)],
         "ahead": [
             Rpm("doca-ofed", "9.9.9-1", requires=("mlnx-ofa_kernel",)),
             *(Rpm(name, f"9999-1.{tail}", noarch=False) for name in ("mlnx-ofa_kernel", "ofed-scripts", "perftest")),
@@ -235,6 +261,7 @@ def fingerprint(place: pathlib.Path) -> str:
 __all__ = [
     "BREAK",
     "DOCA",
+    "GDRCOPY",
     "LOCK",
     "MACHINE",
     "NEW",

@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import pathlib
+import subprocess
 import typing as t
 
 import el_node
@@ -52,6 +53,14 @@ class Nodes:
         return self.driven(major, version, gpus, switches).child()
 
 
+def own_devices(node: el_node.Node) -> None:
+    """Let a node have a /dev in which files can be made: until then it is that of this machine."""
+    place = str(node.path("/dev"))
+    subprocess.run(["mount", "-t", "tmpfs", "tmpfs", place], check=True)
+    names = ("null", "zero", "full", "random", "urandom")
+    subprocess.run(["cp", "-a", *(f"/dev/{name}" for name in names), place], check=True)
+
+
 def driver(node: el_node.Node, **options: t.Any) -> dict[str, t.Any]:
     """Run the module nvidia_driver for the older of the node's kernels, with the repository of the vendor's stand-in."""
     given = {
@@ -89,4 +98,4 @@ def rdma(node: el_node.Node, version: str, **options: t.Any) -> dict[str, t.Any]
     return node.module(rdma_stack.main, **given)
 
 
-__all__ = ["Nodes", "driver", "rdma"]
+__all__ = ["Nodes", "driver", "own_devices", "rdma"]

@@ -219,7 +219,7 @@ def made(work: pathlib.Path, release: el.Release, repositories: pathlib.Path) ->
     node.write(
         "/etc/dnf/dnf.conf", "[main]\ngpgcheck=1\ninstallonly_limit=3\nclean_requirements_on_remove=True\nbest=True\n"
     )
-    for name in ("modprobe", "systemctl", "dracut", "nvidia-smi"):
+    for name in ("modprobe", "systemctl", "dracut", "nvidia-smi", "dkms"):
         node.write(f"/usr/local/sbin/{name}", (FILES / name).read_text())
     node.write("/usr/local/sbin/modinfo", (FILES / "modprobe").read_text())
     for path in ("/var/lib/rpm", "/run/systemd/system", "/tmp", "/var/tmp"):

@@ -11,7 +11,7 @@ import typing as t
 import pytest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.dnf import Dnf
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.packages import Action
-from el_modules import Nodes, driver
+from el_modules import Nodes, driver, own_devices
 from el_node import Node, Programs
 from lab.package_repository import el
 
@@ -220,6 +220,90 @@ def test_going_back_from_a_transaction_that_was_cut_off_brings_the_old_version_b
     assert node.run("dnf", "check")[0] == 0
     assert node.read("/sys/module/nvidia/version").strip() == el.NEW
     assert not driver(node)["changed"]
+
+
+COMPANIONS = {"gdrcopy": True, "nscq": True}
+
+
+def with_companions(nodes: Nodes) -> Node:
+    """A node with NVSwitches, an old driver, GDRCopy of a site's repository, and the library that asks NVSwitches."""
+    node = nodes.fresh("9", switches=1)
+    own_devices(node)
+    node.repository("gdrcopy")
+    result = driver(node, version=el.OLD, gdrcopy_version=el.GDRCOPY[0], **COMPANIONS)
+    assert not result["failed"], result["msg"]
+    return node
+
+
+def test_gdrcopy_and_nscq_come_with_the_driver_follow_it_and_go_with_it(nodes: Nodes) -> None:
+    node = with_companions(nodes)
+    assert node.installed["libnvidia-nscq-570"] == [f"{el.OLD}-1"]
+    assert {name: node.installed[name] for name in ("gdrcopy", "gdrcopy-kmod")} == {
+        "gdrcopy": ["2.4.4-1.el9"],
+        "gdrcopy-kmod": ["2.4.4-1dkms.el9"],
+    }
+    # The module's package recommends the proprietary driver.
+    assert "kmod-nvidia-latest-dkms" not in node.installed
+    assert node.read("/run/lab-gdrdrv") == el.OLD
+    assert node.path("/sys/module/gdrdrv").is_dir()
+    assert node.path("/dev/gdrdrv").exists()
+    assert not driver(node, version=el.OLD, gdrcopy_version=el.GDRCOPY[0], **COMPANIONS)["changed"]
+    # Newer ones are there, and stay away: all are locked.
+    before = node.installed
+    node.must("dnf", "-y", "-q", "upgrade")
+    assert node.installed == before
+    result = driver(node, gdrcopy_version=el.GDRCOPY[1], **COMPANIONS, **AGREED)
+    assert not result["failed"], result["msg"]
+    assert "libnvidia-nscq-570" not in node.installed
+    assert node.installed["libnvidia-nscq"] == [f"{el.NEW}-1"]
+    assert node.installed["gdrcopy-kmod"] == ["2.5.1-1dkms.el9"]
+    assert (node.read("/run/lab-gdrdrv"), node.path("/sys/module/gdrdrv").is_dir()) == (el.NEW, True)
+    locked = [line for line in node.read(LIST).splitlines() if "nscq" in line or "gdr" in line]
+    assert sorted(locked) == [
+        "gdrcopy-0:2.5.1-1.el9.*",
+        "gdrcopy-kmod-0:2.5.1-1dkms.el9.*",
+        f"libnvidia-nscq-0:{el.NEW}-1.*",
+    ]
+    removed = driver(node, state="absent", allow_unload=True)
+    assert not removed["failed"], removed["msg"]
+    assert not {"libnvidia-nscq", "gdrcopy", "gdrcopy-kmod"} & set(node.installed)
+    assert not node.read(LIST).strip()
+
+
+def test_verify_says_what_is_wrong_with_gdrcopy_and_nscq(nodes: Nodes) -> None:
+    node = with_companions(nodes)
+    asked = {"version": el.OLD, "gdrcopy_version": el.GDRCOPY[0], **COMPANIONS}
+    assert not driver(node, state="verified", **asked)["failed"]
+    node.must("rpm", "--erase", "libnvidia-nscq-570", "gdrcopy")
+    shutil.rmtree(node.path("/sys/module/gdrdrv"))
+    node.path("/run/lab-gdrdrv").unlink()
+    said = driver(node, state="verified", **asked)
+    assert said["error_kind"] == "driver_wrong"
+    assert {one["message"] for one in said["findings"]} == {
+        "libnvidia-nscq is not installed: DCGM does not see the NVSwitches.",
+        "gdrcopy is not installed.",
+        f"GDRCopy's kernel module gdrdrv is not built for kernel {node.release.kernel(0)}.",
+    }
+    # The next run brings all of it back, with the driver left alone.
+    again = driver(node, **asked)
+    assert not again["failed"], again["msg"]
+    assert "kernel module gdrdrv: rebuild" in told(again)
+    # Another version of the library is a finding of its own.
+    node.must("rpm", "--erase", "libnvidia-nscq-570")
+    node.must("dnf", "module", "reset", "-y", "-q", "nvidia-driver")
+    node.must("dnf", "module", "enable", "-y", "-q", "nvidia-driver:580-open")
+    node.must("dnf", "-y", "-q", "--disableplugin=versionlock", "install", f"libnvidia-nscq-{el.NEW}")
+    said = driver(node, state="verified", **asked)
+    assert f"libnvidia-nscq is {el.NEW}, the driver is {el.OLD}" in said["msg"]
+
+
+def test_gdrcopy_that_no_repository_has_is_explained_before_anything_is_done(nodes: Nodes) -> None:
+    node = nodes.with_driver("9", el.NEW)
+    before = node.installed
+    result = driver(node, gdrcopy=True)
+    assert result["error_kind"] == "not_available"
+    assert "put them into a repository of yours" in result["remedy"]
+    assert node.installed == before
 
 
 def test_a_removal_takes_the_driver_and_its_locks(nodes: Nodes) -> None:

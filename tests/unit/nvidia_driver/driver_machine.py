@@ -107,6 +107,8 @@ class Machine:
             self._write("usr/lib/systemd/system/nvidia-fabricmanager.service", "[Service]\nExecStart=/bin/fm\n")
             self._write("etc/systemd/system/nvidia-fabricmanager.service", self.fabric_unit)
             self.ready.add("/etc/systemd/system/nvidia-fabricmanager.service")
+        if "gdrdrv" in self.extras:
+            self._write("etc/init.d/gdrdrv", "")
         if self.nouveau:
             self._write("sys/module/nouveau/version", "")
         if self.loaded:
@@ -116,13 +118,15 @@ class Machine:
         (self.root / path).parent.mkdir(parents=True, exist_ok=True)
         (self.root / path).write_text(text)
 
-    def _load(self, version: str) -> None:
+    def _load(self, version: str, *, at_boot: bool = True) -> None:
         self._write("sys/module/nvidia/version", version)
         self._write(
             "proc/driver/nvidia/version", f"NVRM: NVIDIA UNIX Open Kernel Module for x86_64  {version}  Release"
         )
         for name in self.extras:
-            self._write(f"sys/module/{name}/x", "")
+            # Nothing but a boot loads it by itself.
+            if at_boot or name != "gdrdrv":
+                self._write(f"sys/module/{name}/x", "")
 
     def _forget(self, name: str) -> None:
         for file in (self.root / "sys/module" / name).glob("*"):
@@ -232,9 +236,11 @@ class Machine:
             for name in words[2:]:
                 self._forget(name)
         elif words[0] == "nvidia":
-            self._load(self.on_disk)
-        elif words[0] in ("mlx5_ib", "ib_umad", "nvidia_peermem"):
+            self._load(self.on_disk, at_boot=False)
+        elif words[0] in ("mlx5_ib", "ib_umad", "nvidia_peermem", "gdrdrv"):
             self._write(f"sys/module/{words[0]}/x", "")
+        if words[0] == "gdrdrv":
+            self._write("dev/gdrdrv", "")
 
     def _systemctl(self, words: list[str]) -> Answer | None:
         unit = words[-1]

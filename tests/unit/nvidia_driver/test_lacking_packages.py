@@ -28,6 +28,7 @@ ROOTS = [
     Root("nvidia-open", "580.95.05"),
     Root("kernel-devel", instance=KERNEL),
     Root("linux-headers-6.8.0-1031-azure"),
+    Root("gdrcopy-kmod", "2.5", prefix=True),
 ]
 
 
@@ -61,6 +62,13 @@ def test_headers_that_no_repository_keeps() -> None:
     assert "upgrade the kernel and reboot" in error.remedy
 
 
+@pytest.mark.parametrize("word", ["gdrcopy-kmod", "gdrcopy-kmod-2.5*"])
+def test_gdrcopy_that_nvidia_has_in_no_repository(word: str) -> None:
+    error = told(f"Error: Unable to find a match: {word}\n", ROCKY)
+    assert (error.kind, word in error.message) == ("not_available", True)
+    assert "a repository of yours" in error.remedy
+
+
 @pytest.mark.parametrize(
     "said",
     ["Error: Unable to find a match: nvidia-open-580.95.05\n", "Error: Failed to download metadata for repo 'x'\n"],
@@ -70,6 +78,7 @@ def test_other_errors_stay_what_they_are(said: str) -> None:
     assert error.kind in ("not_available", "package_failed")
     assert "kernel and reboot" not in error.remedy
     assert "EPEL" not in error.remedy
+    assert "GDRCopy" not in error.remedy
 
 
 @pytest.mark.parametrize(

@@ -69,6 +69,13 @@ CASES: dict[str, tuple[dict[str, t.Any], dict[str, t.Any]]] = {
         {"switches": 1},
         {"dcgm": True, "cuda_version": "12.9", "kernel_headers": True, "peermem": "always"},
     ),
+    "install with GDRCopy and NSCQ": ({"switches": 1}, {"gdrcopy": True, "nscq": True}),
+    "install with GDRCopy and NSCQ in check mode": ({"switches": 1}, {"gdrcopy": True, "nscq": True, "check": True}),
+    "install with GDRCopy, whose module does not load": ({"fails": ("modprobe gdrdrv",)}, {"gdrcopy": True}),
+    "nothing to do but GDRCopy, with Secure Boot": (
+        {"installed": NEW, "loaded": NEW, "secure_boot": True},
+        {"gdrcopy": True},
+    ),
     "install with NVSwitches behind ConnectX": ({"bridges": 2}, {}),
     "install with NVSwitches behind ConnectX, kernel lacks a module": (
         {"bridges": 2, "fails": ("modprobe ib_umad",)},
@@ -132,6 +139,10 @@ CASES: dict[str, tuple[dict[str, t.Any], dict[str, t.Any]]] = {
     "upgrade with Secure Boot, key not enrolled": ({**OLD_DRIVER, "secure_boot": True}, DRAIN),
     "upgrade with Secure Boot, key enrolled": ({**OLD_DRIVER, "secure_boot": True, "enrolled": True}, DRAIN),
     "nothing to do with Secure Boot": ({"installed": NEW, "loaded": NEW, "secure_boot": True, "configured": False}, {}),
+    "upgrade with GDRCopy": (
+        {**OLD_DRIVER, "extras": ("gdrdrv", "nvidia_uvm"), "others": ("gdrdrv-dkms", "libgdrapi")},
+        {**AGREED, "gdrcopy": True},
+    ),
     "upgrade in check mode": (OLD_DRIVER, {**DRAIN, "check": True}),
     "upgrade, install only": (OLD_DRIVER, {**AGREED, "phases": ["install"]}),
     "upgrade with NVSwitches": ({**OLD_DRIVER, "switches": 1}, AGREED),
@@ -230,6 +241,10 @@ CASES: dict[str, tuple[dict[str, t.Any], dict[str, t.Any]]] = {
         {"installed": NEW, "loaded": NEW, "persistence": False},
         {"state": "verified"},
     ),
+    "verified, GDRCopy and NSCQ missing": (
+        {"installed": NEW, "loaded": NEW, "switches": 1, "running": [*UNITS, "nvidia-fabricmanager.service"]},
+        {"state": "verified", "gdrcopy": True, "nscq": True},
+    ),
     "verified, nvidia-smi does not come back": (
         {"installed": NEW, "loaded": NEW, "hangs": True},
         {"state": "verified"},
@@ -244,6 +259,10 @@ CASES: dict[str, tuple[dict[str, t.Any], dict[str, t.Any]]] = {
     "removed in check mode": (
         {"installed": NEW, "loaded": NEW, "configured": True},
         {"state": "absent", **DRAIN, "check": True},
+    ),
+    "removed with GDRCopy": (
+        {"installed": NEW, "others": ("gdrdrv-dkms", "libgdrapi")},
+        {"state": "absent", **AGREED},
     ),
     "removed without consent": ({"installed": NEW, "loaded": NEW}, {"state": "absent"}),
     "removed with dnf": ({"installed": NEW, "loaded": NEW, "system": "rpm"}, {"state": "absent", **AGREED}),

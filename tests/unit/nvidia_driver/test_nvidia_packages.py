@@ -127,6 +127,7 @@ def roots(dist: Distribution, **parts: t.Any) -> list[tuple[str, str]]:
         "flavor": "open",
         "version": "580.95.05",
         "fabric_manager": False,
+        "nscq": False,
         "nvlink5": False,
         "kernels": (),
         "dcgm_cudas": (),
@@ -191,6 +192,28 @@ def test_what_is_wanted_from_the_distribution() -> None:
 )
 def test_fabric_manager_has_the_name_of_its_branch(dist: Distribution, version: str, name: str) -> None:
     assert (name, version) in roots(dist, version=version, fabric_manager=True)
+
+
+@pytest.mark.parametrize(
+    ("dist", "source", "version", "name"),
+    [
+        (UBUNTU, "cuda_repo", "570.124.06", "libnvidia-nscq-570"),
+        (UBUNTU, "cuda_repo", "580.95.05", "libnvidia-nscq"),
+        (UBUNTU, "distro", "580.95.05", "libnvidia-nscq-580"),
+        # NVIDIA's installer brings neither: they come from the repository.
+        (UBUNTU, "runfile", "580.95.05", "libnvidia-nscq"),
+        (ROCKY, "cuda_repo", "570.124.06", "libnvidia-nscq-570"),
+        (ROCKY, "cuda_repo", "590.48.01", "libnvidia-nscq"),
+    ],
+)
+def test_the_library_for_nvswitches_has_the_name_of_its_branch_and_the_driver_s_version(
+    dist: Distribution, source: str, version: str, name: str
+) -> None:
+    assert (name, version) in roots(dist, source=source, version=version, fabric_manager=True, nscq=True)
+    assert name not in dict(roots(dist, source=source, version=version, fabric_manager=True))
+    assert packages.is_nscq(name)
+    # So an upgrade moves it, and it is held.
+    assert packages.in_stack(name, f"{version}-1")
 
 
 @pytest.mark.parametrize(
@@ -276,4 +299,10 @@ def test_no_difference_means_one_version_and_everything_there(state: dict[str, s
 
 def test_what_is_held() -> None:
     have = node("580.95.05", *STACK, nvidia_persistenced="580.95.05-1", nvidia_settings="535.1.1-1", bash="5")
-    assert packages.to_hold(have, "580.95.05") == sorted([*STACK, "nvidia-persistenced"])
+    assert packages.to_hold(have, "580.95.05", gdrcopy=False) == sorted([*STACK, "nvidia-persistenced"])
+
+
+def test_gdrcopy_is_held_where_it_was_asked_for() -> None:
+    have = node("580.95.05", "nvidia-open", gdrdrv_dkms="2.5.1-1", libgdrapi="2.5.1-1", gdrcopy_tests="2.5.1-1")
+    assert packages.to_hold(have, "580.95.05", gdrcopy=False) == ["nvidia-open"]
+    assert packages.to_hold(have, "580.95.05", gdrcopy=True) == sorted(have)
