@@ -12,14 +12,13 @@ vendor's repositories; kernels and their headers are installed beside each other
 from __future__ import annotations
 
 import dataclasses
-import fcntl
-import hashlib
 import pathlib
 import platform
-import shutil
+import sys
 import typing as t
 
 from lab.package_repository import repository, rpms
+from lab.package_repository.once import made_once
 from lab.package_repository.rpms import Rpm, Stream
 
 MACHINE = platform.machine()
@@ -28,7 +27,7 @@ DOCA = {"3.1.0": "091000_25.07", "3.2.1": "044000_25.10"}
 #: Versions of GDRCopy, the older first.
 GDRCOPY = ("2.4.4", "2.5.1")
 #: Where a node has the repositories.
-PLACE = "/srv/repositories"
+PLACE = repository.PLACE
 #: The plugin of dnf that locks versions, where Debian has it.
 LOCK = "/usr/lib/python3/dist-packages/dnf-plugins/versionlock.py"
 LOCK_SETTINGS = "[main]\nenabled = 1\nlocklist = /etc/dnf/plugins/versionlock.list\n"
@@ -236,21 +235,8 @@ def _made(place: pathlib.Path, release: Release) -> None:
 
 def made(directory: pathlib.Path, release: Release) -> pathlib.Path:
     """The repositories of a release, made once by the recipe that these files are."""
-    recipe = b"".join(pathlib.Path(str(part.__file__)).read_bytes() for part in (rpms, repository))
-    digest = hashlib.sha256(recipe + pathlib.Path(__file__).read_bytes() + MACHINE.encode()).hexdigest()[:12]
-    directory.mkdir(parents=True, exist_ok=True)
-    with (directory / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        place = directory / f"el{release.major}-{digest}"
-        if not place.exists():
-            for old in directory.glob(f"el{release.major}-*"):
-                shutil.rmtree(old)
-            work = directory / f".{place.name}"
-            shutil.rmtree(work, ignore_errors=True)  # a run that was killed left it
-            work.mkdir()
-            _made(work, release)
-            work.rename(place)
-    return place
+    recipe = (rpms, repository, sys.modules[__name__])
+    return made_once(directory, f"el{release.major}", recipe, lambda place: _made(place, release), MACHINE)
 
 
 def fingerprint(place: pathlib.Path) -> str:

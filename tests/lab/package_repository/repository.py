@@ -27,6 +27,8 @@ import time
 import typing as t
 
 KEYRING = "repository.asc"
+#: Where nodes that are layers above this machine have repositories (tests/lab/layered_node).
+PLACE = "/srv/repositories"
 #: Fields of a package's control file that a specification may set, in the order in which they are written.
 _RELATIONS = ("pre_depends", "depends", "recommends", "conflicts", "breaks", "replaces", "provides")
 _SCRIPTS = ("preinst", "postinst", "prerm", "postrm")

@@ -5,19 +5,14 @@
 
 from __future__ import annotations
 
-import pathlib
-import tempfile
 import typing as t
 
-import el_node
 import pytest
 from el_modules import Nodes
+from lab.layered_node.node import workplace
 
 
 @pytest.fixture(scope="session")
 def nodes() -> t.Iterator[Nodes]:
-    el_node.leave_mounts()
-    with tempfile.TemporaryDirectory(prefix="dnf.") as work:
-        el_node.mount("-t", "tmpfs", "tmpfs", work)
-        yield Nodes(pathlib.Path(work))
-        el_node.unmount(work)
+    with workplace("dnf.") as work:
+        yield Nodes(work)

@@ -40,12 +40,7 @@ class Nodes:
         """A node with GPUs and EPEL, which nobody has worked on."""
         node = self.base(major).child()
         node.repository("epel")
-        for number in range(gpus + switches):
-            device = {"vendor": "0x10de", "class": "0x030200", "device": "0x20b0"}
-            if number >= gpus:
-                device.update({"class": "0x068000", "device": "0x1af1"})
-            for name, value in device.items():
-                node.write(f"/sys/bus/pci/devices/0001:00:0{number}.0/{name}", value)
+        node.put_gpus(gpus, switches)
         return node
 
     def with_driver(self, major: str, version: str = el.OLD, gpus: int = 1, switches: int = 0) -> el_node.Node:

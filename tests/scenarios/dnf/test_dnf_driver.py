@@ -6,13 +6,13 @@
 from __future__ import annotations
 
 import shutil
-import typing as t
 
 import pytest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.dnf import Dnf
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.packages import Action
 from el_modules import Nodes, driver, own_devices
-from el_node import Node, Programs
+from el_node import Node
+from lab.layered_node.node import Programs, told
 from lab.package_repository import el
 
 AGREED = {"allow_upgrade": True, "allow_unload": True}
@@ -23,11 +23,6 @@ def versions(node: Node) -> set[str]:
     """The versions of all that belongs to the driver."""
     parts = {name: found for name, found in node.installed.items() if "nvidia" in name and "dnf" not in name}
     return {version.partition("-")[0] for found in parts.values() for version in found}
-
-
-def told(result: dict[str, t.Any]) -> list[str]:
-    """The changes that the module reports."""
-    return [f"{one['kind']} {one['name']}: {one['what']}" for one in result["changes"]]
 
 
 @pytest.mark.parametrize("major", ["8", "9"])
