@@ -17,6 +17,7 @@
 #   prepare_blob_tools           Azurite and AzCopy in .cache/blob
 #   prepare_lab_packages         podman and what else the lab and the unit tests need, through apt
 #   prepare_dnf_packages         rpm, dnf and what makes repositories for them, through apt
+#   prepare_apt_packages         what signs repositories of Debian packages, through apt
 #   prepare_vm_packages          QEMU and what else the VM lab needs, through apt
 # Each costs well under a second when there is nothing to do, and then needs no network.
 
@@ -166,6 +167,10 @@ prepare_lab_packages() {
 
 prepare_dnf_packages() {
   apt_install rpm dnf dnf-plugins-core createrepo-c gnupg
+}
+
+prepare_apt_packages() {
+  apt_install gnupg
 }
 
 prepare_vm_packages() {

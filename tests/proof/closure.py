@@ -29,7 +29,7 @@ _told_only = functools.cache(parts.matcher([*parts.TOLD_ONLY, parts.LEDGER]))
 _by_hand = functools.cache(parts.matcher(parts.BY_HAND))
 _not_followed = functools.cache(parts.matcher(parts.NOT_FOLLOWED))
 #: Directories that are looked into as one: what their files mention completes each other.
-_UNIT = re.compile(r"(roles/[^/]+|molecule/[^/]+|tests/unit/[^/]+|tests/[^/]+/(?:cluster|dnf|vm))/")
+_UNIT = re.compile(r"(roles/[^/]+|molecule/[^/]+|tests/unit/[^/]+|tests/[^/]+/(?:apt|cluster|dnf|vm))/")
 #: The list of programs, and one of it: its name, and the module of its entry below module_utils.
 _PROGRAMS = "plugins/plugin_utils/_programs.py"
 _PROGRAM = re.compile(r'\bProgram\(\s*"([\w-]+)",\s*"([\w.]+):')

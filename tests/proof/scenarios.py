@@ -70,7 +70,7 @@ def _each(tree: Tree, pattern: str) -> dict[str, str]:
 
 def scenarios(tree: Tree) -> list[Scenario]:
     """All scenarios that the tree has, in the order in which a full run takes them."""
-    return [*_unit(tree), *_ansible_test(tree), *_dnf(tree), *_containers(tree), *_machines(tree)]
+    return [*_unit(tree), *_ansible_test(tree), *_package_managers(tree), *_containers(tree), *_machines(tree)]
 
 
 def _unit(tree: Tree) -> t.Iterator[Scenario]:
@@ -92,11 +92,12 @@ def _ansible_test(tree: Tree) -> t.Iterator[Scenario]:
         yield Scenario("targets", roots, minutes=1.0, walks=_ANSIBLE_TEST)
 
 
-def _dnf(tree: Tree) -> t.Iterator[Scenario]:
-    """Nodes of EL: root directories with the real rpm and dnf, of which one test makes and leaves several."""
-    files = _each(tree, r"tests/scenarios/dnf/(test_[^/]*)\.py").values()
-    if files:
-        yield Scenario("dnf", ("tests/scenarios/dnf", *files), minutes=1.0)
+def _package_managers(tree: Tree) -> t.Iterator[Scenario]:
+    """Nodes of EL and of Ubuntu: root directories with the real dnf or apt, of which one test makes and leaves several."""
+    for name in ("dnf", "apt"):
+        files = _each(tree, rf"tests/scenarios/{name}/(test_[^/]*)\.py").values()
+        if files:
+            yield Scenario(name, (f"tests/scenarios/{name}", *files), minutes=1.0)
 
 
 def _containers(tree: Tree) -> t.Iterator[Scenario]:

@@ -144,6 +144,7 @@ def set_up_steps() -> list[Step]:
         Step(BLOB_TOOLS, (shell("prepare_blob_tools"),), needs=("packages/blob",), minutes=0.3),
         Step("packages/lab", (shell("prepare_lab_packages"),), holds=("apt",), minutes=0.5),
         Step("packages/dnf", (shell("prepare_dnf_packages"),), holds=("apt",), minutes=0.3),
+        Step("packages/apt", (shell("prepare_apt_packages"),), holds=("apt",), minutes=0.1),
         Step("packages/vm", (shell("prepare_vm_packages"),), holds=("apt",), minutes=0.5),
         # One makes the image that both labs run on.
         Step("lab/up", new, needs=("packages/lab", BLOB_TOOLS), minutes=0.8),
@@ -176,10 +177,10 @@ def scenario_step(scenario: Scenario) -> Step:
         return _role(step, name)
     if kind == "vm":
         return _machines(step, scenario)
-    if scenario.name == "dnf":
+    if scenario.name in ("dnf", "apt"):
         # Its nodes are layers above this machine's root, which no other step may change meanwhile.
         command = pytest("--numprocesses", "2", "--dist", "loadfile", scenario.roots[0])
-        return dataclasses.replace(step, commands=(command,), needs=("packages/dnf",), holds=("apt",))
+        return dataclasses.replace(step, commands=(command,), needs=(f"packages/{scenario.name}",), holds=("apt",))
     if kind == "faults" and name == "test_teardown":
         command = pytest("-m", "teardown", "tests/scenarios/cluster")
         return dataclasses.replace(

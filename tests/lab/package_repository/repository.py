@@ -50,6 +50,8 @@ class Package:
     version: str
     architecture: str = "amd64"
     section: str = "misc"
+    #: How many of 100 machines get it by themselves now; None for all. It stands in the index only.
+    phased: int | None = None
     description: str = "Stands in for the package of this name in a test"
     pre_depends: tuple[str, ...] = ()
     depends: tuple[str, ...] = ()
@@ -147,6 +149,8 @@ def packages_index(directory: pathlib.Path, packages: t.Iterable[Package]) -> st
     for package in packages:
         data = (directory / package.file_name).read_bytes()
         place = f"Filename: ./{package.file_name}\nSize: {len(data)}\nSHA256: {_digests(data)}\n"
+        if package.phased is not None:
+            place += f"Phased-Update-Percentage: {package.phased}\n"
         head, description = package.control().split("Description: ", 1)
         stanzas.append(f"{head}{place}Description: {description}")
     return "\n".join(stanzas)

@@ -1,0 +1,93 @@
+# Copyright (c) 2026 The hpcai.gpu_cluster developers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The module rdma_stack with DOCA on nodes of Ubuntu, with the real dpkg and apt.
+
+What no quicker test can show: which version apt takes of what the distribution, two releases of DOCA and our pins offer.
+"""
+
+from __future__ import annotations
+
+import pytest
+from lab.package_repository import ubuntu
+from ubuntu_modules import Nodes, rdma
+from ubuntu_node import INSTALL, Node
+
+UNFINISHED = "/var/lib/mofed/unfinished"
+LIBRARIES = ("rdma-core", "libibverbs1", "ibverbs-providers")
+
+
+def prepared(nodes: Nodes, release: str = "24.04") -> Node:
+    """A node with the distribution's RDMA packages and the headers of its kernel."""
+    node = nodes.base(release).child()
+    node.must(*INSTALL, f"linux-headers-{node.kernel}")
+    return node
+
+
+def build_of(version: str) -> str:
+    """What all libraries of a release of DOCA have in their versions."""
+    return ubuntu.DOCA[version].partition("-")[2].replace(".", "") + "mlnx"
+
+
+@pytest.mark.parametrize(("release", "version"), [("22.04", "3.1.0"), ("24.04", "3.1.0"), ("24.04", "3.2.1")])
+def test_doca_is_found_by_its_name_installed_and_removed(nodes: Nodes, release: str, version: str) -> None:
+    node = prepared(nodes, release)
+    result = rdma(node, version)
+    assert not result["failed"], result["msg"]
+    assert {"doca-host", "doca-ofed", "mlnx-ofed-kernel-dkms", "ofed-scripts"} <= set(node.installed)
+    assert all(node.installed[name].startswith(build_of(version)) for name in LIBRARIES)
+    # The vendor's own is newer, and kept away.
+    assert not node.installed["dkms"].startswith("99:")
+    assert "updates/dkms" in node.must("modinfo", "-k", node.kernel, "mlx5_core")
+    assert result["stack"]["source"] == "doca"
+    assert not rdma(node, version)["changed"]
+    removed = rdma(node, version, state="absent")
+    assert not removed["failed"], removed["msg"]
+    assert not {"doca-host", "doca-ofed", "doca-ofed-userspace", "mlnx-ofed-kernel-dkms"} & set(node.installed)
+    assert node.read("/etc/apt/sources.list.d/doca.list") == ""
+
+
+def test_another_version_of_doca_takes_the_place_of_the_installed_one_in_both_directions(nodes: Nodes) -> None:
+    node = prepared(nodes)
+    for version in ("3.1.0", "3.2.1", "3.1.0"):
+        result = rdma(node, version)
+        assert not result["failed"], result["msg"]
+        assert node.installed["doca-ofed"].startswith(version)
+        # Also what the new packages would have been content with.
+        assert all(node.installed[name].startswith(build_of(version)) for name in LIBRARIES)
+        assert node.installed["mlnx-ofed-kernel-dkms"].startswith(ubuntu.DOCA[version].partition("-")[2])
+        assert result["stack"]["version"].startswith(version)
+        assert not rdma(node, version)["changed"]
+
+
+def test_what_was_interrupted_is_finished(nodes: Nodes) -> None:
+    node = prepared(nodes)
+    node.write(ubuntu.BREAK_DOCA, "")
+    result = rdma(node, "3.2.1")
+    assert result["failed"]
+    assert node.read(UNFINISHED)
+    node.path(ubuntu.BREAK_DOCA).unlink()
+    result = rdma(node, "3.2.1")
+    assert not result["failed"], result["msg"]
+    assert "doca-ofed" in node.installed
+    assert node.must("dpkg", "--audit") == ""
+    assert not node.read(UNFINISHED)
+
+
+def test_packages_of_the_distribution_are_installed_once(nodes: Nodes) -> None:
+    node = prepared(nodes)
+    options = {"source": "inbox", "sha256": {}, "packages": [{"dpkg": "perftest", "rpm": "x"}, "rdma-core"]}
+    result = rdma(node, "3.2.1", **options)
+    assert not result["failed"], result["msg"]
+    assert [one["name"] for one in result["changes"]] == ["perftest"]
+    assert node.installed["perftest"] == node.release.rdma
+    assert not rdma(node, "3.2.1", **options)["changed"]
+
+
+def test_without_headers_nothing_is_begun(nodes: Nodes) -> None:
+    node = nodes.base("24.04").child()
+    before = node.installed
+    result = rdma(node, "3.2.1")
+    assert result["error_kind"] == "headers_missing"
+    assert f"linux-headers-{node.kernel}" in result["msg"]
+    assert node.installed == before
