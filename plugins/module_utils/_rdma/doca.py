@@ -12,9 +12,11 @@ import typing as t
 from pathlib import Path
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.transaction import Dnf
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.packages import parse_madison
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.transaction import Apt, Dnf
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma import read
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma.commands import Commands
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma.files import KEPT_AWAY
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma.model import DOCA_PACKAGES, Step, System
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma.plan import parse_removals, refuse_conflicts
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma.read import MARKER
@@ -50,7 +52,7 @@ class Doca:
                     self._take_back()
                     unmark()
                 raise
-            said = self.commands.apt(["install", self.package], f"installing {self.package}")
+            said = self.commands.apt(["install", *self._words()], f"installing {self.package}")
             self.commands.add(self.commands.missing(self.request.packages))
         return said
 
@@ -60,8 +62,31 @@ class Doca:
         self.commands.apt(["update"], "reading DOCA's package list")
         if self.request.without_openmpi:
             self._stand_in_for_openmpi(file)
-        _rc, out, _err = self.commands.host.run_command(["apt-get", "--simulate", "install", self.package])
+        _rc, out, _err = self.commands.host.run_command(["apt-get", "--simulate", "install", *self._words()])
         refuse_conflicts(parse_removals(out), "DOCA", self.wanted)
+
+    def _words(self) -> list[str]:
+        """What to tell apt: the stack, and what is there of another version of DOCA, each as the repository has it now.
+
+        apt leaves what satisfies the new packages, and goes back to an older version only where it is named.
+        """
+        there = Apt(self.commands.host).installed()
+        offered = self._offered(sorted({self.package, *there} - {*KEPT_AWAY}))
+        if self.package not in offered:
+            return [self.package]
+        behind = [name for name, one in there.items() if offered.get(name, one.version) != one.version]
+        return ["--allow-downgrades", *(f"{name}={offered[name]}" for name in dict.fromkeys([self.package, *behind]))]
+
+    def _offered(self, names: t.Sequence[str]) -> dict[str, str]:
+        """The versions of these packages in DOCA's repository alone."""
+        lists = sorted(glob.glob("/etc/apt/sources.list.d/doca*"))
+        if not lists:
+            return {}
+        only = ["-o", f"Dir::Etc::sourcelist={lists[0]}", "-o", "Dir::Etc::sourceparts=/dev/null"]
+        # The next call of apt must not find this view of the lists.
+        only += ["-o", "Dir::Cache::pkgcache=", "-o", "Dir::Cache::srcpkgcache="]
+        _rc, out, _err = self.commands.host.run_command(["apt-cache", *only, "madison", *names])
+        return {name: versions[0] for name, versions in parse_madison(out).items() if versions}
 
     def _take_back(self) -> None:
         """Remove the repository again; the error that this follows is the one to tell."""

@@ -30,6 +30,8 @@ MODULES = "/etc/modules-load.d/mofed.conf"
 OPENIBD = "/etc/systemd/system/openibd.service.d/90-mofed.conf"
 RXE = "/etc/systemd/system/mofed-rxe.service"
 PINS = "/etc/apt/preferences.d/mofed"
+#: What the vendor's repository has and no node is to have of it: dkms, and what flashes adapters.
+KEPT_AWAY = ("dkms", "mlnx-fw-updater")
 WAAGENT = "/etc/waagent.conf"
 OPENIB_CONF = "/etc/infiniband/openib.conf"
 # All that is wholly ours, so that a switch that was turned off takes its file away.
@@ -145,9 +147,10 @@ def rxe_unit(netdev: str, device: str) -> str:
 
 def pins() -> str:
     """dkms comes from the distribution, and nothing of the vendor's may flash an adapter by itself."""
+    tools, updater = KEPT_AWAY
     blocks = [
-        "Package: dkms\nPin: release l=DOCA-HOST*\nPin-Priority: -1\n",
-        "Package: mlnx-fw-updater\nPin: release *\nPin-Priority: -1\n",
+        f"Package: {tools}\nPin: release l=DOCA-HOST*\nPin-Priority: -1\n",
+        f"Package: {updater}\nPin: release *\nPin-Priority: -1\n",
         "Package: mft mft-*\nPin: origin developer.download.nvidia.com\nPin-Priority: -1\n",
     ]
     return HEADER + "\n" + "\n".join(blocks)
@@ -231,6 +234,7 @@ __all__ = [
     "ADDED",
     "DISTRIBUTION_NAMES",
     "HEADER",
+    "KEPT_AWAY",
     "LIMITS",
     "MODPROBE",
     "MODULES",
