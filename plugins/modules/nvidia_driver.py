@@ -67,7 +67,9 @@ options:
     type: bool
     default: false
   packages:
-    description: Packages to install instead of the driver's usual ones. All at O(version).
+    description:
+      - Packages to install instead of the driver's usual ones. All at O(version), but for Canonical's signed modules
+        (C(linux-modules-nvidia-...)), which come in the build for that driver.
     type: list
     elements: str
     default: []

@@ -100,8 +100,16 @@ class Apt:
         _rc, out, _err = self.host.run_command(["apt-cache", "madison", *names])
         return parse_madison(out)
 
+    def show(self, names: t.Sequence[str]) -> str:
+        """What the lists say of each version of these packages, and dpkg of those that are installed."""
+        _rc, out, _err = self.host.run_command(["apt-cache", "show", "--", *names])
+        return out
+
     def resolve(self, roots: t.Sequence[Root]) -> list[str]:
-        """What to give to apt for these packages, with exact versions."""
+        """What to give to apt for these packages, with exact versions.
+
+        apt upgrades what it is given without a version: what is there in any version is not to be among them.
+        """
         versions = self.versions([root.name for root in roots])
         words = []
         for root in roots:

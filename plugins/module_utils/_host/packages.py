@@ -60,6 +60,11 @@ class Root:
         one = packages.get(self.name)
         return one is None or bool(self.instance and self.instance not in one.instances)
 
+    def is_satisfied(self, packages: t.Mapping[str, Installed]) -> bool:
+        """Whether one of these packages is it, whole and at a version that is wanted."""
+        one = packages.get(self.name)
+        return one is not None and one.present and not self.is_missing(packages) and matches(self, one.version)
+
 
 @dataclasses.dataclass(frozen=True)
 class Action:

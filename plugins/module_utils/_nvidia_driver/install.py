@@ -11,7 +11,7 @@ import os
 import typing as t
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.packages import Action
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.packages import Action, Root
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.transaction import Apt, Dnf
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.archive import fetch_archive
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver import read as node
@@ -40,6 +40,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.r
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.record import Record
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.request import Request
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.settings import pin_text
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.signed import is_signed, signed_words
 
 
 class Installation:
@@ -59,11 +60,22 @@ class Installation:
 
     def foresee(self) -> None:
         """Ask what would be done, as far as the lists on the node tell before a repository is added."""
-        if not self.difference or self._stream() or not self.manager.known(self.wanted.roots):
+        if not self.difference or self._stream() or not self.manager.known(self._roots()):
             return
         # The lists may be old; the plan that counts is made after they were read again.
         with contextlib.suppress(ClusterError):
-            self._simulate()
+            self._simulate(fresh=False)
+
+    def _roots(self) -> list[Root]:
+        """The packages to ask for by name.
+
+        What is there as wanted is not named to apt: it would upgrade what has no version, and the archive of a distribution may
+        have only what came after an exact one.
+        """
+        if not isinstance(self.manager, Apt):
+            return list(self.wanted.roots)
+        packages = self.facts.packages
+        return [root for root in self.wanted.roots if is_signed(root) or not root.is_satisfied(packages)]
 
     def would(self) -> list[str]:
         """What would be done, for people."""
@@ -80,9 +92,9 @@ class Installation:
             self.manager.mend([*self.difference.broken, *NEEDED], keep=keep)
             self.facts = node.with_packages(self.facts, self.manager)
         self._enable_epel()
-        if not self.manager.known(self.wanted.roots):
+        if not self.manager.known(self._roots()):
             self.manager.update()
-        self._simulate()
+        self._simulate(fresh=True)
 
     def _stream(self) -> str:
         return stream_to_enable(self.request, self.facts, self.wanted)
@@ -98,22 +110,27 @@ class Installation:
             if not self.record.check:
                 manager.add([name])
 
-    def _simulate(self) -> None:
+    def _simulate(self, *, fresh: bool) -> None:
         try:
-            self._plan_transaction()
+            self._plan_transaction(fresh=fresh)
         except ClusterError as exc:
             raise explained(exc, self.wanted.roots, self.wanted.dist) from exc
 
-    def _plan_transaction(self) -> None:
-        words = self.manager.resolve(self.wanted.roots)
+    def _plan_transaction(self, *, fresh: bool) -> None:
+        roots, manager = self._roots(), self.manager
         version, packages = self.wanted.version if self.request.packaged else "", self.facts.packages
-        words, actions = simulate_whole(self.manager, words, packages, version, self._pin(), fix=self._fix())
+        words = manager.resolve([root for root in roots if not is_signed(root)])
+        signed = [root.name for root in roots if is_signed(root)]
+        if signed and isinstance(manager, Apt):
+            words += signed_words(manager, signed, packages, version, fresh=fresh)
+        words, actions = simulate_whole(manager, words, packages, version, self._pin(), fix=self._fix())
         if version:
-            check_plan(actions, packages, version)
+            check_plan(actions, packages, version, {root.name for root in self.wanted.roots})
         self.words, self.actions = words, actions
 
     def _pin(self) -> str:
-        return pin_text(self.wanted.version)
+        # Before the one that an earlier run may have left for another version.
+        return pin_text(self.wanted.version, 1002)
 
     def _fix(self) -> bool:
         return bool(self.difference.broken)

@@ -33,11 +33,12 @@ def simulate_whole(
     """What the package system would do, and the words that make it do that.
 
     A part of the driver that nothing wanted depends on would stay at its old version under apt. It follows to the new one,
-    or leaves where the repositories have none.
+    or leaves where the repositories have none. What leaves stands among the words: where all names of a branch make way for
+    those of another, apt may weigh it up differently as soon as a pin has changed.
     """
     request, left = list(words), set[str]()
     for _round in range(_ROUNDS if isinstance(manager, Apt) else 1):
-        actions = manager.simulate(request, pin, fix=fix)
+        request, actions = _simulate(manager, request, packages, version, pin, fix=fix)
         named = {re.split(r"=|-$", word)[0] for word in request}
         stragglers = [name for name in stragglers_of(actions, packages, version) if name not in named | left]
         if not isinstance(manager, Apt) or not stragglers:
@@ -47,7 +48,37 @@ def simulate_whole(
             word = _word_for(packages[name], versions.get(name, []), version)
             request += [word] if word else []
             left |= set() if word else {name}
+    if isinstance(manager, Apt):
+        gone = (f"{action.name}-" for action in actions if action.verb == "remove")
+        request += [word for word in gone if word not in request]
     return request, actions
+
+
+def _simulate(
+    manager: Apt | Dnf,
+    words: list[str],
+    packages: t.Mapping[str, Installed],
+    version: str,
+    pin: str,
+    *,
+    fix: bool,
+) -> tuple[list[str], list[Action]]:
+    """What the package system would do, with the words of what must leave where it refuses without them."""
+    try:
+        return words, manager.simulate(words, pin, fix=fix)
+    except ClusterError:
+        leaving = _leaving(manager, packages, version) if isinstance(manager, Apt) else []
+        more = [word for word in leaving if word not in words]
+        if not more:
+            raise
+        return [*words, *more], manager.simulate([*words, *more], pin, fix=fix)
+
+
+def _leaving(manager: Apt, packages: t.Mapping[str, Installed], version: str) -> list[str]:
+    """Parts of another version that the repositories do not have at the wanted one, as words for apt."""
+    others = [name for name in stragglers_of([], packages, version) if in_stack(name, packages[name].version)]
+    versions = manager.versions(others)
+    return [f"{name}-" for name in others if not any(upstream(one) == version for one in versions.get(name, []))]
 
 
 def _word_for(one: Installed, versions: t.Sequence[str], wanted: str) -> str:
@@ -71,8 +102,17 @@ def stragglers_of(actions: t.Sequence[Action], packages: t.Mapping[str, Installe
     ]
 
 
-def check_plan(actions: t.Sequence[Action], packages: t.Mapping[str, Installed], version: str) -> None:
-    """Refuse a transaction after which parts of the driver would have different versions."""
+def check_plan(
+    actions: t.Sequence[Action], packages: t.Mapping[str, Installed], version: str, kept: t.Container[str] = ()
+) -> None:
+    """Refuse a transaction after which parts of the driver would have different versions, or some of ``kept`` be gone."""
+    gone = [action.name for action in actions if action.verb == "remove" and action.name in kept]
+    if gone:
+        raise ClusterError(
+            "package_failed",
+            f"The package system would remove {', '.join(gone)}, which is wanted. Nothing was changed.",
+            "See with which of the node's packages or repositories the wanted ones do not go together.",
+        )
     after = {name: one.version for name, one in packages.items()}
     for action in actions:
         if action.verb == "remove":

@@ -20,6 +20,8 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.remedies i
 
 #: Canonical builds these for a kernel, with the kernel's version, and signs them with a key that its kernels trust.
 SIGNED_MODULES = "linux-modules-nvidia-"
+# The branch and the kind of driver that they are for; what follows is a kernel, or a flavor whose newest kernel it follows.
+_SIGNED_FOR = re.compile(rf"^{SIGNED_MODULES}\d+(-server)?(-open)?(?=-)")
 # A driver's version as NVIDIA writes it, without a distribution's epoch and revision: 580.95.05, 550.54.
 _DRIVER_VERSION = re.compile(r"^\d{3}\.\d+(\.\d+)?$")
 # Names that NVIDIA, Canonical, Debian and RPM Fusion give to parts of the driver.
@@ -222,6 +224,13 @@ def kernel_headers(dist: Distribution, kernel: str) -> Root:
     return Root(f"kernel-{flavor}-devel" if flavor else "kernel-devel", instance=instance)
 
 
+def signed_modules(override: t.Sequence[str], kernels: t.Sequence[str]) -> list[str]:
+    """The signed modules of these kernels, where packages of them are named: one that follows a flavor has its newest kernel only."""
+    found = (_SIGNED_FOR.match(name) for name in override)
+    stems = dict.fromkeys(match[0] for match in found if match)
+    return [f"{stem}-{kernel}" for stem in stems for kernel in kernels]
+
+
 def wanted_roots(
     dist: Distribution,
     *,
@@ -232,15 +241,17 @@ def wanted_roots(
     nscq: bool,
     nvlink5: bool,
     kernels: t.Sequence[str],
+    headers: bool,
     dcgm_cudas: t.Sequence[int],
     dcgm_version: str,
     cuda: str,
     override: t.Sequence[str],
 ) -> list[Root]:
-    """Every package that is wanted by name, the driver's own first."""
+    """Every package that is wanted by name, the driver's own first. ``kernels``: those that the driver is to run with."""
     roots: list[Root] = []
     if source in ("cuda_repo", "distro"):
         own = [Root(name, "" if name.startswith(SIGNED_MODULES) else version) for name in override]
+        own += [Root(name) for name in signed_modules(override, kernels) if name not in override]
         roots += own or driver_roots(dist, source, flavor, version)
     else:
         # The installer builds the module itself.
@@ -257,7 +268,7 @@ def wanted_roots(
         roots.append(Root(_nscq(source, branch_of(version)), version))
     if nvlink5:
         roots += nvlink5_roots(version)
-    roots += [kernel_headers(dist, kernel) for kernel in kernels]
+    roots += [kernel_headers(dist, kernel) for kernel in kernels if headers]
     roots += [Root(name, dcgm_version, prefix=True) for name in dcgm_names(dcgm_cudas)]
     if cuda:
         roots.append(Root("cuda-toolkit-" + "-".join(cuda.split(".")[:2])))
@@ -324,6 +335,7 @@ __all__ = [
     "is_nscq",
     "kernel_headers",
     "nvlink5_roots",
+    "signed_modules",
     "supported_distribution",
     "to_hold",
     "wanted_roots",

@@ -35,7 +35,8 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.r
 
 # What came along with the driver and is of no use without it.
 _COMPANIONS = re.compile(
-    r"^(nvidia-open|cuda-drivers|nvidia-persistenced|nvidia-modprobe|nvlsm|datacenter-gpu-manager-4.*)$"
+    r"^(nvidia-open|cuda-drivers|nvidia-persistenced|nvidia-modprobe|nvlsm|datacenter-gpu-manager-4.*"
+    r"|linux-(modules|objects|signatures)-nvidia-.*)$"
 )
 _UNITS = ("nvidia-dcgm.service", "nvidia-fabricmanager.service", "nvidia-persistenced.service")
 

@@ -62,7 +62,7 @@ def repository_for(request: Request, dist: Distribution, machine: str) -> Reposi
     return Repository(url, key=given.key or f"{url}/{key}", fingerprint=given.fingerprint or fingerprint)
 
 
-def pin_text(version: str) -> str:
+def pin_text(version: str, priority: int = 1001) -> str:
     """Preferences that keep every part of the driver at one version, also when it is older than what is installed."""
     return "\n".join(
         [
@@ -70,7 +70,7 @@ def pin_text(version: str) -> str:
             f"Package: {' '.join(NAME_PATTERNS)}",
             f"Pin: version {version}-*",
             # Above 1000: apt may go back to an older version as well.
-            "Pin-Priority: 1001",
+            f"Pin-Priority: {priority}",
             "",
         ]
     )

@@ -130,6 +130,7 @@ def roots(dist: Distribution, **parts: t.Any) -> list[tuple[str, str]]:
         "nscq": False,
         "nvlink5": False,
         "kernels": (),
+        "headers": True,
         "dcgm_cudas": (),
         "dcgm_version": "",
         "cuda": "",

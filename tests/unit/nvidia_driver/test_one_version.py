@@ -89,6 +89,33 @@ def test_what_may_stay_is_asked_for_once() -> None:
     assert len(host.simulated) == 2
 
 
+class Refusing(Recorded):
+    """apt refuses until it is told of what leaves, as it does where all names of a branch make way for those of another."""
+
+    def run_command(self, args: list[str], **kwargs: t.Any) -> tuple[int, str, str]:
+        answer = super().run_command(args, **kwargs)
+        refused = args[0] == "apt-get" and not self.simulated[-1][-1].endswith("-")
+        return (100, "", "E: Error, pkgProblemResolver::Resolve generated breaks") if refused else answer
+
+
+def test_what_apt_refuses_is_tried_with_what_must_leave() -> None:
+    have = parse_dpkg(recorded("dpkg-570.txt"))
+    one = {"nvidia-fabricmanager-570": have["nvidia-fabricmanager-570"]}
+    host = Refusing()
+    words, actions = simulate_whole(Apt(host), ["nvidia-open=580.95.05-1"], one, "580.95.05", "pin", fix=False)
+    assert words == ["nvidia-open=580.95.05-1", "nvidia-fabricmanager-570-"]
+    assert actions[0].verb == "remove"
+    with pytest.raises(ClusterError, match="generated breaks"):
+        simulate_whole(Apt(Refusing()), ["nvidia-open=580.95.05-1"], {}, "580.95.05", "pin", fix=False)
+
+
+def test_what_leaves_is_told_when_it_comes_to_it() -> None:
+    # apt finds by itself that Fabric Manager goes; under another pin it might not.
+    host = Recorded(first="apt-upgrade.txt")
+    words, _actions = simulate_whole(Apt(host), ["nvidia-open=580.95.05-1"], {}, "580.95.05", "pin", fix=False)
+    assert words == ["nvidia-open=580.95.05-1", "nvidia-fabricmanager-570-"]
+
+
 def test_what_is_there_at_the_new_version_follows() -> None:
     have = {"nvidia-open": Installed("nvidia-open", "570.124.06-1"), "vim": Installed("vim", "2:9.0-1")}
     words, _actions = simulate_whole(Apt(Recorded(first="")), ["bash"], have, "580.95.05", "pin", fix=False)
