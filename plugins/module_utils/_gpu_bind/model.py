@@ -53,7 +53,8 @@ class Thread:
 
 @dataclasses.dataclass
 class Process:
-    """``policy`` and ``memory`` are None where the kernel does not show them to this user."""
+    """``policy`` and ``memory`` are None where the kernel does not show them to this user. ``shows_no_gpu``: its environment
+    says that it is to use none."""
 
     pid: int
     parent: int
@@ -64,6 +65,7 @@ class Process:
     rank: int | None = None
     gpus: list[Gpu] = dataclasses.field(default_factory=list)
     gpus_from: str = ""
+    shows_no_gpu: bool = False
     policy: str | None = None
     memory_mib: dict[int, int] | None = None
 

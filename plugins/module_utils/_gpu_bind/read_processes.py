@@ -196,7 +196,8 @@ def _assign(process: Process, node: Node, request: Request, ranks: dict[int, lis
     if not process.gpus:
         directory = request.procfs / str(process.pid)
         process.gpus = _gpus_by_environment(directory, variables, node.gpus, ranks)
-        process.gpus_from = "environment" if process.gpus else ""
+        process.shows_no_gpu = _shown(variables) == ""
+        process.gpus_from = "environment" if process.gpus or process.shows_no_gpu else ""
         for gpu in process.gpus:
             gpu.pids.append(process.pid)
 
@@ -217,7 +218,9 @@ def see_processes(node: Node, request: Request) -> list[Process]:
                 node.findings.append(Finding("process_gone", "incomplete", what, remedy, pid))
         elif "nvidia-cuda-mps" not in process.command:
             _assign(process, node, request, ranks)
-            if process.gpus or pid in request.pids:
+            # Without a rank it may be anything that has the words in its command line.
+            of_job = process.shows_no_gpu and process.rank is not None
+            if process.gpus or of_job or pid in request.pids:
                 processes.append(process)
     return processes
 

@@ -65,7 +65,7 @@ def text(report: dict[str, t.Any]) -> str:
     lines = [*_table(("NUMA", "CPUs", "GPUs"), rows), ""]
     rows = []
     for entry in report["processes"]:
-        rank, gpus = entry["local_rank"], ",".join(map(str, entry["gpus"])) or "-"
+        rank, gpus = entry["local_rank"], ",".join(map(str, entry["gpus"])) or ("none" if entry["gpus_from"] else "-")
         numa, threads = ",".join(map(str, entry["numa"])), f"{entry['threads']} ({entry['threads_running']})"
         where = (entry["cpus"], numa, entry["memory_policy"] or "?", threads, format_set(entry["last_cpus"]))
         rows.append((entry["pid"], rank, gpus, *where, entry["verdict"], entry["command"][:40]))

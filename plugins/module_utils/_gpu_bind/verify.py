@@ -63,6 +63,9 @@ def judge_memory(process: Process, home: set[int], where: str) -> t.Iterator[Fin
 
 
 def _judge_process(node: Node, process: Process) -> t.Iterator[Finding]:
+    if process.shows_no_gpu:
+        # It has no place that it could miss.
+        return
     if not process.gpus:
         what = "nothing tells which GPU it uses"
         remedy = "Look while it computes, or start it with a launcher that tells the local rank."
@@ -135,6 +138,8 @@ def judge(node: Node, processes: list[Process]) -> list[Finding]:
         findings += _judge_together(node, processes)
     else:
         what = "no process that uses a GPU was found"
+        without = ", ".join(str(process.pid) for process in processes if process.shows_no_gpu)
+        what += f" (CUDA_VISIBLE_DEVICES shows none to {without})" if without else ""
         remedy = "Run this while the job computes, on its node; --name or --pid choose processes that use no GPU yet."
         findings.append(Finding("no_process", "incomplete", what, remedy))
     return findings

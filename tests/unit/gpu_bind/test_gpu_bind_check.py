@@ -196,6 +196,33 @@ def test_a_rank_that_shows_no_gpu_is_not_held_to_the_one_of_its_number(two: Benc
     assert "not_bound" not in {finding["kind"] for finding in report["findings"]}
 
 
+def test_a_rank_that_is_to_use_no_gpu_is_fine_among_others(two: Bench, start: Start) -> None:
+    """A job's rank that only reads data, as gpu-bind leaves it: unbound. It used to be "gpu_unknown", and the job incomplete."""
+    for rank, cpus, visible in (("0", B, "0,1"), ("1", A, "0,1"), ("2", f"{A},{B}", "")):
+        env = {**os.environ, "LOCAL_RANK": rank, "CUDA_VISIBLE_DEVICES": visible}
+        start(cpus, "sleep", "68.5", env=env)
+    # What started them, with no rank of its own, is none of them.
+    start(A, "sh", "-c", ": sleep 68.5; sleep 69; :", env={**os.environ, "CUDA_VISIBLE_DEVICES": ""})
+    report = two.report("--name", r"sleep 68\.5", rc=0)
+    assert (report["verdict"], report["findings"]) == ("ok", [])
+    told = {process["local_rank"]: (process["gpus"], process["gpus_from"]) for process in report["processes"]}
+    assert told == {0: ([0], "environment"), 1: ([1], "environment"), 2: ([], "environment")}
+    lines = two.check("--name", r"sleep 68\.5").stdout.splitlines()
+    assert [line.split()[1:3] for line in lines if line.endswith("sleep 68.5")] == [
+        ["0", "0"],
+        ["1", "1"],
+        ["2", "none"],
+    ]
+
+
+def test_a_job_all_of_whose_ranks_show_no_gpu_is_not_called_fine(two: Bench, start: Start) -> None:
+    """Nothing was seen to be right: it may be a mistake."""
+    process = start(A, "sleep", "61", env={**os.environ, "LOCAL_RANK": "0", "CUDA_VISIBLE_DEVICES": "NoDevFiles"})
+    report = two.report("--pid", str(process.pid), rc=2)
+    assert kinds(report) == {("no_process", "incomplete")}
+    assert report["findings"][0]["what"].endswith(f"(CUDA_VISIBLE_DEVICES shows none to {process.pid})")
+
+
 def task_with_a_gpu(start: Start) -> subprocess.Popen[str]:
     """A task of ``srun --gpus-per-task=1``: Slurm 22.05 tells every one the same, whichever GPU it has."""
     env = {"SLURM_STEP_GPUS": "0", "CUDA_VISIBLE_DEVICES": "0", "SLURMD_TRES_BIND": "gpu:per_task:1"}
