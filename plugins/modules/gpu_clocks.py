@@ -112,6 +112,26 @@ options:
     description: Where earlier clocks are saved.
     type: path
     default: /var/lib/gpu_clocks/state.json
+  prolog:
+    description:
+      - The script that Slurm has to run before a job, where jobs are to set the clocks. With O(state=verified) the task fails where
+        Slurm does not run it and O(epilog), and warns where that cannot be found out. Empty does not look.
+      - What C(scontrol show config) says counts, else what O(slurm_conf) says. A link to the script, a pattern that fits one, and a
+        script that calls it are fine.
+    type: str
+    default: ""
+  epilog:
+    description: The script that Slurm has to run after a job.
+    type: str
+    default: ""
+  scontrol:
+    description: Name or path of C(scontrol).
+    type: str
+    default: scontrol
+  slurm_conf:
+    description: The node's C(slurm.conf), for when C(scontrol) does not answer.
+    type: path
+    default: /etc/slurm/slurm.conf
 extends_documentation_fragment:
   - hpcai.gpu_cluster.attributes
   - hpcai.gpu_cluster.gpu_facts.nvidia_smi
@@ -212,8 +232,8 @@ reason:
   returned: when the node has none and O(required=false)
   type: str
 error_kind:
-  description: Identifies the reason of a failure for programs, such as V(no_permission), V(unsupported), V(lost), V(timeout)
-    or V(not_applied).
+  description: Identifies the reason of a failure for programs, such as V(no_permission), V(unsupported), V(lost), V(timeout),
+    V(not_applied) or V(not_as_wanted).
   returned: on failure
   type: str
 remedy:
@@ -226,6 +246,7 @@ import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_clocks import slurm
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_clocks.apply import Clocks
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_clocks.request import ARGUMENT_SPEC, Request
 
@@ -244,7 +265,9 @@ def main() -> None:
     """Read, plan and, unless in check mode, apply."""
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
     try:
-        result = run(Request.of(module.params), check=module.check_mode)
+        request = Request.of(module.params)
+        unknown = slurm.check(request.scripts) if request.state == "verified" and request.scripts else ""
+        result = run(request, check=module.check_mode)
     except ClusterError as exc:
         module.fail_json(**exc.as_result())
     except OSError as exc:
@@ -255,6 +278,8 @@ def main() -> None:
     for gpu in result["gpus"]:
         for note in gpu["notes"]:
             module.warn(f"GPU {gpu['index']} ({gpu['bus_id']}): {note}")
+    if unknown:
+        module.warn(unknown)
     module.exit_json(**result)
 
 

@@ -30,6 +30,10 @@ ARGUMENT_SPEC: dict[str, t.Any] = {
     "nvidia_smi": {"type": "str", "default": "nvidia-smi"},
     "timeout_s": {"type": "int", "default": 30},
     "state_path": {"type": "path", "default": STATE_PATH},
+    "prolog": {"type": "str", "default": ""},
+    "epilog": {"type": "str", "default": ""},
+    "scontrol": {"type": "str", "default": "scontrol"},
+    "slurm_conf": {"type": "path", "default": "/etc/slurm/slurm.conf"},
 }
 
 
@@ -47,14 +51,29 @@ class Options:
 
 
 @dataclasses.dataclass(frozen=True)
+class Scripts:
+    """The scripts that Slurm must run before and after a job, and how its configuration is reached."""
+
+    prolog: str
+    epilog: str
+    scontrol: str = "scontrol"
+    slurm_conf: str = "/etc/slurm/slurm.conf"
+    timeout_s: float = 30.0
+
+
+@dataclasses.dataclass(frozen=True)
 class Request:
-    """What is to become of the clocks. ``layer``: ``node``, ``job`` or ``all``; ``holder``: who holds that layer."""
+    """What is to become of the clocks. ``layer``: ``node``, ``job`` or ``all``; ``holder``: who holds that layer.
+
+    ``scripts``: what Slurm must run for jobs, None where nobody asks.
+    """
 
     state: str
     wish: Wish
     layer: str
     holder: str
     options: Options
+    scripts: Scripts | None
 
     @classmethod
     def of(cls, options: t.Mapping[str, t.Any]) -> Request:
@@ -69,7 +88,8 @@ class Request:
             wish=from_options(Wish, options),
             holder=options["job"] if options["layer"] == "job" else "node",
             options=from_options(Options, options, root=Path("/")),
+            scripts=from_options(Scripts, options) if options["prolog"] and options["epilog"] else None,
         )
 
 
-__all__ = ["ARGUMENT_SPEC", "STATE_PATH", "Options", "Request"]
+__all__ = ["ARGUMENT_SPEC", "STATE_PATH", "Options", "Request", "Scripts"]

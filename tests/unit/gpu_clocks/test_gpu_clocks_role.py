@@ -53,6 +53,20 @@ def test_idle_gpus_of_a_cluster_whose_jobs_set_clocks_have_their_own(policy: str
     assert (Wish(**config["node"]).policy, Wish(**config["job"]).policy) == (idle, "max")
 
 
+@pytest.mark.parametrize(
+    ("policy", "asked", "asks"),
+    [("job", True, True), ("job", "no", False), ("max", True, False), ("default", True, False)],
+)
+def test_verify_asks_slurm_for_the_scripts_where_jobs_set_clocks(policy: str, asked: t.Any, asks: bool) -> None:
+    chosen = {"gpu_clocks_policy": policy, "gpu_clocks_verify_slurm": asked}
+    files = {file["path"] for file in render("{{ __gpu_clocks_files }}", **chosen)}
+    told = [render(task("verify")[name], **chosen) for name in ("prolog", "epilog")]
+    assert told == (
+        [f"/usr/local/lib/gpu_clocks/slurm-{name}.sh" for name in ("prolog", "epilog")] if asks else ["", ""]
+    )
+    assert set(told) <= {*files, ""}
+
+
 def test_every_policy_of_the_role_is_one_that_the_documentation_offers() -> None:
     options = yaml.safe_load((ROLE / "meta/argument_specs.yml").read_text())["argument_specs"]["main"]["options"]
     known = ARGUMENT_SPEC["policy"]["choices"]
