@@ -21,7 +21,7 @@ class Package(t.NamedTuple):
 
 #: The pure half of _nvme_raid.
 _NVME_RAID = ("compare", "create", "existing", "find", "judge", "mount", "plan", "reasons", "remove", "selector")
-_GPU_AFFINITY = ("binding", "formats", "nccl", "options", "plan", "topology")
+_GPU_AFFINITY = ("binding", "formats", "nccl", "nccl_files", "nccl_graph", "options", "plan", "topology")
 
 PACKAGES: dict[str, Package] = {
     "_shards": Package(("_shards/*.py",), ("shards",)),

@@ -142,6 +142,12 @@ nccl_topology_xml:
       not find the topology by itself.
   returned: success
   type: str
+nccl_graph_xml:
+  description:
+    - A file for C(NCCL_GRAPH_FILE), from the channels of the profile (C(nccl.channels)); null where the node has other GPUs. NCCL
+      ends every job that does not use all of them.
+  returned: when the profile has channels
+  type: str
 gpu_bind_map:
   description:
     - The map that C(gpu-bind) reads. It has a line C(# minors) where the numbers of device files are not the GPUs' indexes.

@@ -16,6 +16,7 @@ description:
     a process through C(gpu-bind) for every different place in it to see in C(/proc) that it is there.
   - The map is made of CPUs that the node has. A profile only tells where GPUs are that the kernel does not place.
   - On a node without GPUs whose profile expects none it does nothing.
+  - Writes the files that NCCL needs where a virtual machine hides its PCIe topology, from the same plan.
 author:
   - The hpcai.gpu_cluster developers (@hpcai)
 options:
@@ -23,8 +24,9 @@ options:
     description:
       - V(present) writes what is missing and then proves it, V(verified) writes nothing and fails where the map is not
         the one that would be written.
+      - V(absent) takes away the map and the files for NCCL that were written with it.
     type: str
-    choices: [present, verified]
+    choices: [present, verified, absent]
     default: present
   facts:
     description: The node's facts, C(ansible_facts.gpu_node). Empty, they are gathered.
@@ -54,9 +56,19 @@ options:
     type: str
     default: ""
   nccl_topology:
-    description: Where to write a topology file for NCCL. Empty writes none.
+    description:
+      - Where to write a topology file for NCCL. Empty writes none.
+      - V(auto) is where the profile's C(NCCL_TOPO_FILE) (C(nccl.env)) says, and nowhere if it says nothing. A file that is there
+        already, such as the one of a vendor's image, is left alone.
     type: str
-    default: ""
+    default: auto
+  nccl_graph:
+    description:
+      - Where to write a graph file for NCCL, from the channels of the profile (C(nccl.channels)). Empty writes none.
+      - V(auto) is where the profile's C(NCCL_GRAPH_FILE) says, as with O(nccl_topology). No profile of this collection names one,
+        because NCCL ends every job that does not use all GPUs of its graph.
+    type: str
+    default: auto
 extends_documentation_fragment:
   - hpcai.gpu_cluster.attributes
   - hpcai.gpu_cluster.gpu_plan
@@ -130,6 +142,15 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_affinity.bi
     probes,
     sources,
 )
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_affinity.nccl_files import (
+    AUTO,
+    FILES,
+    MARK,
+    folders,
+    is_foreign,
+    place,
+    written_beside,
+)
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_affinity.options import (
     PLAN_OPTIONS,
     PlanRequest,
@@ -145,23 +166,24 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.requ
 )
 
 ARGUMENT_SPEC: dict[str, t.Any] = {
-    "state": {"type": "str", "choices": ["present", "verified"], "default": "present"},
+    "state": {"type": "str", "choices": ["present", "verified", "absent"], "default": "present"},
     "facts": {"type": "dict", "default": {}},
     "profile": {"type": "dict", "default": {}},
     "source": {"type": "str", "choices": list(SOURCES), "default": "auto"},
     "map": {"type": "path", "default": "/etc/gpu-bind/map"},
     "gpu_bind": {"type": "path", "default": "/usr/local/bin/gpu-bind"},
     "gres_conf": {"type": "str", "default": ""},
-    "nccl_topology": {"type": "str", "default": ""},
+    "nccl_topology": {"type": "str", "default": AUTO},
+    "nccl_graph": {"type": "str", "default": AUTO},
     **PLAN_OPTIONS,
 }
 
 
 @dataclasses.dataclass(frozen=True)
 class BindingRequest:
-    """What the task asks for. Empty ``facts``: those of the node; empty ``gres_conf`` or ``nccl_topology``: no such file."""
+    """What the task asks for. Empty ``facts``: those of the node; empty ``gres_conf`` or file for NCCL: no such file."""
 
-    verify_only: bool
+    state: str
     facts: dict[str, t.Any]
     profile: dict[str, t.Any]
     source: str
@@ -169,27 +191,77 @@ class BindingRequest:
     gpu_bind: str
     gres_conf: str
     nccl_topology: str
+    nccl_graph: str
     plan: PlanRequest
 
     @classmethod
     def of(cls, params: dict[str, t.Any]) -> BindingRequest:
         """From the module's parameters."""
-        return from_options(cls, params, verify_only=params["state"] == "verified", plan=PlanRequest.of(params))
+        return from_options(cls, params, plan=PlanRequest.of(params))
 
 
-def _wanted(plan: dict[str, t.Any], request: BindingRequest) -> dict[str, t.Any]:
+def _reason(plan: dict[str, t.Any], key: str) -> str:
+    """Why a plan has no text for a file."""
+    return next((note for note in plan["notes"] if note.startswith(key)), f"{key}: the profile says nothing of it")
+
+
+def _cannot_write(path: str, plan: dict[str, t.Any], key: str, remedy: str) -> ClusterError:
+    return ClusterError("cannot_write", f"{path} cannot be written: {_reason(plan, key)}.", remedy)
+
+
+def _nccl_files(plan: dict[str, t.Any], request: BindingRequest, module: AnsibleModule) -> dict[str, str]:
+    """The files for NCCL: text by path. Where ``auto`` cannot make one that NCCL can do without, the reason is a warning."""
+    found = {}
+    for file in FILES:
+        wanted = getattr(request, file.option)
+        path = place(wanted, file, request.profile)
+        if not path or (wanted == AUTO and is_foreign(path)):
+            continue
+        if plan.get(file.key) is not None:
+            found[path] = MARK + plan[file.key]
+        elif wanted != AUTO:
+            raise _cannot_write(path, plan, file.key, f"Leave `{file.option}` empty.")
+        elif file.needed:
+            remedy = f"Take {file.variable} out of the profile (nccl.env): NCCL ends every job without that file."
+            raise _cannot_write(path, plan, file.key, remedy)
+        else:
+            module.warn(
+                f"{path} was not written, so that NCCL finds its topology by itself: {_reason(plan, file.key)}."
+            )
+    return found
+
+
+def _wanted(plan: dict[str, t.Any], request: BindingRequest, nccl: dict[str, str]) -> dict[str, t.Any]:
     """The files in the words of node_state."""
-    files = [file_request(request.map, map_text(plan))]
-    for option, path, key in (
-        ("gres_conf", request.gres_conf, "gres_conf"),
-        ("nccl_topology", request.nccl_topology, "nccl_topology_xml"),
-    ):
-        if path and plan[key] is None:
-            reason = next((note for note in plan["notes"] if note.startswith(key)), key)
-            raise ClusterError("cannot_write", f"{path} cannot be written: {reason}.", f"Leave `{option}` empty.")
-        if path:
-            files.append(file_request(path, plan[key]))
-    return {**NOTHING, "directories": [directory_request(os.path.dirname(request.map))], "files": files}
+    files = [file_request(request.map, map_text(plan, nccl))]
+    if request.gres_conf and plan["gres_conf"] is None:
+        raise _cannot_write(request.gres_conf, plan, "gres_conf", "Leave `gres_conf` empty.")
+    if request.gres_conf:
+        files.append(file_request(request.gres_conf, plan["gres_conf"]))
+    files += [file_request(path, text) for path, text in nccl.items()]
+    # Directories that are there are somebody's, with a mode of theirs; that of the map is ours.
+    missing = {os.path.dirname(path) for path in nccl if not os.path.isdir(os.path.dirname(path))}
+    homes = sorted({os.path.dirname(request.map), *missing})
+    stale = [path for path in _written(request) if path not in nccl]
+    return {**NOTHING, "directories": [directory_request(home) for home in homes], "files": files, "absent": stale}
+
+
+def _written(request: BindingRequest) -> list[str]:
+    """The files for NCCL that the map on the node names, without those that somebody else has written since."""
+    try:
+        text = Path(request.map).read_text(encoding="utf-8", errors="replace")
+    except FileNotFoundError:
+        return []
+    return [path for path in written_beside(text) if not is_foreign(path)]
+
+
+def _remove(request: BindingRequest, module: AnsibleModule) -> dict[str, t.Any]:
+    """Take away the map, and the files for NCCL that its head or the options name, if they are ours."""
+    named = [place(getattr(request, file.option), file, request.profile) for file in FILES]
+    ours = sorted({*_written(request), *(path for path in named if path and not is_foreign(path))})
+    empty = [{"path": folder, "if_empty": True} for path in ours for folder in folders(path)]
+    home = {"path": os.path.dirname(request.map), "if_empty": True}
+    return NodeState({**NOTHING, "absent": [request.map, *ours, *empty, home]}, module).run(check=module.check_mode)
 
 
 def _prove(plan: dict[str, t.Any], request: BindingRequest, module: AnsibleModule, memory_nodes: int) -> int:
@@ -232,12 +304,17 @@ def _refuse_due(result: dict[str, t.Any]) -> None:
 def run(module: AnsibleModule) -> dict[str, t.Any]:
     """Plan, write, prove."""
     request = BindingRequest.of(module.params)
+    if request.state == "absent":
+        removed = _remove(request, module)
+        return {**{key: removed[key] for key in ("changed", "changes", "diff")}, "plan": {}, "proven": 0}
     facts = request.facts or collect(Path("/"), metadata="never")
     if nothing_to_pin(facts, request.profile):
         return {"changed": False, "plan": {}, "proven": 0, "changes": [], "msg": "No GPU here, and none is expected."}
     plan = plan_and_render(*sources(request.source, facts, request.profile), request.plan)
-    result = NodeState(_wanted(plan, request), module).run(check=module.check_mode or request.verify_only)
-    if request.verify_only:
+    verify_only = request.state == "verified"
+    wanted = _wanted(plan, request, _nccl_files(plan, request, module))
+    result = NodeState(wanted, module).run(check=module.check_mode or verify_only)
+    if verify_only:
         _refuse_due(result)
     pending = module.check_mode and (result["changed"] or not os.path.exists(request.gpu_bind))
     memory_nodes = sum(bool(node.get("memory_mib")) for node in facts["numa"])

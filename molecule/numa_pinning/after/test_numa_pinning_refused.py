@@ -29,4 +29,5 @@ def test_verify_leaves_a_map_that_was_changed_by_hand(host: t.Any) -> None:
 
 
 def test_removal_leaves_gres_conf_without_which_slurmd_would_not_start(host: t.Any) -> None:
+    """And nothing else: the file for NCCL goes, too, although the map no longer named it."""
     assert seen(host)["left"] == ["/etc/gpu-bind/gres.conf"]

@@ -36,6 +36,14 @@ def test_slurm_s_file_is_there_because_it_was_asked_for(host: t.Any) -> None:
     assert "Name=gpu Type=a100 File=/dev/nvidia[0-7]" in host.file("/etc/gpu-bind/gres.conf").content_string
 
 
+def test_nccl_has_the_topology_file_that_azure_s_image_would_have_brought(host: t.Any) -> None:
+    """The profile names it (NCCL_TOPO_FILE), and these nodes were made from no such image."""
+    if host.file("/sys/devices/system/node/node1").exists:
+        pytest.skip("the simulated GPUs have no place among several NUMA nodes, so that none can be told to NCCL")
+    text = host.file("/opt/microsoft/ndv4/topo.xml").content_string
+    assert (text.startswith("<!-- Ansible managed"), text.count('class="0x030200"')) == (True, 8)
+
+
 def test_ranks_of_open_mpi_are_bound(host: t.Any) -> None:
     show = "sh -c 'echo $OMPI_COMM_WORLD_LOCAL_RANK $(sed -n s/^Cpus_allowed_list://p /proc/self/status)'"
     done = host.run(f"{MPIRUN} --bind-to none gpu-bind {show}")

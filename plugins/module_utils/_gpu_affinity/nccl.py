@@ -7,7 +7,8 @@
 Read in NCCL's src/graph/xml.cc: NCCL looks up every device by its busid, keeps the place that the file gives it, and adds
 the elements gpu, nic and net below it by itself, from NVML and sysfs; the same goes for attributes of cpu that are absent.
 A bridge that does not exist (domain ffff) stands for the PCIe switch that virtual machines hide, and must bring its own
-link_speed. GPU and HCA below one switch is what permits GPUDirect RDMA at NCCL's default distance.
+link_speed. GPU and HCA below one switch is what permits GPUDirect RDMA at NCCL's default distance, so that a switch is only
+drawn where there is reason to believe in one.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_affinity.to
     Topology,
 )
 
-PCI_SWITCHES = ("auto", "numa", "pair")
+PCI_SWITCHES = ("auto", "numa", "pair", "none")
 # PCIe generation by the GPU's model, in NCCL's words. Source: the data sheets of the GPUs.
 _LINK_SPEED = (
     ("V100", "8.0 GT/s PCIe"),
@@ -39,6 +40,10 @@ _LINK_SPEED = (
 )
 _BRIDGE, _GPU, _INFINIBAND = "0x060400", "0x030200", "0x020700"
 _IDENTITY = ("arch", "vendor", "familyid", "modelid")
+#: A value has 253 characters at most (MAX_STR_LEN in src/graph/xml.h): 28 words of 8 digits, and commas between them.
+_MASK_CPUS = 28 * 32
+#: GPUs and HCAs that lie together.
+Group = tuple[list[Gpu], list[Hca]]
 
 
 def kernel_mask(cpus: t.Iterable[int], width: int) -> str:
@@ -59,17 +64,39 @@ def _element(depth: int, tag: str, attributes: dict[str, t.Any], closed: bool) -
     return f"{'  ' * depth}<{tag} {text}{'/' if closed else ''}>\n"
 
 
-def _switches(node: NumaNode, topology: Topology, layout: str) -> list[tuple[list[Gpu], list[Hca]]]:
-    """What lies below each PCIe switch of a NUMA node."""
+def _near(node: NumaNode, topology: Topology) -> Group:
+    """The GPUs and HCAs of a NUMA node."""
     gpus = [gpu for gpu in topology.gpus if gpu.numa == node.id]
-    hcas = [hca for hca in topology.hcas if hca.numa == node.id and hca.bus_id]
-    if layout == "auto":
-        # Two GPUs with two HCAs share a switch of an HGX A100 board (NDv4); more than two are pairs (NDv5).
-        layout = "pair" if len(gpus) > 2 and len(gpus) == len(hcas) else "numa"
+    return gpus, [hca for hca in topology.hcas if hca.numa == node.id and hca.bus_id]
+
+
+def _likely_layout(topology: Topology) -> str:
+    """Two GPUs with two HCAs share a switch of an HGX A100 board (NDv4), more than two are pairs (NDv5). Where no NUMA node
+    has as many of both (NDv2: four GPUs and one HCA, NCv4: GPUs alone) nothing tells what lies together.
+
+    One whole NUMA node decides for all, so that a GPU that is missing does not change what is said of the others.
+    """
+    near = [_near(node, topology) for node in topology.nodes]
+    even = [len(gpus) for gpus, hcas in near if gpus and len(gpus) == len(hcas)]
+    return "none" if not even else "pair" if max(even) > 2 else "numa"
+
+
+def _groups(node: NumaNode, topology: Topology, layout: str) -> list[Group]:
+    """What of a NUMA node lies below one PCIe switch. A group of one device needs none."""
+    gpus, hcas = _near(node, topology)
+    if layout == "none":
+        return [*(([gpu], []) for gpu in gpus), *(([], [hca]) for hca in hcas)]
     if layout == "pair":
         pairs = [(gpus[at : at + 1], hcas[at : at + 1]) for at in range(max(len(gpus), len(hcas)))]
         return [pair for pair in pairs if any(pair)]
     return [(gpus, hcas)] if gpus or hcas else []
+
+
+def _devices(group: Group, depth: int, link: t.Mapping[str, t.Any]) -> list[str]:
+    """The elements of a group's devices, the GPUs first."""
+    gpus, hcas = group
+    devices = [(gpu.bus_id, _GPU) for gpu in gpus] + [(hca.bus_id, _INFINIBAND) for hca in hcas]
+    return [_element(depth, "pci", {"busid": bus_id, "class": kind, **link}, True) for bus_id, kind in devices]
 
 
 def nccl_topology(
@@ -85,21 +112,24 @@ def nccl_topology(
         models = ", ".join(sorted({gpu.model or "?" for gpu in topology.gpus}))
         return None, f"nccl_topology_xml: the PCIe speed of {models} is not known"
     link = {"link_speed": speeds.pop(), "link_width": 16}
+    layout = _likely_layout(topology) if layout == "auto" else layout
     width = max(topology.cpus()) + 1
+    if width > _MASK_CPUS:
+        return None, f"nccl_topology_xml: NCCL reads masks of {_MASK_CPUS} CPUs at most, this node has {width}"
     lines = ['<system version="1">\n']
     bridges = 0
     for node in topology.nodes:
         attributes: dict[str, t.Any] = {"numaid": node.id, "affinity": kernel_mask(node.cpus, width)}
         attributes.update({key: identity[key] for key in _IDENTITY if identity and key in identity})
-        groups = _switches(node, topology, layout)
+        groups = _groups(node, topology, layout)
         lines.append(_element(1, "cpu", attributes, closed=not groups))
-        for gpus, hcas in groups:
+        for group in groups:
+            if len(group[0]) + len(group[1]) == 1:
+                lines += _devices(group, 2, link)
+                continue
             bridges += 1
             lines.append(_element(2, "pci", {"busid": f"ffff:ff:{bridges:02x}.0", "class": _BRIDGE, **link}, False))
-            devices = [(gpu.bus_id, _GPU) for gpu in gpus] + [(hca.bus_id, _INFINIBAND) for hca in hcas]
-            for bus_id, kind in devices:
-                lines.append(_element(3, "pci", {"busid": bus_id, "class": kind, **link}, True))
-            lines.append("    </pci>\n")
+            lines += [*_devices(group, 3, link), "    </pci>\n"]
         if groups:
             lines.append("  </cpu>\n")
     lines.append("</system>\n")

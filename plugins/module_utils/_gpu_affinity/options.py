@@ -12,6 +12,7 @@ import typing as t
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_affinity.formats import HCA_NAMES, Style, render
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_affinity.nccl import PCI_SWITCHES
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_affinity.nccl_graph import nccl_graph
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_affinity.plan import BINDINGS, Request, make_plan
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_affinity.topology import (
     UNPLACED,
@@ -66,7 +67,11 @@ def plan_and_render(
             "Run hpcai.gpu_cluster.node_facts first, or name the machine type's profile.",
         )
     result = render(make_plan(topology, wanted.ranks), wanted.style)
-    if "NCCL_TOPO_FILE" in ((profile.get("nccl") or {}).get("unset") or []):
+    nccl = profile.get("nccl") or {}
+    if nccl.get("channels"):
+        result["nccl_graph_xml"], reason = nccl_graph(topology, nccl["channels"])
+        result["notes"] += [reason] if reason else []
+    if "NCCL_TOPO_FILE" in (nccl.get("unset") or []):
         result["notes"].append("nccl_topology_xml: on this machine type a topology file lowers results, leave it unset")
     return result
 

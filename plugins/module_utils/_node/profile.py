@@ -29,7 +29,7 @@ _KEYS: dict[str, set[str]] = {
     "numa": {"nodes", *_PROVENANCE},
     "fabric": {"hcas", "count", "rate_gbps", *_PROVENANCE},
     "nvme": {"count", "min_count", "bytes", "tolerance_percent", *_PROVENANCE},
-    "nccl": {"env", "unset", *_PROVENANCE},
+    "nccl": {"env", "unset", "channels", *_PROVENANCE},
 }
 _ITEM_KEYS: dict[tuple[str, str], set[str]] = {
     ("gpus", "models"): {"name", "memory_mib"},
@@ -38,6 +38,7 @@ _ITEM_KEYS: dict[tuple[str, str], set[str]] = {
 }
 # The lists of devices in the NUMA map, and what says that there are such devices.
 _DEVICES = {"gpus": ("gpus",), "hcas": ("fabric", "hcas")}
+_CHANNEL_KEYS = {"rings", "trees", "gbytes_s"}
 _EXPECTED_REQUIRED = {"value", "direction", "unit", "tool", "source", "date"}
 _EXPECTED_KEYS = {*_EXPECTED_REQUIRED, "verified", "note"}
 _DATE = re.compile(r"^\d{4}-\d{2}-\d{2}$")
@@ -167,6 +168,25 @@ def _check_numa(profile: Profile) -> t.Iterator[str]:
             yield f"numa.nodes: HCA {hca!r} is not in fabric.hcas"
 
 
+def _check_channels(profile: Profile) -> t.Iterator[str]:
+    """The channels of NCCL's graph file: each an order of all GPUs."""
+    channels, count = profile.get("nccl", {}).get("channels"), profile.get("gpus", {}).get("count")
+    if channels is None:
+        return
+    if not isinstance(channels, dict) or set(channels) != _CHANNEL_KEYS:
+        yield f"nccl.channels: must be a mapping of {', '.join(sorted(_CHANNEL_KEYS))}"
+        return
+    speed = channels["gbytes_s"]
+    if isinstance(speed, bool) or not isinstance(speed, (int, float)) or speed <= 0:
+        yield "nccl.channels.gbytes_s: must be a number above 0"
+    # Without GPUs, which an override can take away, nobody needs channels.
+    for kind in ("rings", "trees") if count else ():
+        orders = channels[kind] if isinstance(channels[kind], list) else []
+        each = [sorted(map(str, order)) if isinstance(order, list) else None for order in orders]
+        if not each or any(order != sorted(map(str, range(count))) for order in each):
+            yield f"nccl.channels.{kind}: must be a list of orders of all {count} GPUs"
+
+
 def _check_expected(expected: t.Any) -> t.Iterator[str]:
     if not isinstance(expected, dict):
         yield "expected: must be a mapping"
@@ -220,7 +240,7 @@ def validate_profile(profile: t.Any) -> list[str]:
     problems += _check_expected(profile.get("expected", {}))
     if not shapes:
         # These look into the lists and need their shape to be right.
-        problems += [*_check_addresses(profile), *_check_numa(profile)]
+        problems += [*_check_addresses(profile), *_check_numa(profile), *_check_channels(profile)]
     return problems
 
 

@@ -135,6 +135,91 @@ def test_slurm_s_and_nccl_s_files_are_written_where_asked(options: dict[str, t.A
     assert (result["error_kind"], "PCIe speed" in result["msg"]) == ("cannot_write", True)
 
 
+def ncv4(tmp_path: Path, **env: str) -> dict[str, t.Any]:
+    """A profile that names files for NCCL, and a node of two GPUs that it has channels for."""
+    channels = {"gbytes_s": 12, "rings": [[0, 1]], "trees": [[1, 0]]}
+    named = {name: str(tmp_path / "opt/vendor" / path) for name, path in env.items()}
+    return {"name": "site", "gpus": {"count": 2}, "nccl": {"env": named, "channels": channels}}
+
+
+@needs_root
+def test_files_for_nccl_are_made_where_the_profile_says_and_go_with_the_map(
+    options: dict[str, t.Any], tmp_path: Path
+) -> None:
+    both = ncv4(tmp_path, NCCL_TOPO_FILE="ncv4/topo.xml", NCCL_GRAPH_FILE="ncv4/graph.xml")
+    wanted = {**options, "profile": both}
+    home = tmp_path / "opt/vendor/ncv4"
+    assert (call(check=True, **wanted)["changed"], home.exists()) == (True, False)
+    assert call(state="verified", **wanted)["error_kind"] == "not_as_planned"
+    first = call(**wanted)
+    written = {entry["name"] for entry in first["changes"] if entry["kind"] == "file"}
+    assert written == {options["map"], f"{home}/topo.xml", f"{home}/graph.xml"}
+    assert (home / "topo.xml").read_text().startswith("<!-- Ansible managed")
+    assert '<graphs version="1">' in (home / "graph.xml").read_text()
+    assert call(**wanted)["changed"] is False
+    assert call(state="verified", **wanted)["changed"] is False
+    # A file that is no longer wanted goes, and with the map what is left.
+    alone = {**options, "profile": ncv4(tmp_path, NCCL_TOPO_FILE="ncv4/topo.xml")}
+    assert [entry["name"] for entry in call(**alone)["changes"]] == [f"{home}/graph.xml", options["map"]]
+    assert call(**alone)["changed"] is False
+    gone = {"state": "absent", "map": options["map"]}
+    assert (call(check=True, **gone)["changed"], (home / "topo.xml").exists()) == (True, True)
+    assert call(**gone)["changed"] is True
+    assert not (home / "topo.xml").exists()
+    assert not Path(options["map"]).parent.exists()
+    assert call(**gone)["changed"] is False
+    # A map that was changed by hand names nothing; the profile still does.
+    call(**alone)
+    Path(options["map"]).write_text("0 0 0 0 - -\n")
+    call(**gone, profile=alone["profile"])
+    assert not home.exists()
+
+
+@needs_root
+def test_a_file_of_the_image_is_left_alone(options: dict[str, t.Any], tmp_path: Path) -> None:
+    home = tmp_path / "opt/vendor"
+    home.mkdir(parents=True)
+    (home / "ncv4-topo.xml").write_text('<system version="1">\n</system>\n')
+    (home / "topo.xml").symlink_to(home / "ncv4-topo.xml")
+    wanted = {**options, "profile": ncv4(tmp_path, NCCL_TOPO_FILE="topo.xml")}
+    call(**wanted)
+    assert call(state="verified", **wanted)["changed"] is False
+    assert "Also written" not in Path(options["map"]).read_text()
+    call(state="absent", map=options["map"])
+    assert (home / "topo.xml").read_text() == '<system version="1">\n</system>\n'
+    # One that took the place of ours is not ours to remove.
+    (home / "topo.xml").unlink()
+    call(**wanted)
+    assert "Also written" in Path(options["map"]).read_text()
+    (home / "topo.xml").write_text("<system/>\n")
+    call(state="absent", map=options["map"])
+    assert (home / "topo.xml").read_text() == "<system/>\n"
+
+
+@needs_root
+def test_what_cannot_be_made_is_told_and_only_stops_where_jobs_would_end(
+    options: dict[str, t.Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    unknown = facts()
+    for gpu in unknown["gpus"]:
+        gpu["name"] = "Something New"
+    wanted = {**options, "facts": unknown, "profile": ncv4(tmp_path, NCCL_TOPO_FILE="topo.xml")}
+    result = call(**wanted)
+    assert result["changed"] is True
+    # On the screen, which may break it anywhere, where something has imported the controller's half of Ansible.
+    warned = "".join(f"{result.get('warnings', '')} {capsys.readouterr().err}".split())
+    assert f"{tmp_path}/opt/vendor/topo.xmlwasnotwritten" in warned
+    assert "PCIespeedofSomethingNewisnotknown" in warned
+    assert not (tmp_path / "opt/vendor/topo.xml").exists()
+    lost = {**options, "facts": facts(gpus=1), "profile": ncv4(tmp_path, NCCL_GRAPH_FILE="graph.xml")}
+    result = call(**lost)
+    assert (result["error_kind"], "for GPU 0-1, and the node has GPU 0" in result["msg"]) == ("cannot_write", True)
+    assert "NCCL_GRAPH_FILE out of the profile" in result["remedy"]
+    assert call(nccl_graph="", **lost)["changed"] is True
+    result = call(nccl_graph=str(tmp_path / "graph.xml"), **{**options, "facts": facts()})
+    assert (result["error_kind"], "`nccl_graph`" in result["remedy"]) == ("cannot_write", True)
+
+
 @needs_root
 def test_numbers_of_device_files_reach_the_map_of_an_older_run_and_gres_conf(
     options: dict[str, t.Any], tmp_path: Path

@@ -111,6 +111,8 @@ def test_traps_are_not_repeated() -> None:
         assert SHIPPED[name]["nccl"]["unset"] == ["NCCL_TOPO_FILE"]
         assert [node["cpus"] for node in SHIPPED[name]["numa"]["nodes"]] == ["0-47", "48-95"]
     assert SHIPPED["Standard_ND96asr_v4"]["nccl"]["env"]["NCCL_TOPO_FILE"] == "/opt/microsoft/ndv4/topo.xml"
+    # azhpc-images#327: a graph ends every job that does not use all of its GPUs.
+    assert all("NCCL_GRAPH_FILE" not in profile["nccl"]["env"] for profile in SHIPPED.values())
     assert SHIPPED["Standard_NC96ads_A100_v4"]["expected"]["nccl_allreduce_busbw_gbytes_s"]["value"] == 25
     assert [hca["rate_gbps"] for hca in SHIPPED["Standard_ND40rs_v2"]["fabric"]["hcas"]] == [100]
     numa = {gpu: node["id"] for node in SHIPPED["Standard_ND96asr_v4"]["numa"]["nodes"] for gpu in node["gpus"]}
@@ -163,6 +165,10 @@ def broken(path: str, value: object) -> Profile:
         ("numa/nodes/1/gpus", [2, 3], "a device is in two nodes"),
         ("numa/nodes/1/gpus", [8], "GPU 8 does not exist among 8"),
         ("numa/nodes/1/hcas", ["mlx5_ib9"], "HCA 'mlx5_ib9' is not in fabric.hcas"),
+        ("nccl/channels", {"rings": []}, "nccl.channels: must be a mapping of gbytes_s, rings, trees"),
+        ("nccl/channels", {"gbytes_s": 0, "rings": [], "trees": []}, "gbytes_s: must be a number above 0"),
+        ("nccl/channels", {"gbytes_s": 1, "rings": [[0]], "trees": 1}, "rings: must be a list of orders of all 8 GPUs"),
+        ("nccl/channels", {"gbytes_s": 1, "rings": [0], "trees": []}, "trees: must be a list of orders of all 8 GPUs"),
         ("expected/hpl_tflops/unit", None, "expected.hpl_tflops: lacks unit"),
         ("expected/hpl_tflops/value", "95", "value must be a number"),
         ("expected/hpl_tflops/direction", "up", "direction must be one of"),

@@ -1,0 +1,79 @@
+# Copyright (c) 2026 The hpcai.gpu_cluster developers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+# Private to the collection: it may change without notice.
+"""Where the files for NCCL lie on a node, and whose they are.
+
+The profile of a machine type names them in NCCL's variables, which jobs are given: Azure's HPC images bring them there, other
+images do not. What an image brought is left alone; ours begins with a comment, which NCCL skips (since 2.6).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import typing as t
+
+AUTO = "auto"
+MARK = "<!-- Ansible managed (hpcai.gpu_cluster.numa_pinning): changes are overwritten. -->\n"
+# In the head of the map, which is always at a place that is known, so that removal needs no profile.
+_ALSO = "# Also written: "
+
+
+@dataclasses.dataclass(frozen=True)
+class NcclFile:
+    """``option`` of the module, NCCL's ``variable``, the ``key`` of the text in a plan. ``needed``: NCCL ends jobs whose variable
+    names a file that is not there."""
+
+    option: str
+    variable: str
+    key: str
+    needed: bool
+
+
+FILES = (
+    NcclFile("nccl_topology", "NCCL_TOPO_FILE", "nccl_topology_xml", needed=False),
+    NcclFile("nccl_graph", "NCCL_GRAPH_FILE", "nccl_graph_xml", needed=True),
+)
+
+
+def place(wanted: str, file: NcclFile, profile: t.Mapping[str, t.Any]) -> str:
+    """The path of a file: as given, for ``auto`` the one that the profile names; empty where there is to be none."""
+    if wanted != AUTO:
+        return wanted
+    return str(((profile.get("nccl") or {}).get("env") or {}).get(file.variable) or "")
+
+
+def is_foreign(path: str) -> bool:
+    """Whether something is at a path that we did not write. A link is never ours, whatever it points at."""
+    if os.path.islink(path):
+        return True
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read(len(MARK)) != MARK
+    except FileNotFoundError:
+        return False
+
+
+def folders(path: str) -> list[str]:
+    """The directories above a path that may go when they are empty, nearest first: its own, and below /opt, which belongs to
+    nobody else, those above it; none right below the root."""
+    found = []
+    above = os.path.dirname(path)
+    while above.count("/") > 1:
+        found.append(above)
+        above = os.path.dirname(above) if above.startswith("/opt/") else "/"
+    return found
+
+
+def also_written(paths: t.Iterable[str]) -> str:
+    """Lines for the head of the map that name these files."""
+    return "".join(f"{_ALSO}{path}\n" for path in paths)
+
+
+def written_beside(text: str) -> list[str]:
+    """The files that the head of a map names."""
+    return [line[len(_ALSO) :] for line in text.splitlines() if line.startswith(_ALSO + "/")]
+
+
+__all__ = ["AUTO", "FILES", "MARK", "NcclFile", "also_written", "folders", "is_foreign", "place", "written_beside"]
