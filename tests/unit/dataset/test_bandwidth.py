@@ -154,7 +154,12 @@ def test_sources_of_one_node_share_its_cap_and_each_can_copy(cap: float, sizes: 
         assert 1 <= processes <= 8
         names = [f"f{number}" for number in range(processes)]
         request = CopyRequest(
-            "azcopy", "https://a.blob.core.windows.net/data", "/data", file_list=names, cap_mbps=mbps, processes=processes
+            "azcopy",
+            "https://a.blob.core.windows.net/data",
+            "/data",
+            file_list=names,
+            cap_mbps=mbps,
+            processes=processes,
         )
         for one in split_request(request):
             check_request(one)  # raises where AzCopy could not send
