@@ -19,6 +19,7 @@
 #   prepare_dnf_packages         rpm, dnf and what makes repositories for them, through apt
 #   prepare_apt_packages         what signs repositories of Debian packages, through apt
 #   prepare_vm_packages          QEMU and what else the VM lab needs, through apt
+#   prepare_container_packages   Debian's Docker and containerd as files in .cache/container_packages: nothing is installed here
 # Each costs well under a second when there is nothing to do, and then needs no network.
 
 root=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd)
@@ -177,4 +178,26 @@ prepare_vm_packages() {
   local -a packages=(qemu-system-x86 qemu-utils mmdebstrap e2fsprogs debian-archive-keyring openssh-client ca-certificates gcc libc6-dev)
   ((EUID == 0)) || packages+=(uidmap)
   apt_install "${packages[@]}"
+}
+
+# What the machine has for its own release. A node of the lab takes the files that are of its release, and fetches others itself.
+prepare_container_packages() {
+  local place=$root/.cache/container_packages stamp
+  local -a packages=(docker.io containerd runc tini busybox-static)
+  command -v apt-get >/dev/null || return 0
+  stamp="$(sed -n 's/^VERSION_ID=//p' /etc/os-release) ${packages[*]}"
+  if [[ $(cat "$place/.stamp" 2>/dev/null) == "$stamp" ]]; then
+    return 0
+  fi
+  say "Fetching packages: ${packages[*]}"
+  rm -rf "$place"
+  mkdir -p "$place/debs"
+  if ! (cd "$place/debs" && quietly container-packages apt-get --quiet download "${packages[@]}") 2>/dev/null; then
+    ((EUID)) || quietly apt-update apt-get --quiet update
+    (cd "$place/debs" && quietly container-packages apt-get --quiet download "${packages[@]}")
+  fi
+  dpkg-deb --fsys-tarfile "$place"/debs/containerd_*.deb | tar --extract --to-stdout ./usr/bin/containerd >"$place/containerd"
+  chmod +x "$place/containerd"
+  (cd "$place/debs" && tar --create --file ../debs.tar --transform 's,^,archives/,' -- *.deb)
+  printf '%s\n' "$stamp" >"$place/.stamp"
 }

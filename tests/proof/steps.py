@@ -27,6 +27,8 @@ NODES_OF = {
     "gpu_clocks": ROLE_NODES[1:],
     "hpcx_mpi": ROLE_NODES,
 }
+#: The steps that a role's scenario needs beside the lab.
+NEEDS_OF = {"container_runtime": ("packages/containers",)}
 ROLES_LAB = {"LAB_DIR": str(ROOT / ".cache" / "lab-roles"), "LAB_NODES": str(len(ROLE_NODES))}
 #: Runs on the second machine while the first one is still as no role has touched it.
 BESIDE_FRESH = "vm/test_slurm"
@@ -98,7 +100,7 @@ def unit_step(folders: t.Sequence[str], proves: t.Sequence[str], quick: bool = F
     return Step(
         "units",
         (command,),
-        needs=(BLOB_TOOLS,) if quick else (BLOB_TOOLS, "packages/lab", "packages/vm"),
+        needs=(BLOB_TOOLS,) if quick else (BLOB_TOOLS, "packages/lab", "packages/vm", "packages/containers"),
         minutes=4 if quick else 9.5,
         proves=tuple(proves),
     )
@@ -145,6 +147,7 @@ def set_up_steps() -> list[Step]:
         Step("packages/lab", (shell("prepare_lab_packages"),), holds=("apt",), minutes=0.5),
         Step("packages/dnf", (shell("prepare_dnf_packages"),), holds=("apt",), minutes=0.3),
         Step("packages/apt", (shell("prepare_apt_packages"),), holds=("apt",), minutes=0.1),
+        Step("packages/containers", (shell("prepare_container_packages"),), holds=("apt",), minutes=0.2),
         Step("packages/vm", (shell("prepare_vm_packages"),), holds=("apt",), minutes=0.5),
         # One makes the image that both labs run on.
         Step("lab/up", new, needs=("packages/lab", BLOB_TOOLS), minutes=0.8),
@@ -205,7 +208,7 @@ def _role(step: Step, role: str) -> Step:
     return dataclasses.replace(
         step,
         commands=(molecule("test", role, "--destroy", "never"),),
-        needs=("lab-roles/up",),
+        needs=("lab-roles/up", *NEEDS_OF.get(role, ())),
         holds=nodes,
         pool=() if nodes else ROLE_NODES,
         pool_variable="LAB_SCENARIO_NODES",
