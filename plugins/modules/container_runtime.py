@@ -151,9 +151,11 @@ import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._container_runtime.apply import Runtime
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._container_runtime.model import Dump
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._container_runtime.plan import plan_absent, plan_present
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._container_runtime.read import (
     default_runtime,
+    read_dump,
     read_facts,
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._container_runtime.request import ARGUMENT_SPEC, Request
@@ -167,7 +169,7 @@ def run(request: Request, module: AnsibleModule) -> dict[str, t.Any]:
     manager = manager_for(module)
     facts = read_facts(request, module, manager)
     if request.state == "verified":
-        check(request, facts, default_runtime(module))
+        check(request, facts, default_runtime(module), read_dump(module) if request.containerd else Dump())
         return {"changed": False, "changes": [], "diff": []}
     runtime = Runtime(request, facts, manager, module, check=module.check_mode)
     if request.state == "absent":

@@ -10,7 +10,7 @@ import dataclasses
 import typing as t
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._container_runtime import settings
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._container_runtime.model import Facts
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._container_runtime.model import Dump, Facts
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._container_runtime.plan import (
     TOOLKIT,
     Plan,
@@ -21,10 +21,12 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._container_runti
     CONTAINERD,
     DOCKER,
     has_unit,
-    read_texts,
+    read_dump,
     running_containers,
+    with_settings,
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._container_runtime.request import Request
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host import repository as vendor
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.changes import Changes
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.command import Host
@@ -64,8 +66,7 @@ class Runtime:
 
     def _with_settings_of_packages(self, plan: Plan) -> Plan:
         """The plan for the settings files as they are now: packages may have brought some of them, and theirs stay."""
-        facts = dataclasses.replace(self.facts, texts=read_texts())
-        return dataclasses.replace(plan, files=plan_present(self.request, facts).files)
+        return dataclasses.replace(plan, files=plan_present(self.request, with_settings(self.facts)).files)
 
     def absent(self, plan: Plan) -> dict[str, t.Any]:
         """Take settings away, let their readers know, and remove packages."""
@@ -74,7 +75,7 @@ class Runtime:
             self._again(DOCKER, "reload")
         # It runs on without its settings, and would look for a runtime that is gone. Its containers do not notice.
         if settings.CONTAINERD_PART in touched:
-            self._again(CONTAINERD, "restart")
+            self._restart_containerd()
         for name in plan.remove:
             self.changes.note("package", name, "remove", f"{name}\n", "")
         if plan.remove and not self.check:
@@ -100,7 +101,18 @@ class Runtime:
         if settings.DAEMON_JSON in touched and not started:
             self._again(DOCKER, verb)
         if {settings.CONTAINERD, settings.CONTAINERD_PART} & set(touched):
-            self._again(CONTAINERD, "restart")
+            self._restart_containerd()
+
+    def _restart_containerd(self) -> None:
+        """Restart it, unless it would not come back: containers that it manages would be left without it."""
+        dump = Dump() if self.check else read_dump(self.host)
+        if dump.refused and is_active(self.host, CONTAINERD):
+            raise ClusterError(
+                "containerd_config",
+                f"containerd refuses its settings: {dump.refused}. It was not restarted, and runs with those that it had.",
+                "Correct what it names, then run the role again and restart containerd.",
+            )
+        self._again(CONTAINERD, "restart")
 
     def _again(self, unit: str, verb: str) -> None:
         if not is_active(self.host, unit):

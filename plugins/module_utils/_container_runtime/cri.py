@@ -6,7 +6,8 @@
 
 containerd 1 puts an imported file's section of a plugin in the place of the whole section that was there, so a part that named
 the NVIDIA runtime alone would lose registries, sandbox image, CNI and ``SystemdCgroup``. containerd 2 merges (containerd#5837,
-#7982, #9982), and files of version 3 are only its own.
+#7982, #9982), and files of version 3 are only its own. In both each runtime has options of its own, and all have to agree on the
+driver of cgroups (containerd, docs/cri/config.md), so ours takes those of the runtime that is the default without it.
 
 There is no TOML parser in Python before 3.11. Only headers of tables are read; what is in them is copied line by line.
 """
@@ -24,6 +25,9 @@ _RUNC = "io.containerd.runc.v2"
 _HEADER = re.compile(r"^\s*\[(\[?)\s*([^\[\]]+?)\s*\]{1,2}\s*(?:#.*)?$")
 _PART = re.compile(r"""\s*(?:"([^"]*)"|'([^']*)'|([\w-]+))\s*(?:\.|$)""")
 _DEFAULT = re.compile(r"""^\s*default_runtime_name\s*=\s*["']([^"']*)["']""", re.M)
+_BINARY = re.compile(r"""^\s*BinaryName\s*=\s*["']([^"']*)["']""", re.M)
+_KEY = re.compile(r"""^\s*((?:"[^"]*"|'[^']*'|[\w.-])+)\s*=""")
+_QUIET = re.compile(r""""[^"]*"|'[^']*'|#.*""")
 
 Path = tuple[str, ...]
 
@@ -67,13 +71,68 @@ def section(text: str, plugin: str) -> list[Table]:
     return found
 
 
-def effective(config: str, others: t.Sequence[str], plugin: str) -> list[Table]:
-    """The section that is in effect without our part: the last file that has one, of ``config`` and what it imports."""
-    for text in reversed([config, *others]):
+def last(texts: t.Sequence[str], plugin: str) -> list[Table]:
+    """The section that is in effect where the last of these files that has one decides, as with containerd 1."""
+    for text in reversed(texts):
         found = section(text, plugin)
         if found:
             return found
     return []
+
+
+def merged(texts: t.Iterable[str], plugin: str) -> list[Table]:
+    """The section as containerd 2 makes it of these files: each key is the last one's."""
+    heads: dict[Path, Table] = {}
+    bodies: dict[Path, dict[str, tuple[str, ...]]] = {}
+    for table in (table for text in texts for table in section(text, plugin)):
+        heads.setdefault(table.path, table)
+        bodies.setdefault(table.path, {}).update(_entries(table.body))
+    return [
+        dataclasses.replace(head, body=tuple(line for lines in bodies[path].values() for line in lines))
+        for path, head in heads.items()
+    ]
+
+
+def _entries(body: t.Iterable[str]) -> dict[str, tuple[str, ...]]:
+    """The lines of a table by their keys. A value may take several lines; what stands before the first key is left out."""
+    found: dict[str, tuple[str, ...]] = {}
+    key, depth = "", 0
+    for line in body:
+        starts = _KEY.match(line)
+        if starts and not depth:
+            key = starts.group(1).strip("\"'")
+            found[key] = ()
+        if key:
+            found[key] += (line,)
+            plain = _QUIET.sub("", line)
+            depth += sum(map(plain.count, "[{")) - sum(map(plain.count, "]}"))
+    return found
+
+
+def chosen(found: t.Iterable[Table], plugin: str) -> str:
+    """The default runtime that a section names; empty where it names none."""
+    for table in found:
+        match = _DEFAULT.search("\n".join(table.body)) if table.path == ("plugins", plugin, "containerd") else None
+        if match:
+            return match.group(1)
+    return ""
+
+
+def in_effect(dump: str) -> tuple[str, str] | None:
+    """The default runtime of Kubernetes' containers and its program, in what `containerd config dump` says.
+
+    None where the plugin is disabled.
+    """
+    bodies = {table.path: "\n".join(table.body) for table in tables(dump)}
+    for path, body in bodies.items():
+        # containerd 1's plugin, and containerd 2's.
+        if path[2:] == ("containerd",) and path[0] == "plugins":
+            name = _DEFAULT.search(body)
+            if name:
+                options = bodies.get((*path, "runtimes", name.group(1), "options"), "")
+                binary = _BINARY.search(options)
+                return name.group(1), binary.group(1) if binary else ""
+    return None
 
 
 def _set(body: t.Sequence[str], key: str, value: str) -> tuple[str, ...]:
@@ -83,23 +142,24 @@ def _set(body: t.Sequence[str], key: str, value: str) -> tuple[str, ...]:
 
 
 def with_nvidia(found: t.Sequence[Table], plugin: str, *, whole: bool) -> list[Table]:
-    """The section, with the NVIDIA runtime as the default one and otherwise like the one that was the default.
+    """The NVIDIA runtime as the default one and otherwise like the one that was the default in the section ``found``.
 
-    ``whole``: nothing else is in effect beside it, containerd's own default of that runtime included.
+    ``whole``: together with all of that section, because nothing else is in effect beside the part, containerd's own default of
+    that runtime included.
     """
     root: Path = ("plugins", plugin, "containerd")
     runtimes = (*root, "runtimes")
     ours = (*runtimes, RUNTIME)
-    named = [_DEFAULT.search("\n".join(table.body)) for table in found if table.path == root]
-    base = next((match.group(1) for match in named if match and match.group(1) != RUNTIME), "runc")
+    named = chosen(found, plugin)
+    base = named if named not in ("", RUNTIME) else "runc"
     bodies = {table.path: table.body for table in found}
-    kept = [table for table in found if table.path[: len(ours)] != ours and table.path != root]
+    kept = [table for table in found if whole and table.path[: len(ours)] != ours and table.path != root]
     options = bodies.get((*runtimes, base, "options"), ())
     if whole and (*runtimes, base) not in bodies:
         kept.append(_table((*runtimes, base), _set((), "runtime_type", _RUNC)))
     return [
         *kept,
-        _table(root, _set(bodies.get(root, ()), "default_runtime_name", RUNTIME)),
+        _table(root, _set(bodies.get(root, ()) if whole else (), "default_runtime_name", RUNTIME)),
         _table(ours, _set(bodies.get((*runtimes, base), ()), "runtime_type", _RUNC)),
         _table((*ours, "options"), _set(options, "BinaryName", BINARY)),
     ]
@@ -115,4 +175,16 @@ def text_of(found: t.Iterable[Table]) -> list[str]:
     return [line for table in found for line in (table.header, *table.body)]
 
 
-__all__ = ["Table", "effective", "section", "tables", "text_of", "with_nvidia"]
+__all__ = [
+    "BINARY",
+    "RUNTIME",
+    "Table",
+    "chosen",
+    "in_effect",
+    "last",
+    "merged",
+    "section",
+    "tables",
+    "text_of",
+    "with_nvidia",
+]

@@ -17,8 +17,9 @@ class Facts:
     """What is on a node before anything is done to it.
 
     ``manager``: ``dpkg`` or ``rpm``. ``machine``: as `uname -m` has it. ``docker``: Docker is there, whoever installed it.
-    ``texts``: the settings files that are there, by path, to the byte. ``modes``: the
-    permissions of the request's directories that are there, by path.
+    ``texts``: the settings files that are there, by path, to the byte. ``imported``: the path and text of each file that
+    containerd reads after ``config.toml`` once that imports our part, in its order; ours is among them, with no text where it is
+    not there yet. ``modes``: the permissions of the request's directories that are there, by path.
     """
 
     manager: str
@@ -26,15 +27,20 @@ class Facts:
     docker: bool
     packages: t.Mapping[str, Installed]
     texts: t.Mapping[str, str]
+    imported: tuple[tuple[str, str], ...] = ()
     modes: t.Mapping[str, int] = dataclasses.field(default_factory=dict)
-
-    def imported(self, folder: str, but: str) -> list[str]:
-        """The texts of the settings files in a folder, in the order of their names, without one of them."""
-        return [text for path, text in sorted(self.texts.items()) if path.startswith(f"{folder}/") and path != but]
 
     def text(self, path: str) -> str:
         """A settings file; empty where there is none."""
         return self.texts.get(path, "")
 
 
-__all__ = ["Facts"]
+@dataclasses.dataclass(frozen=True)
+class Dump:
+    """containerd's settings with all that it imports, as it says itself, or why it refuses them. Both are empty without containerd."""
+
+    text: str = ""
+    refused: str = ""
+
+
+__all__ = ["Dump", "Facts"]

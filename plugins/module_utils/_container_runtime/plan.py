@@ -10,7 +10,7 @@ import dataclasses
 import re
 import typing as t
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._container_runtime import settings
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._container_runtime import containerd, settings
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._container_runtime.model import Facts
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._container_runtime.request import Request
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
@@ -126,15 +126,22 @@ def _files(request: Request, facts: Facts, have: Item, want: Item) -> list[dict[
     if want != have:
         files.append({"path": settings.DAEMON_JSON, "content": settings.daemon_text(want)})
     if request.containerd:
-        config = settings.containerd_config(facts.text(settings.CONTAINERD))
-        files.append({"path": settings.CONTAINERD, "content": config})
-        part = settings.containerd_part(config, facts.imported(settings.CONTAINERD_PARTS, settings.CONTAINERD_PART))
-        files.append({"path": settings.CONTAINERD_PART, "content": part})
+        files += containerd_files(facts)
     if request.enroot:
         files += settings.enroot_files(request)
     if request.pyxis:
         files.append(settings.pyxis_file(request))
     return files
+
+
+def containerd_files(facts: Facts) -> list[dict[str, t.Any]]:
+    """containerd's own file and the part that it imports."""
+    config = containerd.config_text(facts.text(settings.CONTAINERD))
+    before, _after = containerd.around(facts.imported, settings.CONTAINERD_PART)
+    return [
+        {"path": settings.CONTAINERD, "content": config},
+        {"path": settings.CONTAINERD_PART, "content": containerd.part_text([config, *before])},
+    ]
 
 
 def enroot_directories(request: Request) -> list[dict[str, t.Any]]:
@@ -164,15 +171,18 @@ def plan_absent(request: Request, facts: Facts) -> Plan:
     return Plan(files=tuple(files), absent=gone, remove=tuple(sorted(filter(_OURS.match, facts.packages))))
 
 
-def check_consent(request: Request, containers: t.Sequence[str]) -> None:
-    """Refuse a restart of Docker that would stop containers, unless it is allowed."""
-    if containers and not request.allow_restart:
-        raise ClusterError(
-            "consent_missing",
-            f"The new settings of Docker take effect with a restart, which stops {len(containers)} running containers. "
-            "Nothing was changed.",
-            "Set `allow_restart: true`, or wait until they have ended.",
-        )
+def check_consent(request: Request, containers: t.Sequence[str] | None) -> None:
+    """Refuse a restart of Docker that would stop containers, unless it is allowed. None: Docker does not say which there are."""
+    if request.allow_restart or (containers is not None and not containers):
+        return
+    what = (
+        f"{len(containers)} running containers" if containers else "what runs; Docker does not say which containers do"
+    )
+    raise ClusterError(
+        "consent_missing",
+        f"The new settings of Docker take effect with a restart, which stops {what}. Nothing was changed.",
+        "Set `allow_restart: true`, or wait until they have ended.",
+    )
 
 
 __all__ = [
@@ -181,6 +191,7 @@ __all__ = [
     "Plan",
     "check_consent",
     "configures_docker",
+    "containerd_files",
     "enroot_directories",
     "plan_absent",
     "plan_present",

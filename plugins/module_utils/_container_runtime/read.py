@@ -7,19 +7,21 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 import platform
 import stat
 import typing as t
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._container_runtime import settings
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._container_runtime.model import Facts
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._container_runtime import containerd, settings
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._container_runtime.model import Dump, Facts
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._container_runtime.plan import enroot_directories
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._container_runtime.request import Request
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.apt import Apt
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.command import Host
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.dnf import Dnf
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.remedies import last_lines
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.units import UNIT_DIRECTORIES, is_active
 
 DOCKER, CONTAINERD = "docker.service", "containerd.service"
@@ -32,22 +34,29 @@ def has_unit(name: str) -> bool:
 
 def read_facts(request: Request, host: Host, manager: Apt | Dnf) -> Facts:
     """The node, as its files and its package system tell it."""
-    return Facts(
+    facts = Facts(
         manager="dpkg" if isinstance(manager, Apt) else "rpm",
         machine=platform.machine(),
         docker=bool(host.get_bin_path("dockerd")) or has_unit(DOCKER),
         packages=manager.installed(),
-        texts=read_texts(),
+        texts={},
         modes=_read_modes(entry["path"] for entry in enroot_directories(request)),
     )
+    return with_settings(facts)
+
+
+def with_settings(facts: Facts) -> Facts:
+    """The same node with its settings files as they are now."""
+    texts = _read_texts()
+    return dataclasses.replace(facts, texts=texts, imported=_read_imported(texts.get(settings.CONTAINERD, "")))
 
 
 def _read_modes(paths: t.Iterable[str]) -> dict[str, int]:
     return {path: stat.S_IMODE(os.stat(path).st_mode) for path in paths if os.path.isdir(path)}
 
 
-def read_texts() -> dict[str, str]:
-    """The settings files that are there, by path, with their line ends and what is not UTF-8 (surrogateescape)."""
+def _read_texts() -> dict[str, str]:
+    """The settings files that are there, by path."""
     paths = (
         settings.DAEMON_JSON,
         settings.CONTAINERD,
@@ -55,21 +64,54 @@ def read_texts() -> dict[str, str]:
         settings.ENROOT_CONF,
         settings.ENROOT_MOUNTS,
         settings.PYXIS,
-        *sorted(map(str, Path(settings.CONTAINERD_PARTS).glob("*.toml"))),
     )
-    found = {}
-    for path in paths:
-        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-            found[path] = Path(path).read_bytes().decode("utf-8", "surrogateescape")
-    return found
+    found = {path: _read_text(path) for path in paths}
+    return {path: text for path, text in found.items() if text is not None}
 
 
-def running_containers(host: Host) -> list[str]:
-    """The containers that Docker runs now."""
+def _read_text(path: str) -> str | None:
+    """A file with its line ends and what is not UTF-8 (surrogateescape)."""
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError, IsADirectoryError):
+        return Path(path).read_bytes().decode("utf-8", "surrogateescape")
+    return None
+
+
+def _read_imported(config: str) -> tuple[containerd.File, ...]:
+    """What containerd reads after this ``config.toml``, once that imports our part: what it imports, then what these import."""
+    found: dict[str, str] = {}
+    pending = _expand(containerd.config_text(config), settings.CONTAINERD)
+    while pending:
+        path = pending.pop(0)
+        if path in found or path == settings.CONTAINERD:
+            continue
+        text = _read_text(path)
+        if text is not None or path == settings.CONTAINERD_PART:
+            found[path] = text or ""
+            pending += _expand(found[path], path)
+    return tuple(found.items())
+
+
+def _expand(text: str, parent: str) -> list[str]:
+    """The paths that a file imports, in the order in which containerd reads them."""
+    paths: list[str] = []
+    for item in containerd.import_items(text):
+        pattern = os.path.normpath(os.path.join(os.path.dirname(parent), item))
+        if "*" not in pattern:
+            paths.append(pattern)
+            continue
+        there = set(map(str, Path("/").glob(pattern.lstrip("/"))))
+        if PurePosixPath(settings.CONTAINERD_PART).match(pattern):
+            there.add(settings.CONTAINERD_PART)
+        paths += sorted(there)
+    return paths
+
+
+def running_containers(host: Host) -> list[str] | None:
+    """The containers that Docker runs now; None where it does not say."""
     if not host.get_bin_path("docker"):
-        return []
-    _rc, out, _err = host.run_command(["docker", "ps", "--quiet"])
-    return out.split()
+        return None
+    rc, out, _err = host.run_command(["docker", "ps", "--quiet"])
+    return out.split() if rc == 0 else None
 
 
 def default_runtime(host: Host) -> str:
@@ -83,4 +125,23 @@ def default_runtime(host: Host) -> str:
     return out.strip() if rc == 0 else ""
 
 
-__all__ = ["CONTAINERD", "DOCKER", "default_runtime", "has_unit", "read_facts", "read_texts", "running_containers"]
+def read_dump(host: Host) -> Dump:
+    """The settings that containerd itself makes of its files. It need not run, and nothing is started."""
+    program = host.get_bin_path("containerd")
+    if not program:
+        return Dump()
+    rc, out, err = host.run_command([program, "--config", settings.CONTAINERD, "config", "dump"])
+    # Of its last two lines containerd 2 names the file in one, and containerd 1 needs only the other.
+    return Dump(text=out) if rc == 0 else Dump(refused=last_lines(err or out, 2))
+
+
+__all__ = [
+    "CONTAINERD",
+    "DOCKER",
+    "default_runtime",
+    "has_unit",
+    "read_dump",
+    "read_facts",
+    "running_containers",
+    "with_settings",
+]

@@ -6,11 +6,12 @@
 
 from __future__ import annotations
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._container_runtime import settings
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._container_runtime.model import Facts
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._container_runtime import containerd, cri, settings
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._container_runtime.model import Dump, Facts
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._container_runtime.plan import (
     Item,
     configures_docker,
+    containerd_files,
     enroot_directories,
     wanted_roots,
 )
@@ -19,7 +20,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import C
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.packages import Root, matches
 
 
-def check(request: Request, facts: Facts, runtime: str) -> None:
+def check(request: Request, facts: Facts, runtime: str, dump: Dump) -> None:
     """Fail with all that is wrong. ``runtime``: what the Docker that runs starts containers with, "" for unknown."""
     wrong = [found for root in wanted_roots(request) for found in _package(root, facts)]
     if configures_docker(request, facts):
@@ -30,17 +31,41 @@ def check(request: Request, facts: Facts, runtime: str) -> None:
             wrong.append(f"Docker runs containers with {runtime}, not with nvidia")
     wanted = [settings.pyxis_file(request)] if request.pyxis else []
     if request.containerd:
-        config = facts.text(settings.CONTAINERD)
-        importing = settings.containerd_config(config)
-        if importing != config:
-            wrong.append(f"{settings.CONTAINERD} does not import {settings.CONTAINERD_PART}")
-        others = facts.imported(settings.CONTAINERD_PARTS, settings.CONTAINERD_PART)
-        wanted.append({"path": settings.CONTAINERD_PART, "content": settings.containerd_part(importing, others)})
+        wrong += _containerd(facts, dump)
     wanted += settings.enroot_files(request) if request.enroot else []
     wrong += [f"{file['path']} is not the role's" for file in wanted if facts.text(file["path"]) != file["content"]]
     wrong += [said for entry in enroot_directories(request) for said in _directory(entry, facts)]
     if wrong:
         raise ClusterError("runtime_wrong", "; ".join(wrong) + ".", "Run the role.")
+
+
+def _containerd(facts: Facts, dump: Dump) -> list[str]:
+    """What is wrong with containerd: its files, and what it makes of them together with those of others."""
+    config, part = containerd_files(facts)
+    wrong = []
+    if facts.text(settings.CONTAINERD) != config["content"]:
+        wrong.append(f"{settings.CONTAINERD} does not import {settings.CONTAINERD_PART}")
+    if facts.text(settings.CONTAINERD_PART) != part["content"]:
+        wrong.append(f"{settings.CONTAINERD_PART} is not the role's")
+    if dump.refused:
+        wrong.append(f"containerd refuses its settings: {dump.refused}")
+    return wrong or _default_of_pods(facts, config["content"], dump)
+
+
+def _default_of_pods(facts: Facts, config: str, dump: Dump) -> list[str]:
+    """Whether containerd starts Kubernetes' containers with the NVIDIA runtime. Without a dump only the order of its files tells."""
+    before, after = containerd.around(facts.imported, settings.CONTAINERD_PART)
+    culprit = containerd.overruling([config, *before], after)
+    right = cri.in_effect(dump.text) in (None, (cri.RUNTIME, cri.BINARY)) if dump.text else not culprit
+    if right:
+        return []
+    why = ""
+    if culprit:
+        why = f": it reads {culprit} after {settings.CONTAINERD_PART}. Give that file a name that sorts before it"
+    elif containerd.version_of([config, *before]) == 1:
+        # containerd 2.0 to 2.2, `LoadConfig` in server/config: names are migrated, settings are not.
+        why = f": no file says which version it has, and containerd 2 ignores such settings. Give {settings.CONTAINERD} one"
+    return [f"containerd does not start Kubernetes' containers with nvidia{why}"]
 
 
 def _package(root: Root, facts: Facts) -> list[str]:

@@ -9,8 +9,8 @@ import json
 import typing as t
 
 import pytest
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._container_runtime import containerd, settings
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._container_runtime import plan as rules
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._container_runtime import settings
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._container_runtime.model import Facts
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._container_runtime.request import ARGUMENT_SPEC, Request
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
@@ -50,7 +50,8 @@ def test_dockers_settings_converge_and_keep_what_others_set(have: dict[str, t.An
 @given(SETTINGS)
 def test_taking_ours_away_leaves_no_trace_of_the_runtime(have: dict[str, t.Any]) -> None:
     left = settings.without_ours(settings.daemon_settings(have, asked()))
-    assert left.get("default-runtime") != "nvidia"
+    # Docker's own. With none a Docker that is told to reload keeps the one that it has.
+    assert left["default-runtime"] == "runc"
     assert "nvidia" not in left.get("runtimes", {})
     assert settings.without_ours(left) == left
 
@@ -97,7 +98,7 @@ CONFIGS = [
 
 @pytest.mark.parametrize("text", CONFIGS)
 def test_containerd_imports_our_part_once_and_keeps_the_rest(text: str) -> None:
-    once = settings.containerd_config(text)
+    once = containerd.config_text(text)
     before, after = tomllib.loads(text), tomllib.loads(once)
     assert "/etc/containerd/conf.d/*.toml" in after["imports"]
     assert set(before.get("imports", [])) <= set(after["imports"])
@@ -105,13 +106,13 @@ def test_containerd_imports_our_part_once_and_keeps_the_rest(text: str) -> None:
         "version": 2,
         **{key: value for key, value in before.items() if key != "imports"},
     } or text.startswith("[grpc]")
-    assert settings.containerd_config(once) == once
+    assert containerd.config_text(once) == once
 
 
 @pytest.mark.parametrize("item", ["/etc/containerd/conf.d/99-nvidia.toml", "/etc/containerd/*/*.toml"])
 def test_a_part_that_is_imported_another_way_is_not_imported_twice(item: str) -> None:
     text = f"version = 2\nimports = ['/opt/a.toml', '{item}']\n"
-    assert settings.containerd_config(text) == text
+    assert containerd.config_text(text) == text
 
 
 @pytest.mark.parametrize(
@@ -127,7 +128,7 @@ def test_a_part_that_is_imported_another_way_is_not_imported_twice(item: str) ->
     ],
 )
 def test_our_part_has_the_version_of_the_file_that_imports_it(config: str, version: int, plugin: str) -> None:
-    part = tomllib.loads(settings.containerd_part(settings.containerd_config(config)))
+    part = tomllib.loads(containerd.part_text([containerd.config_text(config)]))
     assert part["version"] == version
     assert list(part["plugins"]) == [plugin]
     cri = part["plugins"][plugin]["containerd"]
@@ -140,6 +141,14 @@ def test_enroot_mounts_scratch_and_keeps_images_on_the_disk() -> None:
     assert "ENROOT_CACHE_PATH /mnt/resource_nvme/enroot/cache/user-$(id -u)\n" in conf["content"]
     assert mounts["content"].splitlines()[-1] == "/mnt/scratch /data none x-create=dir,bind,rw,nosuid 0 0"
     assert settings.enroot_files(asked(scratch="")) == []
+
+
+@pytest.mark.parametrize("containers", [None, ["c0ffee"]])
+def test_a_restart_needs_consent_where_docker_does_not_say_what_runs(containers: list[str] | None) -> None:
+    with pytest.raises(ClusterError, match="Docker does not say" if containers is None else "1 running containers"):
+        rules.check_consent(asked(), containers)
+    rules.check_consent(asked(allow_restart=True), containers)
+    rules.check_consent(asked(), [])
 
 
 def test_a_pinned_toolkit_is_pinned_in_all_its_parts() -> None:

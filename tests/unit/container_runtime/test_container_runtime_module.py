@@ -17,6 +17,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._container_runti
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host import units as systemd
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.repository import Repository
 from ansible_collections.hpcai.gpu_cluster.plugins.modules import container_runtime
+from containerd_files import CONTAINERD, NEEDS_CONTAINERD, SITE
 from module_run import run_main
 
 PROGRAM = r"""#!/bin/sh
@@ -233,6 +234,35 @@ def test_containerd_is_restarted_for_its_part(node: Node) -> None:
     assert told(node.run(docker="never", containerd=True, state="verified")) == []
 
 
+@NEEDS_CONTAINERD
+def test_containerd_is_not_restarted_with_settings_that_it_refuses(node: Node, tmp_path: pathlib.Path) -> None:
+    (tmp_path / "bin" / "containerd").symlink_to(CONTAINERD)
+    node.write("active", "containerd.service\n")
+    node.write("etc/containerd/conf.d/10-site.toml", "version = [\n")
+    result = node.run(toolkit=False, docker="never", containerd=True)
+    assert result["error_kind"] == "containerd_config"
+    for said in ("containerd refuses its settings: ", "10-site.toml", "It was not restarted"):
+        assert said in result["msg"]
+    assert node.log() == []
+    said = node.run(toolkit=False, docker="never", containerd=True, state="verified")
+    assert "refuses its settings" in said["msg"]
+    node.write("etc/containerd/conf.d/10-site.toml", "version = 2\n")
+    assert told(node.run(toolkit=False, docker="never", containerd=True, state="verified")) == []
+
+
+def test_a_part_that_is_read_after_ours_is_named(node: Node) -> None:
+    node.write("etc/containerd/config.toml", "version = 2\n")
+    node.write("etc/containerd/conf.d/99-zz.toml", SITE)
+    node.run(toolkit=False, docker="never", containerd=True)
+    said = node.run(toolkit=False, docker="never", containerd=True, state="verified")["msg"]
+    assert (
+        f"with nvidia: it reads {node.root}/etc/containerd/conf.d/99-zz.toml after {settings.CONTAINERD_PART}." in said
+    )
+    (node.root / "etc/containerd/conf.d/99-zz.toml").rename(node.root / "etc/containerd/conf.d/20-site.toml")
+    node.run(toolkit=False, docker="never", containerd=True)
+    assert told(node.run(toolkit=False, docker="never", containerd=True, state="verified")) == []
+
+
 def test_line_ends_of_others_stay(node: Node) -> None:
     node.write("active", "containerd.service\n")
     config = node.root / "etc/containerd/config.toml"
@@ -315,7 +345,7 @@ def test_what_is_ours_goes_and_the_rest_stays(node: Node) -> None:
         "package nvidia-container-toolkit remove",
     ]
     assert node.log() == ["systemctl reload docker.service", "apt-get purge nvidia-container-toolkit"]
-    assert node.daemon() == {"debug": True}
+    assert node.daemon() == {"debug": True, "default-runtime": "runc"}
     assert (node.root / "etc/enroot/enroot.conf").read_text() == "# theirs\n"
     assert told(node.run(state="absent")) == []
 

@@ -3,9 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Beside our part everything stays in effect that containerd's own files set for the plugin of Kubernetes.
 
-``in_effect`` is containerd 1's rule: the section of a plugin in an imported file replaces the one that was there. It was compared with
-``containerd config dump`` of containerd 1.6.20 (Debian 12) for SITE: sandbox image, CNI, snapshotter, registry and SystemdCgroup are
-lost beside a part that names the runtime alone, and stay beside this one.
+``in_effect`` is containerd 1's rule: the section of a plugin in an imported file replaces the one that was there.
+test_containerd_dump.py asks containerd itself.
 """
 
 from __future__ import annotations
@@ -14,42 +13,9 @@ import typing as t
 
 import pytest
 import tomllib
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._container_runtime import cri, settings
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._container_runtime import containerd, cri
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
-
-CRI = "io.containerd.grpc.v1.cri"
-SITE = """version = 2
-root = "/var/lib/containerd"
-[plugins]
-  [plugins."io.containerd.grpc.v1.cri"] # Kubernetes
-    sandbox_image = "registry.example.org/pause:3.9"
-    [plugins."io.containerd.grpc.v1.cri".cni]
-      bin_dir = "/opt/site/cni/bin"
-    [plugins."io.containerd.grpc.v1.cri".containerd]
-      snapshotter = "native"
-      [plugins."io.containerd.grpc.v1.cri".containerd.runtimes]
-        [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
-          runtime_type = "io.containerd.runc.v2"
-          pod_annotations = [
-            "example.org/*",
-          ]
-          [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
-            SystemdCgroup = true
-    [plugins.'io.containerd.grpc.v1.cri'.registry]
-      config_path = "/etc/containerd/certs.d"
-      [plugins."io.containerd.grpc.v1.cri".registry.mirrors."docker.io"]
-        endpoint = ["https://mirror.example.org"]
-  [plugins."io.containerd.internal.v1.opt"]
-    path = "/opt/containerd"
-"""
-KATA = SITE.replace('snapshotter = "native"', 'snapshotter = "native"\n      default_runtime_name = "kata"').replace(
-    ".runtimes.runc", ".runtimes.kata"
-)
-V1 = """[plugins.cri]
-  sandbox_image = "registry.example.org/pause:3.9"
-[plugins.cri.containerd.runtimes.runc]
-  runtime_type = "io.containerd.runc.v1"
-"""
+from containerd_files import CRI, KATA, NEWEST, SITE, V1
 
 
 def in_effect(config: str, *imported: str) -> dict[str, t.Any]:
@@ -62,7 +28,7 @@ def in_effect(config: str, *imported: str) -> dict[str, t.Any]:
 
 @pytest.mark.parametrize(("config", "base", "plugin"), [(SITE, "runc", CRI), (KATA, "kata", CRI), (V1, "runc", "cri")])
 def test_everything_but_the_runtime_stays(config: str, base: str, plugin: str) -> None:
-    part = settings.containerd_part(config)
+    part = containerd.part_text([config])
     before, after = in_effect(config), in_effect(config, part)
     runtimes = after[plugin]["containerd"]["runtimes"]
     nvidia = runtimes.pop("nvidia")
@@ -79,28 +45,91 @@ def test_everything_but_the_runtime_stays(config: str, base: str, plugin: str) -
 
 
 def test_a_part_that_is_read_again_stays_as_it_is() -> None:
-    part = settings.containerd_part(SITE)
-    assert tomllib.loads(settings.containerd_part(part)) == tomllib.loads(part)
+    part = containerd.part_text([SITE])
+    assert tomllib.loads(containerd.part_text([part])) == tomllib.loads(part)
 
 
 def test_another_imported_file_has_the_last_word() -> None:
     other = f'version = 2\n[plugins."{CRI}"]\n  sandbox_image = "other"\n'
-    after = in_effect(SITE, other, settings.containerd_part(SITE, [other, "version = 2\n"]))[CRI]
+    after = in_effect(SITE, other, containerd.part_text([SITE, other, "version = 2\n"]))[CRI]
     assert after["sandbox_image"] == "other"
     assert "registry" not in after
 
 
 def test_without_settings_containerd_keeps_its_own_runtime_too() -> None:
-    containerd = in_effect("version = 2\n", settings.containerd_part("version = 2\n"))[CRI]["containerd"]
-    assert containerd["runtimes"]["runc"] == {"runtime_type": "io.containerd.runc.v2"}
-    assert containerd["default_runtime_name"] == "nvidia"
+    found = in_effect("version = 2\n", containerd.part_text(["version = 2\n"]))[CRI]["containerd"]
+    assert found["runtimes"]["runc"] == {"runtime_type": "io.containerd.runc.v2"}
+    assert found["default_runtime_name"] == "nvidia"
 
 
 def test_containerd_2_merges_by_itself() -> None:
-    config = SITE.replace(CRI, "io.containerd.cri.v1.runtime").replace("version = 2", "version = 3")
-    (part,) = tomllib.loads(settings.containerd_part(config))["plugins"].values()
+    (part,) = tomllib.loads(containerd.part_text([NEWEST]))["plugins"].values()
     assert set(part) == {"containerd"}
+    assert set(part["containerd"]) == {"default_runtime_name", "runtimes"}
     assert set(part["containerd"]["runtimes"]) == {"nvidia"}
+
+
+def nvidia_of(*files: str) -> dict[str, t.Any]:
+    (part,) = tomllib.loads(containerd.part_text(files))["plugins"].values()
+    return t.cast("dict[str, t.Any]", part["containerd"]["runtimes"]["nvidia"])
+
+
+def test_with_containerd_2_too_the_runtime_is_like_the_one_that_was_the_default() -> None:
+    head = "version = 3\n[plugins.'io.containerd.cri.v1.runtime'.containerd"
+    runc = "[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc]"
+    assert nvidia_of(NEWEST) == {
+        "runtime_type": "io.containerd.runc.v2",
+        "pod_annotations": ["example.org/*"],
+        "options": {"SystemdCgroup": True, "BinaryName": "/usr/bin/nvidia-container-runtime"},
+    }
+    # containerd 2 merges files key by key: a later one changes what it names, over several lines or on one.
+    later = f"version = 3\n{runc}\npod_annotations = []\nsandboxer = 'shim'\n{runc[:-1]}.options]\nRoot = '/run/x'\n"
+    assert nvidia_of(NEWEST, later) == {
+        "runtime_type": "io.containerd.runc.v2",
+        "pod_annotations": [],
+        "sandboxer": "shim",
+        "options": {"SystemdCgroup": True, "Root": "/run/x", "BinaryName": "/usr/bin/nvidia-container-runtime"},
+    }
+    other = (
+        f"{head}]\ndefault_runtime_name = 'crun'\n{head.splitlines()[1]}.runtimes.crun.options]\nRoot = '/run/crun'\n"
+    )
+    assert nvidia_of(NEWEST, other)["options"] == {
+        "Root": "/run/crun",
+        "BinaryName": "/usr/bin/nvidia-container-runtime",
+    }
+
+
+@pytest.mark.parametrize(
+    ("files", "version"),
+    [
+        (["", "version = 2\n"], 2),
+        (["version = 1\n", "version = 2\n"], 2),
+        (["version = 2\n", "[plugins]\n"], 2),
+        (["version = 3\n", "version = 2\n"], 2),
+        (["version = 2\n", "version = 0\n"], 2),
+        (["disabled_plugins = []\n", ""], 1),
+        (["version = 4\n", "version = 4\n"], 3),
+    ],
+)
+def test_our_part_leaves_the_version_in_which_all_files_are_read(files: list[str], version: int) -> None:
+    assert tomllib.loads(containerd.part_text(files))["version"] == version
+
+
+@pytest.mark.parametrize(
+    ("config", "after", "path"),
+    [
+        (SITE, [("z.toml", SITE)], "z.toml"),
+        (SITE, [("z.toml", "version = 2\n"), ("y.toml", "")], ""),
+        (SITE, [("x.toml", SITE), ("z.toml", V1)], "x.toml"),
+        (NEWEST, [("z.toml", NEWEST)], ""),
+        (NEWEST, [("z.toml", KATA.replace(CRI, "io.containerd.cri.v1.runtime"))], "z.toml"),
+        (NEWEST, [("z.toml", containerd.part_text([NEWEST]))], ""),
+    ],
+)
+def test_a_file_that_is_read_after_our_part_can_take_its_place(
+    config: str, after: list[tuple[str, str]], path: str
+) -> None:
+    assert containerd.overruling([config], after) == path
 
 
 @pytest.mark.parametrize(
@@ -114,7 +143,7 @@ def test_containerd_2_merges_by_itself() -> None:
 def test_what_cannot_be_carried_over_is_refused(text: str) -> None:
     assert in_effect(text)[CRI] == {"sandbox_image": "x"}
     with pytest.raises(ClusterError, match="written as one value"):
-        settings.containerd_part(f"version = 2\n{text}")
+        containerd.part_text([f"version = 2\n{text}"])
 
 
 def test_a_disabled_plugin_is_no_table() -> None:

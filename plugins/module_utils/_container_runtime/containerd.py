@@ -1,0 +1,125 @@
+# Copyright (c) 2026 The hpcai.gpu_cluster developers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+# Private to the collection: it may change without notice.
+"""What containerd's settings become: its own file imports our part, and the part fits what is read before it.
+
+containerd reads ``config.toml``, then what that imports, then what these import, each file once (``LoadConfig`` in its
+``server/config``). Before 2.3 the last file that names a version decides in which one all of them are read.
+"""
+
+from __future__ import annotations
+
+import re
+import typing as t
+from pathlib import PurePosixPath
+
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._container_runtime import cri, settings
+
+# The plugin that starts Kubernetes' containers, by the version of config.toml (containerd, docs/PLUGINS.md and docs/cri/config.md).
+_CRI_PLUGINS = {1: "cri", 2: "io.containerd.grpc.v1.cri", 3: "io.containerd.cri.v1.runtime"}
+_MERGES = max(_CRI_PLUGINS)
+_IMPORTS = re.compile(r"^imports\s*=\s*\[([^\]]*)\]", re.M)
+_VERSION = re.compile(r"^\s*version\s*=\s*(\d+)", re.M)
+
+#: A file that containerd reads: its path and text.
+File = tuple[str, str]
+
+
+def import_items(text: str) -> list[str]:
+    """What a file of containerd imports, as it is written there."""
+    found = _IMPORTS.search(_root(text))
+    return re.findall(r"""["']([^"']*)["']""", found.group(1)) if found else []
+
+
+def _root(text: str) -> str:
+    """The root table of a file, where ``imports`` and ``version`` stand."""
+    return re.split(r"^\s*\[", text, maxsplit=1, flags=re.M)[0]
+
+
+def version_of(texts: t.Iterable[str]) -> int:
+    """The version in which containerd reads these files, which is 1 where none names one; at most the newest that is known here."""
+    found = [_VERSION.search(_root(text)) for text in texts]
+    # Like one that is not there, 0 replaces none.
+    named = [int(match.group(1)) for match in found if match and int(match.group(1))]
+    return min(named[-1], max(_CRI_PLUGINS)) if named else 1
+
+
+def part_text(before: t.Sequence[str]) -> str:
+    """What containerd imports: the NVIDIA runtime, as the default one.
+
+    ``before``: the files that it reads before, in its order, ``config.toml`` first. The part has their version: a newer part is
+    refused by containerd 2.3, and an older containerd reads all of them in the version of the last one.
+    """
+    version = version_of(before)
+    plugin = _CRI_PLUGINS[version]
+    # containerd 2 merges what is imported, and would keep what is deleted elsewhere.
+    whole = version < _MERGES
+    there = cri.last(before, plugin) if whole else cri.merged(before, plugin)
+    lines = cri.text_of(cri.with_nvidia(there, plugin, whole=whole))
+    return "\n".join([settings.MANAGED, f"version = {version}", *lines, ""])
+
+
+def around(imported: t.Iterable[File], part: str) -> tuple[list[str], list[File]]:
+    """The texts of the files that are read before our part, and the files that are read after it."""
+    before: list[str] = []
+    after: list[File] = []
+    found = False
+    for path, text in imported:
+        if path == part:
+            found = True
+        elif found:
+            after.append((path, text))
+        else:
+            before.append(text)
+    return before, after
+
+
+def overruling(before: t.Sequence[str], after: t.Sequence[File]) -> str:
+    """The file that is read after our part and takes the NVIDIA runtime's place as the default; empty where there is none.
+
+    With files below version 3 it is one that has anything of the plugin: containerd 1 puts its section in the place of ours.
+    """
+    plugin = _CRI_PLUGINS[version_of(before)]
+    for path, text in reversed(after):
+        found = cri.section(text, plugin)
+        chosen = cri.chosen(found, plugin)
+        if plugin != _CRI_PLUGINS[_MERGES] and found:
+            return path
+        if chosen:
+            return path if chosen != cri.RUNTIME else ""
+    return ""
+
+
+def config_text(text: str) -> str:
+    """containerd's own file, which must import our part; everything else in it stays.
+
+    ``imports`` is a key of the root table, so it has to come before the first table (containerd-config.toml(5)).
+    """
+    pattern = f'"{settings.CONTAINERD_PARTS}/*.toml"'
+    head, bracket, rest = text.partition("\n[") if not text.startswith("[") else ("", "[", text[1:])
+    found = _IMPORTS.search(head)
+    if found and _imports_ours(import_items(text)):
+        return text
+    if found:
+        items = [found.group(1).strip().rstrip(",")] if found.group(1).strip() else []
+        line = f"imports = [{', '.join([*items, pattern])}]"
+        return head[: found.start()] + line + head[found.end() :] + bracket + rest
+    if not text.strip():
+        return f"version = 2\nimports = [{pattern}]\n"
+    if bracket == "[":
+        return f"imports = [{pattern}]\n\n[{rest}"
+    return (
+        f"{head.rstrip()}\nimports = [{pattern}]\n{bracket}{rest}"
+        if bracket
+        else f"{head.rstrip()}\nimports = [{pattern}]\n"
+    )
+
+
+def _imports_ours(items: t.Iterable[str]) -> bool:
+    """Whether one of these items of ``imports`` leads to our part. They may be patterns."""
+    # containerd 1.6 takes a relative pattern from where it runs; a part that is imported twice is read once.
+    return any(item.startswith("/") and PurePosixPath(settings.CONTAINERD_PART).match(item) for item in items)
+
+
+__all__ = ["File", "around", "config_text", "import_items", "overruling", "part_text", "version_of"]
