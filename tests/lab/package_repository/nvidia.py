@@ -33,21 +33,16 @@ VERSIONS = ("570.124.06", "580.95.05", "580.126.16")
 #: While this file exists, a part of the newest driver fails to configure itself.
 BREAK = "/run/break-nvidia-driver"
 
-_DOCKER_UNIT = """[Unit]
-Description=docker
-[Service]
-ExecStartPre=/bin/sh -c 'echo start >>/run/docker-log; cp /etc/docker/daemon.json /run/docker-loaded 2>/dev/null || true'
-ExecStart=/bin/sleep infinity
-ExecReload=/bin/sh -c 'echo reload >>/run/docker-log; cp /etc/docker/daemon.json /run/docker-loaded'
-[Install]
-WantedBy=multi-user.target
-"""
-# Says which containers run (a file of the test) and the default runtime as it was when the service last read its settings.
-_DOCKER = """#!/bin/sh
-case $1 in
-  ps) cat /run/docker-containers 2>/dev/null || true ;;
-  info) sed -n 's/.*"default-runtime": "\\(.*\\)".*/\\1/p' /run/docker-loaded | grep . || echo runc ;;
-esac
+# Like the real one it changes what runc is about to make: here the container gets a variable, there it gets GPUs.
+_CONTAINER_RUNTIME = """#!/bin/sh
+bundle=. creates= before=
+for word; do
+  case $before in --bundle | -b) bundle=$word ;; esac
+  [ "$word" != create ] || creates=1
+  before=$word
+done
+[ -z "$creates" ] || sed -i 's/"env":\\[/"env":["NVIDIA_RUNTIME=lab",/' "$bundle/config.json"
+exec runc "$@"
 """
 
 
@@ -152,9 +147,7 @@ def packages(kernel: str, modules: pathlib.Path | None = None) -> list[repositor
             {
                 "name": toolkit[0],
                 "version": version,
-                "files": {
-                    "/usr/bin/nvidia-container-runtime": {"content": '#!/bin/sh\nexec runc "$@"\n', "mode": "755"}
-                },
+                "files": {"/usr/bin/nvidia-container-runtime": {"content": _CONTAINER_RUNTIME, "mode": "755"}},
             }
         )
         items.append(
@@ -180,15 +173,6 @@ def packages(kernel: str, modules: pathlib.Path | None = None) -> list[repositor
         *({"name": name, "version": "99:1"} for name in ("dkms", "gcc", "make")),
         {"name": "cuda-toolkit-12-9", "version": "12.9.1-1"},
         {"name": "cuda-toolkit-13-0", "version": "13.0.2-1"},
-        # A higher version than Debian's, so that no real Docker is fetched for a test.
-        {
-            "name": "docker.io",
-            "version": "99:1",
-            "files": {
-                "/lib/systemd/system/docker.service": _DOCKER_UNIT,
-                "/usr/bin/docker": {"content": _DOCKER, "mode": "755"},
-            },
-        },
         {
             "name": "enroot",
             "version": "3.5.0-1",
