@@ -15,7 +15,7 @@ from proof.tree import Tree
 _ROLES = {
     "nvidia_driver": 2.7,
     "glusterfs": 1.9,
-    "container_runtime": 1.5,
+    "container_runtime": 1.0,
     "cluster_ssh": 0.9,
     "numa_pinning": 0.6,
     "node_profile": 0.3,
