@@ -143,16 +143,21 @@ def _digests(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def packages_index(directory: pathlib.Path, packages: t.Iterable[Package]) -> str:
-    """The index of a flat repository that holds these packages' archives."""
+def packages_index(directory: pathlib.Path, packages: t.Iterable[Package], others: t.Iterable[str] = ()) -> str:
+    """The index of a flat repository that holds these packages' archives, and others by their file names."""
+    packages = list(packages)
+    controls = {package.file_name: package.control() for package in packages}
+    for name in others:
+        argv = ["dpkg-deb", "--field", str(directory / name)]
+        controls[name] = subprocess.run(argv, check=True, capture_output=True, text=True).stdout
     stanzas = []
-    for package in packages:
-        data = (directory / package.file_name).read_bytes()
-        place = f"Filename: ./{package.file_name}\nSize: {len(data)}\nSHA256: {_digests(data)}\n"
-        if package.phased is not None:
-            place += f"Phased-Update-Percentage: {package.phased}\n"
-        head, description = package.control().split("Description: ", 1)
-        stanzas.append(f"{head}{place}Description: {description}")
+    phased = {package.file_name: package.phased for package in packages}
+    for name, control in controls.items():
+        data = (directory / name).read_bytes()
+        place = f"Filename: ./{name}\nSize: {len(data)}\nSHA256: {_digests(data)}\n"
+        if phased.get(name) is not None:
+            place += f"Phased-Update-Percentage: {phased[name]}\n"
+        stanzas.append(f"{control.rstrip()}\n{place}")
     return "\n".join(stanzas)
 
 
@@ -178,13 +183,20 @@ def sign(directory: pathlib.Path, origin: str) -> None:
         shutil.rmtree(home, ignore_errors=True)
 
 
-def make(directory: pathlib.Path, packages: t.Sequence[Package], origin: str = "Lab") -> None:
-    """Make a flat, signed repository at ``directory``; one that is there is replaced."""
+def make(
+    directory: pathlib.Path,
+    packages: t.Sequence[Package],
+    origin: str = "Lab",
+    archives: t.Sequence[pathlib.Path] = (),
+) -> None:
+    """Make a flat, signed repository at ``directory``; one that is there is replaced. ``archives`` were built elsewhere."""
     work = pathlib.Path(tempfile.mkdtemp(prefix=f".{directory.name}.", dir=directory.parent))
     try:
         for package in packages:
             build(package, work)
-        index = packages_index(work, packages).encode()
+        for archive in archives:
+            shutil.copy(archive, work)
+        index = packages_index(work, packages, [archive.name for archive in archives]).encode()
         files = {"Packages": index, "Packages.gz": gzip.compress(index, mtime=0)}
         release = [
             f"Origin: {origin}",

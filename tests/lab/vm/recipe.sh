@@ -4,8 +4,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 #
 # How the image of the VM lab's nodes is made; sourced by build, which sets `here` and `work` and offers as_root.
-#   make_root     root.tar from Debian packages and rootfs/, and what modules/ becomes with its kernel's headers
-#   make_image    root.img, vmlinuz and initrd.img from root.tar
+#   make_root     root.tar from Debian packages and rootfs/, what modules/ becomes with its kernel's headers, and another kernel
+#   make_image    root.img and its kernel from root.tar
 # shellcheck disable=SC2016  # what mmdebstrap's hooks expand is theirs
 
 suite=bookworm
@@ -34,12 +34,15 @@ make_root() {
     --dpkgopt='path-exclude=/lib/modules/*/kernel/drivers/net/wireless/*'
     --dpkgopt='path-exclude=/usr/share/locale/*' --dpkgopt='force-unsafe-io'
     # Copied by mmdebstrap itself: without root, what runs in its namespace cannot see into a home directory.
-    --customize-hook='mkdir "$1/tmp/modules" "$1/tmp/made"'
+    --customize-hook='mkdir "$1/tmp/modules" "$1/tmp/made" "$1/tmp/kernels"'
     --customize-hook="sync-in $here/modules /tmp/modules"
     --customize-hook='"$1/tmp/modules/hook" "$1"'
     --customize-hook="sync-out /tmp/made $work/modules"
-    --customize-hook='rm -r "$1/tmp/modules" "$1/tmp/made"'
     --customize-hook="sync-in $here/rootfs /"
+    # After rootfs, which says what an initramfs holds.
+    --customize-hook='"$1/tmp/modules/next_kernel" "$1" "$1/tmp/kernels"'
+    --customize-hook="sync-out /tmp/kernels $work/kernels"
+    --customize-hook='rm -r "$1/tmp/modules" "$1/tmp/made" "$1/tmp/kernels"'
     --customize-hook='chroot "$1" update-initramfs -u'
     --customize-hook='chroot "$1" systemctl --quiet enable lab-seed.service systemd-networkd.service'
     # Timers and the like that would compete with what is tested.
@@ -49,7 +52,7 @@ make_root() {
     # What makes a machine itself is handed over at its first boot, never copied.
     --customize-hook='rm -f "$1"/etc/ssh/ssh_host_*_key* "$1/etc/munge/munge.key"; : > "$1/etc/machine-id"; printf "nameserver 10.0.2.3\n" > "$1/etc/resolv.conf"'
   )
-  mkdir "$work/modules"
+  mkdir "$work/modules" "$work/kernels"
   ((EUID == 0)) || options+=(--mode=unshare)
   [[ -r $keyring ]] && options+=(--keyring="$keyring")
   mmdebstrap "${options[@]}" "$suite" "$work/root.tar" ${site:+"$site"} >&2
@@ -60,11 +63,14 @@ make_image() {
   as_root env work="$work" size="$size" bash -euo pipefail -c '
     mkdir "$work/root"
     tar --extract --directory "$work/root" --file "$work/root.tar" --numeric-owner --xattrs --xattrs-include="*" --exclude="./dev/*"
-    cp "$work"/root/boot/vmlinuz-* "$work/vmlinuz"
-    cp "$work"/root/boot/initrd.img-* "$work/initrd.img"
     # The kernel that a node runs is the one beside the image; its own copy is what tools expect to find.
+    kernel=$(ls "$work/root/lib/modules")
+    for file in vmlinuz initrd.img; do
+      cp "$work/root/boot/$file-$kernel" "$work/kernels/$kernel/$file"
+    done
+    ln -s "$kernel" "$work/kernels/default"
     mke2fs -q -t ext4 -L lab-root -d "$work/root" "$work/root.img" "$size"
-    chmod 644 "$work/vmlinuz" "$work/initrd.img" "$work/root.img"
+    chmod 644 "$work"/kernels/*/vmlinuz "$work"/kernels/*/initrd.img "$work/root.img"
     rm -rf "$work/root" "$work/root.tar"
   ' >&2
 }

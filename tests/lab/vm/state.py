@@ -23,6 +23,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[3]
 DISK_BYTES = 512 << 20  # mkfs.xfs wants at least 300 MB
 MEMORY_MIB = 1536
 FABRIC_PREFIX = "10.77.0"
+# Links in a node's directory to what QEMU boots.
+_KERNEL, _INITRD = "vmlinuz", "initrd.img"
 
 
 class LabError(Exception):
@@ -108,6 +110,7 @@ def create(paths: Paths, image: pathlib.Path, nodes: int, recipe: str) -> dict[s
         directory = paths.node(node)
         _make_key(directory / "ssh_host_ed25519_key", node)
         (directory / "seed.tar").write_bytes(_seed(lab, node, directory, paths.key.with_suffix(".pub").read_bytes()))
+        choose_kernel(paths, lab, node)
         root = ["qemu-img", "create", "-q", "-f", "qcow2", "-F", "raw", "-b", str(image / "root.img"), "root.qcow2"]
         subprocess.run(root, cwd=directory, check=True)
         with paths.known_hosts.open("a") as stream:
@@ -139,10 +142,21 @@ def replace_disk(paths: Paths, lab: dict[str, t.Any], node: str, index: int, sam
     description["disks"][index] = new
 
 
+def choose_kernel(paths: Paths, lab: dict[str, t.Any], node: str, release: str = "default") -> None:
+    """Let a node boot one of the image's kernels from its next start on, also where it reboots itself."""
+    kernels = pathlib.Path(lab["image"]) / "kernels"
+    if release != "default" and not (kernels / release).is_dir():
+        there = ", ".join(sorted(path.name for path in kernels.iterdir()))
+        raise LabError(f"The image has no kernel {release}; there are {there}")
+    for name in (_KERNEL, _INITRD):
+        part = paths.node(node) / f"{name}.part"
+        part.symlink_to(kernels / release / name)
+        part.replace(paths.node(node) / name)
+
+
 def machine(lab: dict[str, t.Any], node: str) -> qemu.Node:
     """A node as QEMU's command line wants it."""
     description = lab["nodes"][node]
-    image = pathlib.Path(lab["image"])
     disks = [
         qemu.Disk(disk["serial"], disk["file"]) if disk["present"] else None
         for disk in (description["disks"][index] for index in description["slots"])
@@ -156,8 +170,8 @@ def machine(lab: dict[str, t.Any], node: str) -> qemu.Node:
         fabric_group=lab["fabric"]["group"],
         fabric_port=lab["fabric"]["port"],
         memory_mib=MEMORY_MIB,
-        kernel=str(image / "vmlinuz"),
-        initrd=str(image / "initrd.img"),
+        kernel=_KERNEL,
+        initrd=_INITRD,
         slots=tuple(disks),
     )
 
@@ -225,6 +239,7 @@ __all__ = [
     "ROOT",
     "LabError",
     "Paths",
+    "choose_kernel",
     "create",
     "lab_name",
     "layout",

@@ -290,6 +290,26 @@ def test_a_lab_is_described_as_a_whole(lab: tuple[state.Paths, dict[str, t.Any]]
     assert (disk.stat().st_size, disk.stat().st_blocks) == (state.DISK_BYTES, 0)
 
 
+def test_a_node_boots_the_kernel_that_was_chosen_last(lab: tuple[state.Paths, dict[str, t.Any]]) -> None:
+    """Also where it reboots itself: keep.py then runs QEMU with the same words."""
+    paths, description = lab
+    kernels = pathlib.Path(description["image"]) / "kernels"
+    (kernels / "6.1.0-9-cloud-amd64").mkdir(parents=True)
+    (kernels / "default").mkdir()
+    node = state.machine(description, "vm-1")
+
+    def boots(name: str) -> list[pathlib.Path]:
+        return [(paths.node(name) / file).readlink() for file in (node.kernel, node.initrd)]
+
+    state.choose_kernel(paths, description, "vm-1", "6.1.0-9-cloud-amd64")
+    assert boots("vm-1") == [kernels / "6.1.0-9-cloud-amd64" / name for name in ("vmlinuz", "initrd.img")]
+    assert boots("vm-2") == [kernels / "default" / name for name in ("vmlinuz", "initrd.img")]
+    with pytest.raises(state.LabError, match=r"no kernel 5\.4; there are 6\.1\.0-9-cloud-amd64, default"):
+        state.choose_kernel(paths, description, "vm-1", "5.4")
+    state.choose_kernel(paths, description, "vm-1")
+    assert boots("vm-1") == boots("vm-2")
+
+
 def test_host_keys_are_pinned_to_what_the_nodes_get(lab: tuple[state.Paths, dict[str, t.Any]]) -> None:
     paths, description = lab
     known = dict(line.split(" ", 1) for line in paths.known_hosts.read_text().splitlines())

@@ -649,3 +649,12 @@ def test_a_repository_that_is_built_again_replaces_the_old_one(signed: pathlib.P
     assert "Package: other\nVersion: 2:1.0-1" in index
     assert "Filename: ./other_1.0-1_amd64.deb" in index
     assert not list(signed.glob("nvidia-open*"))
+
+
+@needs_tools
+def test_a_repository_offers_packages_that_were_built_elsewhere(signed: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    built = repository.build(repository.Package("elsewhere", "3:2.0", architecture="all"), tmp_path)
+    repository.make(signed, [repository.Package("other", "1.0")], archives=[built])
+    stanza = (signed / "Packages").read_text().split("\n\n")[1]
+    assert "Package: elsewhere\nVersion: 3:2.0\n" in stanza
+    assert f"Filename: ./{built.name}\nSize: {(signed / built.name).stat().st_size}\n" in stanza
