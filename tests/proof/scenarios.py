@@ -22,7 +22,7 @@ _ROLES = {
 }
 _FAULTS = {"test_staging_faults": 5.4, "test_teardown": 3.2}
 _MACHINES = {
-    "test_nvidia_modules": 5.6,
+    "test_nvidia_modules": 8.9,
     "test_slurm": 7.8,
     "test_nvme_raid": 9.3,
     "test_mofed": 2.8,

@@ -6,7 +6,8 @@
 
 The packages are tiny and our own. Prints as JSON where the packed repository is, and its key's fingerprint. One that was
 made by the same recipe is not made again. MODULES holds kernel modules by version (``580.95.05/nvidia.ko``) which the open
-driver then really brings, and a service that keeps them in use: for machines with a kernel of their own.
+driver then really brings, with their sources for the machine's own dkms, and a service that keeps them in use: for machines with
+a kernel of their own.
 
 What is like the real ones: metapackages that only ask for "this version or newer", so that without a pin they pull in the
 newest parts; the two kernel modules, which exclude each other; Fabric Manager with the branch in its name before R580; a
@@ -30,6 +31,7 @@ else:
     import repository
 
 VERSIONS = ("570.124.06", "580.95.05", "580.126.16")
+_SOURCES = pathlib.Path(__file__).resolve().parents[1] / "vm" / "modules" / "nvidia"
 #: While this file exists, a part of the newest driver fails to configure itself.
 BREAK = "/run/break-nvidia-driver"
 
@@ -54,40 +56,81 @@ def _unit(name: str) -> dict[str, str]:
     return {path: body}
 
 
+# Ubuntu's unit and rule (nvidia-graphics-drivers, debian/templates): without persistence mode, started by udev when the driver is
+# there, and stopped by systemd as soon as nothing else needs it.
+_PERSISTENCED_UNIT = """[Unit]
+Description=NVIDIA Persistence Daemon
+Wants=syslog.target
+StopWhenUnneeded=true
+Before=systemd-backlight@backlight:nvidia_0.service
+
+[Service]
+Type=forking
+ExecStart=/usr/bin/nvidia-persistenced --user nvidia-persistenced --no-persistence-mode --verbose
+ExecStopPost=/bin/rm -rf /var/run/nvidia-persistenced
+"""
+_PERSISTENCED_RULE = 'ACTION=="add", DEVPATH=="/bus/pci/drivers/nvidia", TAG+="systemd", ENV{SYSTEMD_WANTS}="nvidia-persistenced.service"\n'
 # Like the real one it sets persistence mode unless it is told not to, and takes it back when it ends. Where there are modules it
 # keeps the driver open as well, and cannot start without it; the shell's children shall not: nobody knows their names.
 _PERSISTENCED = """#!/bin/sh
 {opens}
 mode=1
 case " $* " in *" --no-persistence-mode "*) mode=0 ;; esac
-trap 'nvidia-smi -pm 0 >/dev/null 2>&1 3<&-; kill $!; exit' TERM
-while :; do
-  if [ $mode = 1 ] && nvidia-smi --query-gpu=persistence_mode --format=csv,noheader 2>/dev/null 3<&- | grep -q Disabled 3<&-; then
-    nvidia-smi -pm 1 >/dev/null 2>&1 3<&-
-  fi
-  sleep {pause} 3<&- &
-  wait
-done
+persist() {{
+  trap 'nvidia-smi -pm 0 >/dev/null 2>&1 3<&-; kill $!; exit 0' TERM
+  while :; do
+    if [ $mode = 1 ] && nvidia-smi --query-gpu=persistence_mode --format=csv,noheader 2>/dev/null 3<&- | grep -q Disabled 3<&-; then
+      nvidia-smi -pm 1 >/dev/null 2>&1 3<&-
+    fi
+    sleep {pause} 3<&- &
+    wait
+  done
+}}
+persist &
 """
 
 
+def dkms_sources(name: str, version: str, modules: t.Sequence[str], sources: pathlib.Path) -> dict[str, t.Any]:
+    """Files and scripts of a package that leaves its kernel modules to dkms, as ``dh_dkms`` makes them."""
+    lines = [f'PACKAGE_NAME="{name}"', f'PACKAGE_VERSION="{version}"', 'AUTOINSTALL="yes"']
+    for number, module in enumerate(modules):
+        lines += [f'BUILT_MODULE_NAME[{number}]="{module}"', f'DEST_MODULE_LOCATION[{number}]="/updates/dkms"']
+    place = f"/usr/src/{name}-{version}"
+    return {
+        "files": {
+            f"{place}/dkms.conf": "\n".join([*lines, ""]),
+            f"{place}/Kbuild": f"obj-m := {' '.join(f'{module}.o' for module in modules)}\n",
+            f"{place}/version.h": f'#define LAB_VERSION "{version}"\n',
+            **{f"{place}/{module}.c": {"source": str(sources / f"{module}.c")} for module in modules},
+        },
+        "postinst": f"#!/bin/sh\nset -e\n/usr/lib/dkms/common.postinst {name} {version}\n",
+        "prerm": f"#!/bin/sh\nset -e\ndkms remove -m {name} -v {version} --all >/dev/null\n",
+    }
+
+
 def _open_module(version: str, kernel: str, modules: pathlib.Path | None) -> dict[str, t.Any]:
-    """What DKMS would leave: the files, and the kernel told of them."""
+    """The files, for ``kernel`` as dkms would have left them, and the kernel told of them.
+
+    The newest can be built for others: the first module of it, because a compiler takes half a minute for each under emulation.
+    """
     made = sorted((modules / version).glob("*.ko")) if modules else []
     if not made:
         return {}
+    sources = dkms_sources("nvidia", version, ["nvidia"], _SOURCES) if version == VERSIONS[-1] else {}
     files = {f"/lib/modules/{kernel}/updates/dkms/{path.name}": {"source": str(path)} for path in made}
-    return {"files": files, "postinst": f"#!/bin/sh\ndepmod {kernel}\n"}
+    postinst = sources.pop("postinst", "#!/bin/sh\nset -e\n")
+    return {**sources, "files": {**sources.get("files", {}), **files}, "postinst": f"{postinst}depmod {kernel}\n"}
 
 
 def _persistenced(modules: pathlib.Path | None) -> dict[str, t.Any]:
-    """The service as Ubuntu starts it: without persistence mode."""
-    program = "/usr/bin/nvidia-persistenced"
-    start = f"{program} --user nvidia-persistenced --no-persistence-mode --verbose"
-    units = {path: unit.replace("/bin/sleep infinity", start) for path, unit in _unit("nvidia-persistenced").items()}
+    """The service as Ubuntu starts it."""
     # A simulated reboot of a container restarts nothing, so there the mode is looked after again and again.
     opens, pause = ("exec 3</dev/nvidiactl || exit 1", "infinity") if modules else (":", "2")
-    return {**units, program: {"content": _PERSISTENCED.format(opens=opens, pause=pause), "mode": "755"}}
+    return {
+        "/lib/systemd/system/nvidia-persistenced.service": _PERSISTENCED_UNIT,
+        "/lib/udev/rules.d/71-nvidia.rules": _PERSISTENCED_RULE,
+        "/usr/bin/nvidia-persistenced": {"content": _PERSISTENCED.format(opens=opens, pause=pause), "mode": "755"},
+    }
 
 
 def _driver(version: str, kernel: str, modules: pathlib.Path | None) -> list[dict[str, t.Any]]:
@@ -169,8 +212,9 @@ def packages(kernel: str, modules: pathlib.Path | None = None) -> list[repositor
             for cuda in (12, 13)
             for part in ("", "-proprietary")
         ),
-        # What the .run file needs to build: ours have the higher versions, so that no compiler is fetched for a test.
-        *({"name": name, "version": "99:1"} for name in ("dkms", "gcc", "make")),
+        # What the .run file needs to build: ours have the higher versions, so that no compiler is fetched for a test. A machine
+        # with a kernel of its own has the real ones.
+        *({"name": name, "version": "99:1"} for name in (() if modules else ("dkms", "gcc", "make"))),
         {"name": "cuda-toolkit-12-9", "version": "12.9.1-1"},
         {"name": "cuda-toolkit-13-0", "version": "13.0.2-1"},
         {
@@ -205,7 +249,8 @@ def main(argv: t.Sequence[str]) -> int:
     directory, kernel = pathlib.Path(argv[0]).resolve(), argv[1]
     modules = pathlib.Path(argv[2]) if len(argv) > 2 else None
     recipe = [pathlib.Path(__file__).read_bytes(), pathlib.Path(repository.__file__).read_bytes(), kernel.encode()]
-    recipe += [path.read_bytes() for path in sorted(modules.glob("*/*.ko"))] if modules else []
+    if modules:
+        recipe += [path.read_bytes() for path in (*sorted(modules.glob("*/*.ko")), *sorted(_SOURCES.iterdir()))]
     name = f"nvidia-{hashlib.sha256(b''.join(recipe)).hexdigest()[:12]}"
     about = directory / f"{name}.json"
     directory.mkdir(parents=True, exist_ok=True)

@@ -1,10 +1,11 @@
 # Copyright (c) 2026 The hpcai.gpu_cluster developers
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""nvidia_driver on a real kernel: modules that are loaded, refuse to go, go, and a reboot that the role makes itself.
+"""nvidia_driver on real kernels: modules that are loaded, refuse to go, go, and a reboot that the role makes itself, into the next kernel.
 
 The modules are ours (tests/lab/vm/modules) under the vendor's names, in packages with the vendor's names, versions and
-dependencies. The kernel that loads them, modprobe, udev, systemd, dpkg and apt are the real ones.
+dependencies. The kernels that load them, modprobe, udev, systemd, dpkg, apt and dkms, which builds them for the next kernel, are the
+real ones. What no quicker test can prove: that a node which boots another kernel has its modules there, or is told beforehand.
 """
 
 from __future__ import annotations
@@ -12,11 +13,12 @@ from __future__ import annotations
 import pathlib
 import typing as t
 
+import next_kernel
 import pytest
 from kernel_modules import REBOOT_TIMEOUT_S, counting_boots, hold, let_go, made, pack, see
-from lab.fingerprint import SCRIPT, difference
-from outcome import changed, refused, right, role_refused
+from outcome import changed, refused, right
 from own_machine import NODE
+from rdma import OFED
 
 if t.TYPE_CHECKING:
     from conftest import Result, VmLab
@@ -33,7 +35,7 @@ Before=sysinit.target
 [Service]
 Type=oneshot
 RemainAfterExit=yes
-ExecStart=/usr/sbin/insmod /opt/lab-driver/lab_gpus.ko
+ExecStart=/usr/sbin/insmod /opt/lab-driver/%v/lab_gpus.ko
 ExecStop=/usr/sbin/rmmod lab_gpus
 [Install]
 WantedBy=sysinit.target
@@ -79,12 +81,11 @@ class Driver:
             "reboot_timeout_s": REBOOT_TIMEOUT_S,
         }
 
-    def module(self, version: str, state: str = "present", **consent: bool) -> dict[str, t.Any]:
+    def module(self, version: str, state: str = "present", check: bool = False, **consent: bool) -> dict[str, t.Any]:
         """Call the module, whose defaults are the role's."""
         allowed = {f"allow_{name}": value for name, value in consent.items()}
-        return self.lab.module(
-            "hpcai.gpu_cluster.nvidia_driver", {**self.options, "version": version, "state": state, **allowed}
-        )
+        options = {**self.options, "version": version, "state": state, **allowed}
+        return self.lab.module("hpcai.gpu_cluster.nvidia_driver", options, check=check)
 
     def role(self, version: str, *argv: str, **consent: bool) -> Result:
         """Run the role."""
@@ -92,6 +93,11 @@ class Driver:
         options = {**self.options, "version": version, **allowed}
         variables = {f"nvidia_driver_{name}": value for name, value in options.items()}
         return self.lab.role("nvidia_driver", "main", "-v", *argv, limit=NODE, **variables)
+
+
+def stack(lab: VmLab) -> dict[str, t.Any]:
+    """What mofed's verification says of the InfiniBand stack, as of one that the image brought."""
+    return lab.module("hpcai.gpu_cluster.rdma_check", {"source": "preinstalled"})
 
 
 @pytest.fixture(scope="module")
@@ -103,11 +109,13 @@ def driver(vm_lab: VmLab) -> t.Iterator[Driver]:
 
 def installed(vm_lab: VmLab, modules: pathlib.Path) -> t.Iterator[Driver]:
     """What ``driver`` yields, between making the node ready for it and taking all that away."""
-    kernel = vm_lab.run(NODE, "uname", "-r").strip()
+    next_kernel.withdraw(vm_lab)
+    kernel, other = next_kernel.releases(vm_lab)
     tools = ROOT / "tests/lab/package_repository"
     about = made(tools / "nvidia.py", ROOT / ".cache/package_repository", kernel, modules / "nvidia")
     files = {
-        "lab-driver/lab_gpus.ko": (modules / "gpus/1/lab_gpus.ko").read_bytes(),
+        f"lab-driver/{kernel}/lab_gpus.ko": (modules / "gpus/1/lab_gpus.ko").read_bytes(),
+        f"lab-driver/{other}/lab_gpus.ko": (modules.parent / f"kernels/{other}/gpus/1/lab_gpus.ko").read_bytes(),
         "lab-driver/lab-gpus.service": GPUS_UNIT.encode(),
         "lab-driver/nvidia-smi": SMI_SCRIPT.encode(),
     }
@@ -127,7 +135,9 @@ def installed(vm_lab: VmLab, modules: pathlib.Path) -> t.Iterator[Driver]:
     yield one
     let_go(vm_lab)
     removed = one.module(OLD, "absent", unload=True)
-    vm_lab.shell(NODE, f"dpkg --purge linux-headers-amd64 linux-headers-{kernel}; rm -r {about['path']}; {AS_BEFORE}")
+    headers = f"linux-headers-amd64 linux-headers-{kernel}"
+    vm_lab.shell(NODE, f"dpkg --purge {headers} 2>/dev/null; rm -r {about['path']}; {AS_BEFORE}")
+    next_kernel.withdraw(vm_lab)
     assert changed(removed)
 
 
@@ -141,14 +151,7 @@ def test_the_driver_is_unloaded_with_consent_and_when_nothing_uses_it(vm_lab: Vm
     assert "RmProfilingAdminOnly: 1" in lab.run(NODE, "cat", "/proc/driver/nvidia/params")
 
     # Without consent to touch what runs; with it, but in use; and in use by something that only the kernel knows of.
-    role_refused(
-        driver.role(NEW, upgrade=True),
-        "consent_missing",
-        "nvidia_driver_allow_unload",
-        "nvidia_driver_allow_reboot",
-        OLD,
-        NEW,
-    )
+    refused(driver.module(NEW, upgrade=True), "consent_missing", "allow_unload", "allow_reboot", OLD, NEW)
     assert see(lab) == before
     hold(lab, "/dev/nvidiactl")
     refused(driver.module(NEW, upgrade=True, unload=True), "in_use", "the GPUs are used by python3 (")
@@ -186,19 +189,36 @@ def test_the_driver_is_unloaded_with_consent_and_when_nothing_uses_it(vm_lab: Vm
     assert (healed["nvidia"], healed["boot"]) == (OLD, before["boot"])
 
 
-def test_the_role_reboots_once_and_the_new_driver_runs(vm_lab: VmLab, driver: Driver) -> None:
+def test_the_role_reboots_once_and_the_new_driver_runs(vm_lab: VmLab, driver: Driver, tmp_path: pathlib.Path) -> None:
+    """It reboots into another kernel, which came without its headers."""
     lab = vm_lab
     if see(lab).get("nvidia") != OLD:
         assert changed(driver.module(OLD, upgrade=True, unload=True))
     # Now it is the role's own setting that keeps nouveau away.
     lab.run(NODE, "rm", "-f", "/etc/modprobe.d/lab-nouveau.conf")
+
+    kernel = next_kernel.offer(lab, tmp_path)
+    # The role has installed the metapackage of the headers, so that an upgrade of the system brings them with the kernel.
+    upgrade = lab.run(NODE, "apt-get", "--simulate", "dist-upgrade")
+    brought = {line.split()[1] for line in upgrade.splitlines() if line.startswith("Inst ")}
+    assert {f"linux-image-{kernel}", f"linux-headers-{kernel}"} <= brought, upgrade
+    # Here somebody upgrades the kernel alone. dkms has no headers to build for it, and says so to nobody who reads it.
+    lab.shell(NODE, next_kernel.UPGRADE)
+    assert next_kernel.boot(lab) == kernel
+    remedy = f"`dkms autoinstall -k {kernel}`"
+    told = f"The next boot takes kernel {kernel}, for which there is no driver"
+    refused(driver.module(OLD, "verified"), "driver_wrong", told, remedy)
+    lacks = f"for the next boot: expected for kernel {kernel}, found none, and its headers are missing"
+    refused(stack(lab), "rdma_mismatch", lacks, remedy)
+
     hold(lab, "/dev/nvidiactl")
-    before, files = see(lab), lab.shell(NODE, SCRIPT)
+    before = see(lab)
     consent = {"upgrade": True, "unload": True, "reboot": True}
-    planned = driver.role(NEW, "--check", "--diff", **consent)
-    assert right(planned, NODE)["changed"] == 1
-    assert f"upgrade libcuda1 {OLD}-1 to {NEW}-1" in planned.output
-    assert not difference(files, lab.shell(NODE, SCRIPT))
+    planned = driver.module(NEW, check=True, **consent)
+    assert changed(planned)
+    told = [change["what"] for change in planned["changes"]]
+    assert f"upgrade libcuda1 {OLD}-1 to {NEW}-1" in told
+    assert any(f"linux-headers-{kernel}" in what for what in told), told
     assert see(lab) == before
 
     # A job keeps the driver busy, so it cannot be unloaded: what remains is the reboot.
@@ -209,6 +229,16 @@ def test_the_role_reboots_once_and_the_new_driver_runs(vm_lab: VmLab, driver: Dr
     assert (after["boot"] != before["boot"], int(after["boots"])) == (True, int(before["boots"]) + 1)
     assert (after["nvidia"], after["persistenced"]) == (NEW, "active")
     assert lab.shell(NODE, "ls -d /sys/module/nouveau 2>/dev/null || true") == ""
+    # On the kernel for which dkms built both drivers. openibd loaded its own when the node booted, and did not fail for want of a
+    # module that the drop-in of this role looks for when it has started.
+    modules = [f"/lib/modules/{kernel}/updates/dkms/{name}.ko" for name in ("nvidia", "mlx5_core")]
+    assert lab.shell(NODE, "uname -r; modinfo -n nvidia; modinfo -n mlx5_core").split() == [kernel, *modules]
+    assert after["mlx5_core"] == OFED
+    openibd = lab.run(NODE, "systemctl", "show", "-p", "ActiveState,ExecStartPost", "openibd.service")
+    assert "ActiveState=active" in openibd
+    assert "ignore_errors=yes" in openibd
+    assert "status=1" in openibd
+    assert not stack(lab)["failed"]
 
     assert not changed(driver.module(NEW, **consent))
     assert see(lab) == after
