@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The hpcai.gpu_cluster developers
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""After upgrades, downgrades, accidents, Volta, an installer, removals, and modes of the GPUs."""
+"""After services that died, upgrades, downgrades, accidents, Volta, an installer, removals, and modes of the GPUs."""
 
 from __future__ import annotations
 
@@ -44,6 +44,22 @@ def seen(host: t.Any) -> dict[str, t.Any]:
 def test_what_must_not_be_is_refused_without_changing_a_package(host: t.Any, name: str, kind: str) -> None:
     found = seen(host)[name]
     assert (found["kind"], found["same_packages"]) == (kind, True), found["msg"]
+
+
+def test_persistenced_that_dies_comes_back_and_sets_persistence_mode_again(host: t.Any) -> None:
+    assert seen(host)["persistenced_killed"] == ["active", "Enabled"]
+
+
+def test_what_requires_fabric_manager_starts_after_it_and_not_without_it(host: t.Any) -> None:
+    found = seen(host)
+    assert found["without_fabric_manager"] == ["Requires: not started", "Wants: started"]
+    assert found["with_fabric_manager"] == "active"
+
+
+def test_a_fabric_manager_that_does_not_run_fails_the_verification(host: t.Any) -> None:
+    found = seen(host)["verify_without_fabric_manager"]
+    assert found["kind"] == "driver_wrong"
+    assert "nvidia-fabricmanager.service does not run" in found["msg"]
 
 
 def test_check_mode_tells_the_upgrade_and_changes_nothing(host: t.Any) -> None:

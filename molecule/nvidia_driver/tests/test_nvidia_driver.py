@@ -47,9 +47,13 @@ def test_the_kernel_runs_it_and_the_services_run(host: t.Any) -> None:
 def test_persistence_mode_is_on_although_the_package_starts_without_it(host: t.Any) -> None:
     package = host.file("/lib/systemd/system/nvidia-persistenced.service").content_string
     assert "--no-persistence-mode" in package
-    started = host.service("nvidia-persistenced").systemd_properties["ExecStart"]
-    assert "--persistence-mode" in started.split()
-    assert "--no-persistence-mode" not in started
+    unit = host.service("nvidia-persistenced").systemd_properties
+    # What the program was really given, and not only what the unit says.
+    words = host.file(f"/proc/{unit['MainPID']}/cmdline").content_string.split("\0")
+    assert "--persistence-mode" in words
+    assert "--no-persistence-mode" not in words
+    # The package's unit lets systemd stop it, because no other unit needs it.
+    assert (unit["StopWhenUnneeded"], unit["Restart"]) == ("no", "always")
     answer = host.check_output("nvidia-smi --query-gpu=persistence_mode --format=csv,noheader")
     assert set(answer.split()) == {"Enabled"}
 
@@ -58,6 +62,8 @@ def test_fabric_manager_is_not_ordered_after_the_target_that_wants_it(host: t.An
     unit = host.service("nvidia-fabricmanager").systemd_properties
     assert unit["FragmentPath"] == "/etc/systemd/system/nvidia-fabricmanager.service"
     assert "multi-user.target" not in unit["After"].split()
+    # So the target waits for it, and what starts jobs behind the target finds the fabric.
+    assert "nvidia-fabricmanager.service" in host.service("multi-user.target").systemd_properties["After"].split()
 
 
 def test_an_upgrade_of_the_system_leaves_it_alone(host: t.Any) -> None:

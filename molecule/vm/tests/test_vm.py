@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 import typing as t
 
 SCRATCH = "/mnt/resource_nvme"
@@ -51,6 +52,12 @@ def test_settings_of_the_fabric_outlived_the_reboot(host: t.Any) -> None:
     # udev complains in the journal about rules that it cannot read, and names their file.
     complaints = host.run("journalctl -b --no-pager | grep -E 'persistent-naming|90-mofed'")
     assert complaints.stdout == ""
+
+
+def test_a_daemon_that_the_boot_started_may_lock_all_its_memory(host: t.Any) -> None:
+    """No login and no PAM gave it the limit."""
+    limits = host.check_output("cat /proc/$(systemctl show --value -p MainPID ssh.service)/limits")
+    assert re.search(r"^Max locked memory +unlimited +unlimited ", limits, re.MULTILINE), limits
 
 
 def test_rdma_runs_over_the_fabric(host: t.Any) -> None:
