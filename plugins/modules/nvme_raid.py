@@ -256,7 +256,8 @@ import typing as t
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.units import is_running, read_units
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.apply import Keeper, Outcome, wanted_here
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.apply import Keeper, Outcome
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.here import wanted_here
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.request import FILESYSTEMS, LEVELS
 
 ARGUMENT_SPEC: dict[str, t.Any] = {

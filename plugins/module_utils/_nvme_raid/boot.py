@@ -24,17 +24,14 @@ import time
 import typing as t
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.apply import (
-    Keeper,
-    Outcome,
-    settle,
-    wanted_here,
-)
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.apply import Keeper, Outcome
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.bare import protect
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.here import wanted_here
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.judge import may_tell_more
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.read import unprobed
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.request import Wanted, bad_input
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.trim import trim
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.work import settle
 
 #: Where the role writes NAME.json.
 FOLDER = "/etc/nvme_raid"

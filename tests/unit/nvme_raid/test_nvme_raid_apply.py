@@ -13,9 +13,17 @@ from pathlib import Path
 import pytest
 import yaml
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid import apply, boot, device
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid import (
+    apply,
+    arrays,
+    boot,
+    device,
+    filesystem,
+    work,
+)
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.begun import begin, end, read_begun
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.find import Found
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.here import wanted_here
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.judge import Verdict
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.model import (
     Array,
@@ -50,29 +58,41 @@ class Commands:
 def claims(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
     """Devices that were claimed before something was done to them, looked at, or wiped. On real ones: test_nvme_raid_loop.py."""
     seen: list[str] = []
-    monkeypatch.setattr(apply, "claim", seen.append)
-    monkeypatch.setattr(apply, "require_empty", lambda _runner, _wanted, names: seen.extend(f"look {n}" for n in names))
-    monkeypatch.setattr(apply, "require_left", lambda _runner, name, known: seen.append(f"left {name} {len(known)}"))
-    monkeypatch.setattr(apply, "clear", lambda path: seen.append(f"zero {path}"))
-    monkeypatch.setattr(apply, "flush", lambda path: seen.append(f"flush {path}"))
-    monkeypatch.setattr(apply.os, "urandom", lambda _bytes: bytes.fromhex(UUID))
-    monkeypatch.setattr(apply, "_ROOT", tmp_path)
-    monkeypatch.setattr(apply, "settle", lambda _runner: None)
+
+    def look(_runner: t.Any, _wanted: Wanted, names: t.Sequence[str]) -> None:
+        seen.extend(f"look {name}" for name in names)
+
+    for steps in (arrays, filesystem):
+        monkeypatch.setattr(steps, "claim", seen.append)
+        monkeypatch.setattr(steps, "require_empty", look)
+    monkeypatch.setattr(
+        filesystem, "require_left", lambda _runner, name, known: seen.append(f"left {name} {len(known)}")
+    )
+    monkeypatch.setattr(arrays, "clear", lambda path: seen.append(f"zero {path}"))
+    for flushing in (filesystem, work):
+        monkeypatch.setattr(flushing, "flush", lambda path: seen.append(f"flush {path}"))
+    monkeypatch.setattr(arrays.os, "urandom", lambda _bytes: bytes.fromhex(UUID))
+    monkeypatch.setattr(work, "_ROOT", tmp_path)
+    monkeypatch.setattr(work, "settle", lambda _runner: None)
     return seen
 
 
-def keeper(commands: Commands, **wanted: t.Any) -> apply.Keeper:
-    return apply.Keeper(commands, wanted_from({"mount_point": "/mnt/scratch", "mount_options": ["noatime"], **wanted}))
+def working(commands: Commands, **wanted: t.Any) -> work.Work:
+    return work.Work(commands, asked(**wanted))
+
+
+def asked(**wanted: t.Any) -> Wanted:
+    return wanted_from({"mount_point": "/mnt/scratch", "mount_options": ["noatime"], **wanted})
 
 
 def running(monkeypatch: pytest.MonkeyPatch, mdstat: str) -> None:
     """What /proc/mdstat says, for an array whose link udev did make."""
-    monkeypatch.setattr(apply.os.path, "realpath", lambda path: path.replace("/dev/md/scratch", "/dev/md127"))
-    monkeypatch.setattr(apply.Path, "read_text", lambda _path, encoding: mdstat)
+    monkeypatch.setattr(arrays.os.path, "realpath", lambda path: path.replace("/dev/md/scratch", "/dev/md127"))
+    monkeypatch.setattr(arrays.Path, "read_text", lambda _path, encoding: mdstat)
 
 
-def do(made: apply.Keeper, kind: str, **step: t.Any) -> None:
-    getattr(made, f"_{kind}")(Step(kind, kind, **step))
+def do(made: work.Work, kind: str, **step: t.Any) -> None:
+    apply.STEPS[kind](made, Step(kind, kind, **step))
 
 
 MDSTAT = "Personalities : [raid0]\nmd127 : active raid0 nvme1n1[1] nvme0n1[0]\n      1 blocks\n"
@@ -92,7 +112,7 @@ def test_an_array_is_made_under_its_own_name(
 ) -> None:
     running(monkeypatch, MDSTAT)
     commands = Commands()
-    made = keeper(commands, level=level)
+    made = working(commands, level=level)
     do(made, "create", disks=DISKS, value=level)
     start = "mdadm --create /dev/md/scratch --run --metadata=1.2 --name=scratch"
     rest = f"--uuid=bf2e5d29:df0ae3c0:96d4c705:ef68e771 --homehost=any {shape} /dev/nvme0n1 /dev/nvme1n1"
@@ -109,7 +129,7 @@ def test_an_array_is_made_under_its_own_name(
 def test_mdadm_s_success_is_not_believed(monkeypatch: pytest.MonkeyPatch, claims: list[str], mdstat: str) -> None:
     running(monkeypatch, mdstat)
     with pytest.raises(ClusterError) as caught:
-        do(keeper(Commands()), "create", disks=DISKS, value="raid0")
+        do(working(Commands()), "create", disks=DISKS, value="raid0")
     assert caught.value.kind == "array_not_running"
     assert len(claims) == 2
 
@@ -117,7 +137,7 @@ def test_mdadm_s_success_is_not_believed(monkeypatch: pytest.MonkeyPatch, claims
 def test_nothing_is_made_of_a_disk_that_came_into_use(tmp_path: Path) -> None:
     commands = Commands()
     with pytest.raises(ClusterError, match="came into use") as caught:
-        do(keeper(commands), "create", disks=(f"../{tmp_path}/gone",), value="raid0")
+        do(working(commands), "create", disks=(f"../{tmp_path}/gone",), value="raid0")
     assert caught.value.kind == "in_use"
     assert [words.split()[0] for words in commands.ran] == ["wipefs"]
 
@@ -125,8 +145,8 @@ def test_nothing_is_made_of_a_disk_that_came_into_use(tmp_path: Path) -> None:
 def test_what_udev_began_is_stopped_before_all_disks_are_given(monkeypatch: pytest.MonkeyPatch) -> None:
     running(monkeypatch, MDSTAT)
     commands = Commands()
-    monkeypatch.setattr(apply, "settle", lambda _runner: None)
-    do(keeper(commands), "assemble", device="md127", disks=DISKS, value=UUID)
+    monkeypatch.setattr(work, "settle", lambda _runner: None)
+    do(working(commands), "assemble", device="md127", disks=DISKS, value=UUID)
     assert commands.ran == [
         "mdadm --stop /dev/md127",
         "mdadm --assemble /dev/md/scratch --uuid=bf2e5d29:df0ae3c0:96d4c705:ef68e771 --run /dev/nvme0n1 /dev/nvme1n1",
@@ -142,14 +162,14 @@ def test_what_udev_began_is_stopped_before_all_disks_are_given(monkeypatch: pyte
 )
 def test_mkfs_is_told_neither_to_discard_nor_how_stripes_lie(claims: list[str], filesystem: str, command: str) -> None:
     commands = Commands()
-    do(keeper(commands, filesystem=filesystem, mkfs_options=["-m", "reflink=0"]), "mkfs", device="/dev/md127")
+    do(working(commands, filesystem=filesystem, mkfs_options=["-m", "reflink=0"]), "mkfs", device="/dev/md127")
     assert commands.ran == [command]
     assert claims == ["look md127", "flush /dev/md127"]
 
 
 def test_an_array_that_was_just_made_may_show_what_its_disks_held(claims: list[str]) -> None:
     """They were empty where one looks, or given up."""
-    made = keeper(Commands())
+    made = working(Commands())
     made.created = "/dev/md127"
     do(made, "mkfs")
     assert claims == ["/dev/md127", "flush /dev/md127"]
@@ -162,11 +182,11 @@ def test_a_new_root_gets_the_label_that_the_policy_wants(
     """On EL it would be unlabeled, which no confined service may enter."""
     point = tmp_path / "mnt"
     point.mkdir()
-    monkeypatch.setattr(apply, "_SELINUX", str(tmp_path if selinux else tmp_path / "none"))
-    monkeypatch.setattr(apply.shutil, "which", lambda name: f"/sbin/{name}" if program else None)
-    monkeypatch.setattr(apply.os.path, "ismount", lambda _path: True)
+    monkeypatch.setattr(filesystem, "_SELINUX", str(tmp_path if selinux else tmp_path / "none"))
+    monkeypatch.setattr(filesystem.shutil, "which", lambda name: f"/sbin/{name}" if program else None)
+    monkeypatch.setattr(filesystem.os.path, "ismount", lambda _path: True)
     commands = Commands()
-    do(keeper(commands, mount_point=str(point)), "mount", device="/dev/md127")
+    do(working(commands, mount_point=str(point)), "mount", device="/dev/md127")
     restored = [f"restorecon {point}"] if selinux and program else []
     assert commands.ran == [f"mount -t xfs -o noatime /dev/md127 {point}", *restored]
     assert point.stat().st_mode & 0o7777 == 0o1777
@@ -186,12 +206,13 @@ def test_the_mark_is_there_from_before_the_first_superblock_until_mkfs_has_ended
             marked.append((args[4], read_begun(tmp_path, "scratch")))
             return super().run_command(args, **kwargs)
 
-    monkeypatch.setattr(apply, "flush", lambda path: marked.append((path, read_begun(tmp_path, "scratch"))))
-    made = keeper(Watching())
+    for flushing in (filesystem, work):
+        monkeypatch.setattr(flushing, "flush", lambda path: marked.append((path, read_begun(tmp_path, "scratch"))))
+    made = working(Watching())
     do(made, "create", disks=DISKS, value="raid0")
     do(made, "mkfs")
-    monkeypatch.setattr(apply.Keeper, "_own", lambda _keeper, _step: None)
-    monkeypatch.setattr(apply, "protect", lambda _path: None)
+    monkeypatch.setattr(filesystem, "own", lambda _work, _step: None)
+    monkeypatch.setattr(filesystem, "protect", lambda _path: None)
     do(made, "mount")
     begun, bare = Begun(UUID), Begun(UUID, bare=True)
     assert marked == [
@@ -223,7 +244,7 @@ def test_mkfs_on_what_is_there_is_marked_by_the_array_or_by_names_of_the_disk_th
     ):
         # Of whatever was here before.
         begin(tmp_path, "scratch", Begun("3" * 32))
-        made = keeper(Commands(mkfs_xfs=(1, "", "no power")))
+        made = working(Commands(mkfs_xfs=(1, "", "no power")))
         made.seen = Plan(verdicts, found)
         array = bool(found and found.active)
         with pytest.raises(ClusterError, match="no power"):
@@ -235,7 +256,7 @@ def test_mkfs_on_what_is_there_is_marked_by_the_array_or_by_names_of_the_disk_th
 
 def test_looking_is_no_end_of_a_creation(monkeypatch: pytest.MonkeyPatch, claims: list[str], tmp_path: Path) -> None:
     begin(tmp_path, "scratch", Begun(UUID))
-    made = keeper(Commands(), state="inspected")
+    made = apply.Keeper(Commands(), asked(state="inspected"))
     array = Found("array", "md127", UUID, "raid0", 2, DISKS, True)
     monkeypatch.setattr(made, "_look", lambda: Plan((), array))
     made.run(check=False)
@@ -250,7 +271,7 @@ def test_what_mkfs_left_is_the_only_thing_that_may_be_there_when_it_is_done_agai
         (Found("array", "md127", UUID, "raid0", 2, DISKS, True, signatures=xfs), 1),
         (Found("members", "", UUID, "raid0", 2, DISKS, False, signatures=xfs), 0),
     ):
-        made = keeper(Commands())
+        made = working(Commands())
         made.seen = Plan((), found)
         do(made, "mkfs", device="/dev/md127", value="again")
         assert claims == [f"left md127 {known}", "flush /dev/md127", "flush /dev/md127"]
@@ -277,14 +298,14 @@ def test_the_mark_goes_with_the_mount_whatever_becomes_of_the_rest(
 ) -> None:
     """Services may write as soon as it is mounted: a mark that outlived it would let the files be made over."""
     begin(tmp_path, "scratch", Begun(UUID))
-    monkeypatch.setattr(apply, "protect", lambda _path: None)
+    monkeypatch.setattr(filesystem, "protect", lambda _path: None)
 
-    def broken(_keeper: apply.Keeper, _step: Step) -> None:
+    def broken(_work: work.Work, _step: Step) -> None:
         raise ClusterError("command_failed", "restorecon failed.", "")
 
-    monkeypatch.setattr(apply.Keeper, "_own", broken)
+    monkeypatch.setattr(filesystem, "own", broken)
     with pytest.raises(ClusterError, match="restorecon"):
-        do(keeper(Commands()), "mount", device="/dev/md127", value="begun")
+        do(working(Commands()), "mount", device="/dev/md127", value="begun")
     assert read_begun(tmp_path, "scratch") is None
     assert not claims
 
@@ -300,7 +321,7 @@ def test_a_mark_ends_where_somebody_has_mounted_what_it_marks(
     node = Node((), (array,), (Mount("/data", "xfs", "md127"),), begun=begun)
     monkeypatch.setattr(apply.Reader, "node", lambda _reader: node)
     with pytest.raises(ClusterError, match="mounted at /data"):
-        keeper(Commands()).run(check=check)
+        apply.Keeper(Commands(), asked()).run(check=check)
     assert read_begun(tmp_path, "scratch") == (begun if check else None)
     assert not claims
 
@@ -315,18 +336,18 @@ def test_what_cannot_be_mounted_is_made_again_only_where_its_creation_has_not_en
             answer = super().run_command(args, **kwargs)
             return answer if args[4] != "mount" or made else (32, "", "mount: /mnt/scratch: Structure needs cleaning.")
 
-    monkeypatch.setattr(apply.Keeper, "_own", lambda _keeper, _step: None)
-    monkeypatch.setattr(apply, "protect", lambda _path: None)
+    monkeypatch.setattr(filesystem, "own", lambda _work, _step: None)
+    monkeypatch.setattr(filesystem, "protect", lambda _path: None)
     commands = Damaged()
     if value:
-        made = keeper(commands)
+        made = working(commands)
         do(made, "mount", device="/dev/md127", value=value)
         assert [words.split()[0] for words in commands.ran] == ["mount", "wipefs", "mkfs.xfs", "mount"]
         # It is told as what was done.
         assert [step.what for step in made.unplanned] == ["make xfs on scratch again: mkfs was interrupted"]
         return
     with pytest.raises(ClusterError, match="Structure needs cleaning") as caught:
-        do(keeper(commands), "mount", device="/dev/md127")
+        do(working(commands), "mount", device="/dev/md127")
     assert [words.split()[0] for words in commands.ran] == ["mount"]
     assert "`allow_data_loss: true`" in caught.value.remedy
     assert not claims
@@ -359,9 +380,9 @@ def test_a_mark_is_of_one_name_and_is_kept_by_itself(tmp_path: Path) -> None:
 
 
 def test_a_removed_array_leaves_nothing_behind(claims: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(apply.os, "listdir", lambda path: ["size", "nvme0n1p1"] if path.endswith("nvme0n1") else [])
+    monkeypatch.setattr(arrays.os, "listdir", lambda path: ["size", "nvme0n1p1"] if path.endswith("nvme0n1") else [])
     commands = Commands()
-    made = keeper(commands)
+    made = working(commands)
     do(made, "stop", device="/dev/md127", value="clear")
     do(made, "erase", disks=DISKS)
     assert commands.ran == [
@@ -385,7 +406,7 @@ def test_a_removed_array_leaves_nothing_behind(claims: list[str], monkeypatch: p
 def test_a_busy_mount_is_not_forced(claims: list[str]) -> None:
     commands = Commands(umount=(32, "", "umount: /mnt/scratch: target is busy.\n"))
     with pytest.raises(ClusterError, match="target is busy") as caught:
-        do(keeper(commands), "unmount", value="/mnt/scratch")
+        do(working(commands), "unmount", value="/mnt/scratch")
     assert caught.value.kind == "in_use"
     assert commands.ran == ["umount /mnt/scratch"]
     assert not claims
@@ -394,17 +415,17 @@ def test_a_busy_mount_is_not_forced(claims: list[str]) -> None:
 def test_a_command_that_fails_is_told_with_its_reason(claims: list[str]) -> None:
     commands = Commands(mkfs_xfs=(1, "", "mkfs.xfs: cannot open /dev/md127: Device or resource busy\n"))
     with pytest.raises(ClusterError, match="Device or resource busy"):
-        do(keeper(commands), "mkfs", device="/dev/md127")
+        do(working(commands), "mkfs", device="/dev/md127")
     assert claims
 
 
 def test_users_and_links_are_looked_up_on_the_node(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to("real")
-    wanted = apply.wanted_here({"mount_point": f"{tmp_path}/link/scratch/", "owner": "root", "group": "12345"})
+    wanted = wanted_here({"mount_point": f"{tmp_path}/link/scratch/", "owner": "root", "group": "12345"})
     assert (wanted.owner, wanted.group, wanted.mount_point) == (0, 12345, f"{tmp_path.resolve()}/real/scratch")
     with pytest.raises(ClusterError, match="no user nobody-here"):
-        apply.wanted_here({"mount_point": "/mnt/scratch", "owner": "nobody-here"})
+        wanted_here({"mount_point": "/mnt/scratch", "owner": "nobody-here"})
 
 
 # -- at boot -------------------------------------------------------------------------------------------------------------

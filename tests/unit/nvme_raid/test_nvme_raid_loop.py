@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid import apply, bare, begun, boot, read
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.request import wanted_from
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.request import Wanted, wanted_from
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.steps import Step
 from ansible_collections.hpcai.gpu_cluster.plugins.modules import nvme_raid
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._programs import build
@@ -160,13 +160,13 @@ def test_a_power_cut_inside_mkfs_does_not_keep_the_disk_from_being_used(
 
 def test_a_disk_that_gets_data_after_the_plan_is_not_touched(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
     """Between the plan and mkfs somebody writes to it, and closes it again."""
-    need_all = apply.Keeper._need_all
+    need_all = apply.need_all
 
-    def late(keeper: apply.Keeper, steps: t.Sequence[Step]) -> None:
-        need_all(keeper, steps)
+    def late(wanted: Wanted, steps: t.Sequence[Step]) -> None:
+        need_all(wanted, steps)
         write(loop, 10 << 20, b"precious" * 65536)
 
-    monkeypatch.setattr(apply.Keeper, "_need_all", late)
+    monkeypatch.setattr(apply, "need_all", late)
     refused = loop.module()
     assert (refused["error_kind"], "was empty a moment ago, and holds data" in refused["msg"]) == ("in_use", True)
     assert loop.image.read_bytes()[10 << 20 :].startswith(b"precious")
