@@ -4,7 +4,7 @@
 # Private to the collection: it may change without notice.
 """Carries out what ``nvme_raid`` planned, and looks whether it came true.
 
-Besides it, only the steps in ``arrays`` and ``filesystem`` change anything on a node, with ``bare``, ``begun`` and ``device``.
+Besides it, only the steps in ``arrays`` and ``filesystem`` change anything on a node, with ``bare``, ``begun``, ``device`` and ``points``.
 """
 
 from __future__ import annotations
@@ -101,6 +101,7 @@ class Keeper:
             )
         if outcome.plan.found or work.wanted.state == "absent":
             work.end()
+        work.tidy()
 
     def _look(self) -> Plan:
         node = Reader(self.work.runner, self.work.wanted).node()

@@ -22,12 +22,13 @@ import subprocess
 import sys
 import time
 import typing as t
+from pathlib import Path
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.apply import Keeper, Outcome
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.bare import protect
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.here import wanted_here
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.judge import may_tell_more
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.points import hold
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.read import unprobed
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.request import Wanted, bad_input
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.trim import trim
@@ -93,7 +94,7 @@ def bring_up_or_protect(settings: Settings) -> Outcome:
 def _protect(wanted: Wanted) -> None:
     # What is in the way there is told by the plan.
     with contextlib.suppress(OSError):
-        protect(wanted.mount_point)
+        hold(Path("/"), wanted.name, wanted.mount_point)
 
 
 def bring_up(settings: Settings) -> Outcome:

@@ -11,8 +11,7 @@ import os
 import shutil
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.bare import protect
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.bare import release as release_directory
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid import bare
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.device import claim, flush, require_empty, require_left
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.model import Signature
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.steps import Step
@@ -56,7 +55,7 @@ def mount(work: Work, step: Step) -> None:
     """Mount it, and make it again where that fails and its creation has not ended."""
     device = step.device or work.created
     point = work.wanted.mount_point
-    protect(point)
+    work.hold()
     options = ",".join(work.wanted.mount_options) or "defaults"
     argv = ["mount", "-t", work.wanted.filesystem, "-o", options, device, point]
     try:
@@ -102,7 +101,7 @@ def unmount(work: Work, step: Step) -> None:
 
 def release(_work: Work, step: Step) -> None:
     """Let the directory at ``step.value`` be written to again."""
-    release_directory(step.value)
+    bare.release(step.value)
 
 
 def _label(work: Work) -> None:

@@ -157,6 +157,7 @@ class Node:
     mounts: tuple[Mount, ...] = ()
     directory: Directory = Directory()
     begun: Begun | None = None
+    left_behind: tuple[str, ...] = ()  # directories that it was mounted on, and that still take nothing new
 
     def mounted(self, device: str) -> list[Mount]:
         return [mount for mount in self.mounts if mount.device == device]

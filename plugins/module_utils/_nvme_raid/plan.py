@@ -16,7 +16,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.model
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.remove import plan_absent
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.request import Wanted
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.selector import unknown_names
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.steps import Plan
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.steps import Plan, release
 
 
 def plan(wanted: Wanted, node: Node) -> Plan:
@@ -42,7 +42,9 @@ def plan(wanted: Wanted, node: Node) -> Plan:
     hidden: tuple[str, ...] = ()
     if node.directory.names and any(step.kind == "mount" for step in made.steps):
         hidden = (f"The mount hides files that are in {wanted.mount_point}: {', '.join(node.directory.names)}.",)
-    return dataclasses.replace(made, warnings=(*unknown_names(wanted, node.disks), *left, *hidden))
+    # Where it was mounted before the mount point was changed.
+    steps = (*made.steps, *map(release, node.left_behind))
+    return dataclasses.replace(made, steps=steps, warnings=(*unknown_names(wanted, node.disks), *left, *hidden))
 
 
 __all__ = ["plan"]

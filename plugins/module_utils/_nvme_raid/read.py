@@ -34,6 +34,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.model
     Mount,
     Node,
 )
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.points import left_behind
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.request import Wanted
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.selector import matches
 
@@ -142,7 +143,9 @@ class Reader:
         ]
         arrays = [with_name(self.runner, self.root, array, disks, signatures) for array in arrays]
         begun = read_begun(self.root, self.wanted.name)
-        return Node(tuple(disks), tuple(arrays), mounts, self._directory(mounts), begun)
+        point = self.wanted.mount_point.rstrip("/")
+        old = left_behind(self.root, self.wanted.name, point, {mount.point for mount in mounts})
+        return Node(tuple(disks), tuple(arrays), mounts, self._directory(mounts), begun, old)
 
     def _numbers(self) -> dict[str, str]:
         """Names of block devices and partitions by their numbers."""

@@ -18,7 +18,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.reaso
     unread_reason,
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.request import Wanted
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.steps import Plan, Step
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.steps import Plan, Step, release
 
 
 def plan_absent(wanted: Wanted, node: Node, found: Found | None, verdicts: tuple[Verdict, ...]) -> Plan:
@@ -66,8 +66,7 @@ def _release(wanted: Wanted, node: Node) -> tuple[Step, ...]:
     """The bare mount point was kept from being written to; unmounting ends that by itself."""
     if not node.directory.immutable:
         return ()
-    point = wanted.mount_point.rstrip("/")
-    return (Step("release", f"let {point} be written to again", value=point),)
+    return (release(wanted.mount_point.rstrip("/")),)
 
 
 __all__ = ["plan_absent"]

@@ -23,6 +23,11 @@ class Step:
     value: str = ""
 
 
+def release(point: str) -> Step:
+    """Let a directory be written to that was kept from it while nothing was mounted there."""
+    return Step("release", f"let {point} be written to again", value=point)
+
+
 @dataclasses.dataclass(frozen=True)
 class Plan:
     """What to do, in order, and what is worth knowing besides: ``warnings`` tell what was probably not meant."""
@@ -35,4 +40,4 @@ class Plan:
     warnings: tuple[str, ...] = ()
 
 
-__all__ = ["Plan", "Step"]
+__all__ = ["Plan", "Step", "release"]

@@ -16,6 +16,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.command im
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.begun import begin, end
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.device import flush
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.model import Begun
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.points import hold, tidy
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.request import Wanted
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.steps import Plan, Step
 
@@ -70,6 +71,14 @@ class Work:
     def end(self) -> None:
         """Take the mark away: what was begun has ended, or may hold files."""
         end(_ROOT, self.wanted.name)
+
+    def hold(self) -> None:
+        """Make the mount point, and let nothing write into it while nothing is mounted there."""
+        hold(_ROOT, self.wanted.name, self.wanted.mount_point)
+
+    def tidy(self) -> None:
+        """Forget mount points of earlier that were given back, and remember the one of now."""
+        tidy(_ROOT, self.wanted.name, "" if self.wanted.state == "absent" else self.wanted.mount_point)
 
 
 def settle(runner: Runner, timeout_s: int = 30) -> None:

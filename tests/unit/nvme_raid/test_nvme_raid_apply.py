@@ -212,7 +212,7 @@ def test_the_mark_is_there_from_before_the_first_superblock_until_mkfs_has_ended
     do(made, "create", disks=DISKS, value="raid0")
     do(made, "mkfs")
     monkeypatch.setattr(filesystem, "own", lambda _work, _step: None)
-    monkeypatch.setattr(filesystem, "protect", lambda _path: None)
+    monkeypatch.setattr(work, "hold", lambda _root, _name, _point: None)
     do(made, "mount")
     begun, bare = Begun(UUID), Begun(UUID, bare=True)
     assert marked == [
@@ -298,7 +298,7 @@ def test_the_mark_goes_with_the_mount_whatever_becomes_of_the_rest(
 ) -> None:
     """Services may write as soon as it is mounted: a mark that outlived it would let the files be made over."""
     begin(tmp_path, "scratch", Begun(UUID))
-    monkeypatch.setattr(filesystem, "protect", lambda _path: None)
+    monkeypatch.setattr(work, "hold", lambda _root, _name, _point: None)
 
     def broken(_work: work.Work, _step: Step) -> None:
         raise ClusterError("command_failed", "restorecon failed.", "")
@@ -337,7 +337,7 @@ def test_what_cannot_be_mounted_is_made_again_only_where_its_creation_has_not_en
             return answer if args[4] != "mount" or made else (32, "", "mount: /mnt/scratch: Structure needs cleaning.")
 
     monkeypatch.setattr(filesystem, "own", lambda _work, _step: None)
-    monkeypatch.setattr(filesystem, "protect", lambda _path: None)
+    monkeypatch.setattr(work, "hold", lambda _root, _name, _point: None)
     commands = Damaged()
     if value:
         made = working(commands)

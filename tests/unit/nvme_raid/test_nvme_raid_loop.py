@@ -16,7 +16,14 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid import apply, bare, begun, boot, read
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid import (
+    apply,
+    bare,
+    begun,
+    boot,
+    points,
+    read,
+)
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.request import Wanted, wanted_from
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.steps import Step
 from ansible_collections.hpcai.gpu_cluster.plugins.modules import nvme_raid
@@ -25,6 +32,8 @@ from module_run import run_main
 
 # Another one in every process: the size tells a test's disk from those of tests that run at the same time.
 SIZE = (24 + os.getpid() % 64) << 20
+# As is the name of the file system, under which a node keeps what must outlive a run.
+NAME = f"lab{os.getpid()}"
 
 
 class Loop:
@@ -39,7 +48,7 @@ class Loop:
             pytest.skip(f"no loop device here: {done.stderr.strip()}")
         self.device = done.stdout.strip()
         self.settings: dict[str, t.Any] = {
-            "name": "lab", "level": "single", "transports": ["loop"], "filesystem": "ext4", "label": f"t{os.getpid()}",
+            "name": NAME, "level": "single", "transports": ["loop"], "filesystem": "ext4", "label": f"t{os.getpid()}",
             "min_mib": SIZE >> 20, "max_mib": SIZE >> 20, "mount_point": str(self.mount_point), "mode": "0750",
         }  # fmt: skip
 
@@ -54,7 +63,9 @@ class Loop:
         if self.mounted():
             subprocess.run(["umount", self.mount_point], check=True)
         # Immutable directories could not be cleaned up.
-        bare.release(str(self.mount_point))
+        for point in {str(self.mount_point), *points.read_points(Path("/"), NAME)}:
+            bare.release(point)
+        points.tidy(Path("/"), NAME)
         subprocess.run(["losetup", "--detach", self.device], check=True)
 
 
@@ -71,9 +82,9 @@ def loop(tmp_path: Path) -> t.Iterator[Loop]:
 
 def test_a_disk_is_made_used_and_given_back(loop: Loop) -> None:
     planned = loop.module(check=True)
-    assert planned["steps"] == [f"make ext4 on {loop.device}", f"mount lab at {loop.mount_point}"]
+    assert planned["steps"] == [f"make ext4 on {loop.device}", f"mount {NAME} at {loop.mount_point}"]
     assert not loop.image.read_bytes().strip(b"\0")
-    assert "To be done for lab" in loop.module(state="verified")["msg"]
+    assert f"To be done for {NAME}" in loop.module(state="verified")["msg"]
 
     first = loop.module()
     assert first["changed"]
@@ -143,10 +154,10 @@ def test_a_power_cut_inside_mkfs_does_not_keep_the_disk_from_being_used(
     # Who only looks leaves the mark.
     for options in ({"state": "inspected"}, {"state": "verified"}, {"check": True}):
         loop.module(**options)
-        assert (tmp_path / "lib/lab.json").exists()
+        assert (tmp_path / f"lib/{NAME}.json").exists()
     planned = loop.module(check=True)["steps"]
-    assert planned == [f"make ext4 on {loop.device}", f"mount lab at {loop.mount_point}"]
-    mark = tmp_path / "lib/lab.json"
+    assert planned == [f"make ext4 on {loop.device}", f"mount {NAME} at {loop.mount_point}"]
+    mark = tmp_path / f"lib/{NAME}.json"
     kept = mark.read_text()
     mark.write_text(kept.replace("lab-1", "lab-2"))
     before = loop.image.read_bytes()
@@ -189,8 +200,8 @@ def test_foreign_data_needs_consent_for_this_very_disk(loop: Loop) -> None:
 
 
 def test_the_disk_is_told_which_blocks_are_free(loop: Loop, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "lab.json").write_text(json.dumps(loop.settings))
-    argv = ["--trim", "lab", "--folder", str(tmp_path)]
+    (tmp_path / f"{NAME}.json").write_text(json.dumps(loop.settings))
+    argv = ["--trim", NAME, "--folder", str(tmp_path)]
     assert boot.main(argv) == 1
     assert f"nothing is mounted at {loop.mount_point}" in capsys.readouterr().err
     assert loop.module()["changed"]
@@ -240,6 +251,34 @@ def test_nothing_writes_below_a_mount_point_that_is_not_mounted(loop: Loop) -> N
     assert loop.module(state="absent")["steps"] == [f"let {loop.mount_point} be written to again"]
     assert not loop.module(state="absent")["changed"]
     loop.mount_point.rmdir()
+
+
+def test_a_mount_point_of_earlier_is_given_back(loop: Loop) -> None:
+    """It was immutable: when the variable had changed, nobody could use or remove the old directory."""
+    old, new = loop.mount_point, loop.mount_point.parent / "new"
+    assert loop.module()["changed"]
+    moved = {"mount_point": str(new)}
+    refused = loop.module(**moved)
+    assert f"{NAME} is mounted at {old}, not at {new}" in refused["msg"]
+    subprocess.run(["umount", old], check=True)
+    if not bare.is_immutable(str(old)):
+        pytest.skip("this file system has no such flag")
+    steps = [f"mount {NAME} at {new}", f"let {old} be written to again"]
+    assert loop.module(check=True, **moved)["steps"] == steps
+    assert bare.is_immutable(str(old))
+    loop.mount_point = new
+    assert loop.module(**moved)["steps"] == steps
+    old.rmdir()
+    assert not loop.module(**moved)["changed"]
+    # Also where it is found mounted at the new place, and by whom the disks are given back.
+    old.mkdir()
+    points.hold(Path("/"), NAME, str(old))
+    assert steps[1] in loop.module(state="verified", **moved)["msg"]
+    gone = [f"unmount {new}", f"remove {NAME} from {loop.device.removeprefix('/dev/')}", steps[1]]
+    assert loop.module(state="absent", **moved)["steps"] == gone
+    old.rmdir()
+    new.rmdir()
+    assert points.read_points(Path("/"), NAME) == ()
 
 
 def test_the_unit_protects_the_mount_point_when_it_fails(loop: Loop) -> None:
@@ -303,8 +342,8 @@ def test_the_program_of_the_boot_unit_does_what_the_module_does(loop: Loop, tmp_
     program = tmp_path / "nvme-raid"
     program.write_bytes(build("nvme-raid", sys.executable))
     program.chmod(0o755)
-    (tmp_path / "lab.json").write_text(json.dumps({**loop.settings, "wait_s": 0}))
-    argv = [str(program), "lab", "--folder", str(tmp_path)]
+    (tmp_path / f"{NAME}.json").write_text(json.dumps({**loop.settings, "wait_s": 0}))
+    argv = [str(program), NAME, "--folder", str(tmp_path)]
     environment = {"PATH": os.environ["PATH"]}
 
     def boot() -> subprocess.CompletedProcess[str]:
@@ -317,7 +356,7 @@ def test_the_program_of_the_boot_unit_does_what_the_module_does(loop: Loop, tmp_
     assert boot().stdout == "nvme_raid: nothing to do\n"
     (loop.mount_point / "data").write_text("precious")
     subprocess.run(["umount", loop.mount_point], check=True)
-    assert boot().stdout == f"nvme_raid: mount lab at {loop.mount_point}\n"
+    assert boot().stdout == f"nvme_raid: mount {NAME} at {loop.mount_point}\n"
     assert (loop.mount_point / "data").read_text() == "precious"
     subprocess.run(["umount", loop.mount_point], check=True)
     subprocess.run(["mkfs.ext4", "-q", "-F", "-L", "theirs", loop.device], check=True)
