@@ -107,7 +107,9 @@ options:
     elements: str
     default: []
   mount_point:
-    description: Where to mount. The directory is made if it is missing, and must be empty, but see O(mount_over_files).
+    description:
+      - Where to mount. The directory is made if it is missing, and must be empty, but see O(mount_over_files).
+      - Where it was mounted before under the same O(name), the directory can be written to again once nothing is mounted there.
     type: path
     required: true
   mount_options:
@@ -224,6 +226,13 @@ disks:
       type: str
       returned: always
     reason: {description: Why., type: str, returned: always}
+disks_to_expect:
+  description:
+    - With O(state=inspected), what O(expected_disks) has to be for the first creation, with consent for all disks in RV(disks) that hold
+      something; 0 where nothing has to be said, and where a disk does not tell yet what it is. Otherwise 0.
+  returned: success
+  type: int
+  sample: 8
 array:
   description: The array or disk that was found at the end; empty where there is none.
   returned: success
@@ -324,7 +333,14 @@ def describe(outcome: Outcome) -> dict[str, t.Any]:
     geometry = dataclasses.asdict(outcome.geometry) if outcome.geometry else {}
     steps = [step.what for step in outcome.steps]
     notes = [*outcome.plan.notes, *outcome.plan.warnings]
-    return {"steps": steps, "disks": disks, "array": array, "geometry": geometry, "notes": notes}
+    return {
+        "steps": steps,
+        "disks": disks,
+        "disks_to_expect": outcome.plan.disks_to_expect,
+        "array": array,
+        "geometry": geometry,
+        "notes": notes,
+    }
 
 
 def check_verified(outcome: Outcome, name: str) -> None:

@@ -94,7 +94,7 @@ def _check_count(wanted: Wanted, usable: t.Sequence[Verdict], why: str) -> None:
 
 def _check_named(wanted: Wanted, usable: t.Sequence[Verdict]) -> None:
     """Refuse to take whatever is empty: a spare disk of the system may be, and one of eight may be dead."""
-    if wanted.expected_disks or wanted.models or wanted.by_id or wanted.level == "single":
+    if wanted.says_which:
         return
     disks = [verdict.disk for verdict in usable]
     told = ", ".join(f"{disk.stable} ({disk.model or 'no model'}, {disk.bytes >> 30} GiB)" for disk in disks)
@@ -106,6 +106,17 @@ def _check_named(wanted: Wanted, usable: t.Sequence[Verdict]) -> None:
         f"Set `expected_disks` ({len(disks)}, if these are all that the machine has), or `models`{f' (here: {models})' if models else ''}. "
         "A profile that node_profile finds for the machine says the number, too.",
     )
+
+
+def disks_to_expect(wanted: Wanted, verdicts: t.Sequence[Verdict]) -> int:
+    """How many disks would make the array once all that they hold is given up, for whoever has not said which disks are meant.
+
+    0 where that was said, where the array is there, and where a disk does not tell yet what it is. Disks without a name that lasts
+    cannot be listed, and so not be given up.
+    """
+    if wanted.says_which or any(verdict.use in ("ours", "unread") for verdict in verdicts):
+        return 0
+    return sum(verdict.use == "free" or (verdict.use == "data" and bool(verdict.disk.links)) for verdict in verdicts)
 
 
 def _check_listing(wanted: Wanted, usable: t.Iterable[Verdict]) -> None:
@@ -143,4 +154,4 @@ def _build(wanted: Wanted, node: Node, level: str, usable: t.Sequence[Verdict]) 
     yield Step("mount", f"mount {wanted.name} at {wanted.mount_point.rstrip('/')}", device)
 
 
-__all__ = ["plan_new", "start_anew"]
+__all__ = ["disks_to_expect", "plan_new", "start_anew"]

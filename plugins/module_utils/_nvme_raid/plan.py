@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.create import plan_new
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.create import disks_to_expect, plan_new
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.existing import can_run, plan_existing
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.find import find, labeled
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.judge import judge
@@ -27,7 +27,7 @@ def plan(wanted: Wanted, node: Node) -> Plan:
         if found and not found.active and not can_run(found):
             # What is left of an array that cannot run is ours, and can only be given up.
             verdicts = judge(wanted, node, dataclasses.replace(found, members=()))
-        return Plan(verdicts, found)
+        return Plan(verdicts, found, disks_to_expect=disks_to_expect(wanted, verdicts))
     if wanted.state == "absent":
         made = plan_absent(wanted, node, found, verdicts)
     elif found is None:

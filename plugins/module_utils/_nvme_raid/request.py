@@ -53,6 +53,11 @@ class Wanted:
     format_devices: tuple[str, ...] = ()
     allow_data_loss: bool = False
 
+    @property
+    def says_which(self) -> bool:
+        """Whether it says how many disks an array is to be made of, or which."""
+        return bool(self.expected_disks or self.models or self.by_id or self.level == "single")
+
 
 def bad_input(message: str, remedy: str) -> ClusterError:
     return ClusterError("bad_input", message, remedy)

@@ -38,6 +38,7 @@ class Plan:
     notes: tuple[str, ...] = ()
     degraded: str = ""
     warnings: tuple[str, ...] = ()
+    disks_to_expect: int = 0  # only after a look: what the request would have to say before an array is first made
 
 
 __all__ = ["Plan", "Step", "release"]
