@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import typing as t
 
+from ansible import constants
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._role_arguments import validate
@@ -50,20 +51,22 @@ class ActionModule(ActionBase):
             return _failed(
                 f"The collection has no role {names}. `roles` takes its roles by their names, without hpcai.gpu_cluster."
             )
-        errors, later = [], []
+        errors: list[str] = []
+        later: dict[str, str] = {}
         for play in plays:
             found = {name: role_files(ROLES / name) for name in play}
             templar = self._templar.copy_with_new_env(available_variables=_variables(found.values(), task_vars or {}))
             for name, files in found.items():
-                verdict = validate(files.options.get(args["entry_point"], {}), templar)
+                options = files.options.get(args["entry_point"], {})
+                verdict = validate(options, templar, injected=constants.INJECT_FACTS_AS_VARS)
                 errors += [f"{name}: {error}" for error in verdict.errors]
-                later += verdict.later
+                later.update(verdict.later)
         if errors:
-            return {**_failed(_message(errors, first=args["again"])), "argument_errors": errors, "later": later}
+            return {**_failed(_message(errors, first=args["again"])), "argument_errors": errors, "later": [*later]}
         if later and not args["again"]:
             # The same text on every node, which Ansible shows once.
             Display().warning(_unjudged(later))
-        return {"changed": False, "later": later}
+        return {"changed": False, "later": [*later]}
 
 
 def _is_role(name: t.Any) -> bool:
@@ -82,9 +85,11 @@ def _failed(message: str) -> Result:
     return {"changed": False, "failed": True, "msg": message}
 
 
-def _unjudged(names: list[str]) -> str:
+def _unjudged(later: t.Mapping[str, str]) -> str:
+    """``later``: the arguments, and what each of them lacks, which shows a name that is misspelled."""
+    names = ", ".join(f"{name} ({fact})" if fact else name for name, fact in later.items())
     return (
-        f"These arguments lack a fact and are not validated: {', '.join(names)}. Run the playbook profile before this one in the same "
+        f"These arguments lack a fact and are not validated: {names}. Run the playbook profile before this one in the same "
         "command where they read what it learns."
     )
 

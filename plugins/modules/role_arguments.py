@@ -15,7 +15,8 @@ description:
   - A value whose template fails because of a fact that is not known yet, as C(ansible_facts) or by a name of its own such as
     C(ansible_default_ipv4), of this node or through C(hostvars) of another, is not validated here. The result names such variables
     in RV(later). Validate again when it is known, because a role may turn a value of a wrong type into one that it takes. Where
-    nothing will (O(again)), they are in a warning. A template that names another variable which does not exist is refused.
+    nothing will (O(again)), they are in a warning, with the names that are not known. A template that names another variable which
+    does not exist is refused; so is one with a fact by a name of its own where Ansible gives it none (C(inject_facts_as_vars=false)).
   - A value that is C(omit) is not set, as for Ansible.
   - Values of options that are secret are not in messages.
 version_added: 0.1.0

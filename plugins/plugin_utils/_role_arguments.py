@@ -22,12 +22,16 @@ Options = t.Mapping[str, t.Mapping[str, t.Any]]
 _NAME = re.compile(r"[a-zA-Z_]\w*")
 #: A variable that is not there, as Jinja says it; of a missing key it says that an object has no attribute.
 _NO_VARIABLE = re.compile(r"'(\w+)' is undefined")
+_NO_KEY = re.compile(r"has no attribute '(\w+)'")
 #: Facts by names of their own, as Ansible injects them: its own, and what this collection's modules learn of a node.
 _FACT = re.compile(r"ansible_\w+|gpu_node|node_profile")
 #: What begins as a fact does, but says how Ansible connects, which no node tells.
 _CONNECTION = re.compile(
     r"ansible_(?:fact\w*|user|host|port|connection|password|private_key_file|become\w*|shell_\w+|\w+_interpreter|ssh_(?!host_key_)\w+)"
 )
+
+#: What Ansible itself sets, and in some tasks only: a role may read it though nothing else can.
+_SOMETIMES = re.compile(r"ansible_(?:collection_name|role_name|parent_role_names|loop|loop_var|index_var)")
 
 #: Characters of what may be a secret where none is expected.
 _LONG = 8
@@ -40,15 +44,21 @@ class _Templar(t.Protocol):
 
 
 class Verdict(t.NamedTuple):
-    """``errors`` have one line each; ``later`` are the variables whose values need facts that are not known yet."""
+    """``errors`` have one line each; ``later`` are the variables whose values need facts, with the first that is not known yet."""
 
     errors: list[str]
-    later: list[str]
+    later: dict[str, str]
 
 
-def validate(options: Options, templar: _Templar) -> Verdict:
-    """Validate the templar's variables by the options of an argument spec."""
-    values, later, errors = {}, [], []
+def validate(options: Options, templar: _Templar, *, injected: bool = True) -> Verdict:
+    """Validate the templar's variables by the options of an argument spec.
+
+    ``injected``: Ansible gives facts names of their own, too (``inject_facts_as_vars``). Where it does not, ``ansible_hostname`` is none
+    that will be known later.
+    """
+    values: dict[str, t.Any] = {}
+    later: dict[str, str] = {}
+    unresolved: dict[str, str] = {}
     for name in options:
         if name not in templar.available_variables:
             continue
@@ -57,15 +67,14 @@ def validate(options: Options, templar: _Templar) -> Verdict:
         except AnsibleValueOmittedError:
             continue
         except AnsibleError as exc:
-            if _lacks_a_fact(name, exc, templar.available_variables):
-                later.append(name)
+            if _lacks_a_fact(name, exc, templar.available_variables, injected):
+                later[name] = _missing(exc)
             else:
-                errors.append(f"{name} has no value: {_reason(options[name], exc)}")
-    failed = {*later, *(error.partition(" ")[0] for error in errors)}
-    checked = {name: option for name, option in options.items() if name not in failed}
+                unresolved[name] = f"{name} has no value: {_reason(options[name], exc)}"
+    checked = {name: option for name, option in options.items() if name not in later and name not in unresolved}
     found = _messages(checked, values)
     secrets = {text for name, option in checked.items() for text in secrets_of(option, values.get(name))}
-    return Verdict(errors + [str(remove_values(message, secrets)) for message in found], later)
+    return Verdict([*unresolved.values(), *(str(remove_values(message, secrets)) for message in found)], later)
 
 
 def _messages(options: Options, values: t.Mapping[str, t.Any]) -> list[str]:
@@ -86,18 +95,27 @@ def _expected(name: str, option: t.Mapping[str, t.Any]) -> str:
     return f"{name} must be of type {option.get('type', 'str')}"
 
 
-def _lacks_a_fact(name: str, exc: AnsibleError, variables: t.Mapping[str, t.Any]) -> bool:
+def _missing(exc: AnsibleError) -> str:
+    """The name that is not known; empty where the error does not tell it."""
+    found = _NO_VARIABLE.search(str(exc)) or _NO_KEY.search(str(exc))
+    return found[1] if found else ""
+
+
+def _lacks_a_fact(name: str, exc: AnsibleError, variables: t.Mapping[str, t.Any], injected: bool) -> bool:
     """Whether a value is undefined because of a fact, and not because of a variable that nobody has set."""
     if not isinstance(exc, AnsibleUndefinedVariable):
         return False
     missing = _NO_VARIABLE.search(str(exc))
     if missing and missing[1] not in variables:
-        return _is_fact(missing[1])
+        return _is_fact(missing[1], injected)
     names = _read_by(name, variables, set())
-    return "ansible_facts" in names or ("hostvars" in names and any(map(_is_fact, names)))
+    return "ansible_facts" in names or ("hostvars" in names and any(_is_fact(other, injected) for other in names))
 
 
-def _is_fact(name: str) -> bool:
+def _is_fact(name: str, injected: bool) -> bool:
+    """Whether a later task may know a variable of this name."""
+    if name.startswith("ansible_") and not injected:
+        return bool(_SOMETIMES.fullmatch(name))
     return bool(_FACT.fullmatch(name)) and not _CONNECTION.fullmatch(name)
 
 

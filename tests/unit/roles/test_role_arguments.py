@@ -102,7 +102,7 @@ def test_every_spec_is_applied_as_ansible_applies_it(role: str, entry: str) -> N
             continue
         values = Templar(loader=DataLoader(), variables=variables).template(host)
         secrets = {text for name, option in options.items() for text in secrets_of(option, values.get(name))}
-        assert verdict == Verdict([remove_values(message, secrets) for message in expected], []), host
+        assert verdict == Verdict([remove_values(message, secrets) for message in expected], {}), host
         wrong, right = wrong + len(expected), right + len(options) - len(expected)
     assert (wrong > 0 and right > 0) or not options
 
@@ -110,7 +110,7 @@ def test_every_spec_is_applied_as_ansible_applies_it(role: str, entry: str) -> N
 @pytest.mark.parametrize(("role", "entry"), ENTRIES)
 def test_defaults_are_valid_where_nothing_is_known_about_the_node(role: str, entry: str) -> None:
     required = STAGED if role == "dataset_staging" else {}
-    assert judged(role, entry, **required) == Verdict([], [])
+    assert judged(role, entry, **required) == Verdict([], {})
     assert by_ansible(role, entry, known(role, **required)) == []
 
 
@@ -140,7 +140,7 @@ def test_defaults_are_valid_where_nothing_is_known_about_the_node(role: str, ent
 def test_an_error_names_the_variable_and_what_was_expected(role: str, host: dict[str, t.Any], expected: str) -> None:
     verdict = judged(role, **host)
     assert expected in "\n".join(verdict.errors)
-    assert verdict.later == []
+    assert verdict.later == {}
 
 
 def test_a_misspelled_switch_is_refused() -> None:
@@ -148,7 +148,7 @@ def test_a_misspelled_switch_is_refused() -> None:
     for switch in ("numa_pinning_enroot", "container_runtime_enroot"):
         assert "value of numa_pinning_enroot must be one of" in judged("numa_pinning", **{switch: "ture"}).errors[0]
         for right in (True, False, "true", "no", 1, 0):
-            assert judged("numa_pinning", **{switch: right}) == Verdict([], [])
+            assert judged("numa_pinning", **{switch: right}) == Verdict([], {})
 
 
 @pytest.mark.parametrize("destination", [7, True, 2.5])
@@ -162,45 +162,47 @@ def test_what_ansible_fails_over_is_named_beside_the_other_errors(destination: t
 
 @pytest.mark.parametrize("value", ["8", 8, trust_as_template("{{ 2 * 4 }}"), trust_as_template("{{ '8' }}")])
 def test_texts_are_what_they_say(value: t.Any) -> None:
-    assert judged("dataset_staging", **STAGED, dataset_staging_processes=value) == Verdict([], [])
+    assert judged("dataset_staging", **STAGED, dataset_staging_processes=value) == Verdict([], {})
 
 
 OPTIONS = {"role_number": {"type": "int", "required": True}, "role_other": {"type": "int"}}
 
 
-def of(number: str, **others: t.Any) -> Verdict:
+def of(number: str, *, injected: bool = True, **others: t.Any) -> Verdict:
     variables = {**HOST, "role_number": trust_as_template(number), **others}
-    return validate(OPTIONS, Templar(loader=DataLoader(), variables=variables))
+    return validate(OPTIONS, Templar(loader=DataLoader(), variables=variables), injected=injected)
 
 
 @pytest.mark.parametrize(
-    "template",
+    ("template", "fact"),
     [
-        "{{ ansible_facts['gpu_node']['gpus'] | length }}",
-        "{{ ansible_facts.gpu_node.count }}",
-        "{{ unset | default(ansible_facts.gpu_node.count) }}",
-        "{{ inner }}",
-        "{% for gpu in ansible_facts['gpu_node'] %}1{% endfor %}",
+        ("{{ ansible_facts['gpu_node']['gpus'] | length }}", "gpu_node"),
+        ("{{ ansible_facts.gpu_node.count }}", "gpu_node"),
+        ("{{ unset | default(ansible_facts.gpu_node.count) }}", "gpu_node"),
+        ("{{ inner }}", "gpu_node"),
+        ("{% for gpu in ansible_facts['gpu_node'] %}1{% endfor %}", "gpu_node"),
         # Facts as Ansible also gives them, by names of their own.
-        "{{ gpu_node.gpus | length }}",
-        "{{ node_profile['gpu_count'] }}",
-        "{{ ansible_default_ipv4.mtu }}",
-        "{{ ansible_ssh_host_key_rsa_public | length }}",
-        "{{ ansible_hostname | length }}",
+        ("{{ gpu_node.gpus | length }}", "gpu_node"),
+        ("{{ node_profile['gpu_count'] }}", "node_profile"),
+        ("{{ ansible_default_ipv4.mtu }}", "ansible_default_ipv4"),
+        ("{{ ansible_ssh_host_key_rsa_public | length }}", "ansible_ssh_host_key_rsa_public"),
+        ("{{ ansible_hostname | length }}", "ansible_hostname"),
+        # A misspelled name may be a fact, too: that of an interface. It is told.
+        ("{{ ansible_hots }}", "ansible_hots"),
         # Those of another node.
-        "{{ hostvars['gpu-2'].gpu_node.nvme | length }}",
-        "{{ hostvars['gpu-2']['ansible_facts'].gpu_node.nvme | length }}",
+        ("{{ hostvars['gpu-2'].gpu_node.nvme | length }}", "gpu_node"),
+        ("{{ hostvars['gpu-2']['ansible_facts'].gpu_node.nvme | length }}", "gpu_node"),
     ],
 )
-def test_a_value_that_lacks_a_fact_is_left_for_later(template: str) -> None:
+def test_a_value_that_lacks_a_fact_is_left_for_later(template: str, fact: str) -> None:
     known_too = {
         "inner": trust_as_template("{{ ansible_facts['gpu_node']['count'] }}"),
         "hostvars": {"gpu-2": {"ansible_facts": {}}},
     }
-    assert of(template, **known_too) == Verdict([], ["role_number"])
+    assert of(template, **known_too) == Verdict([], {"role_number": fact})
     # Others are validated all the same.
     verdict = of(template, **known_too, role_other="many")
-    assert (len(verdict.errors), verdict.later) == (1, ["role_number"])
+    assert (len(verdict.errors), verdict.later) == (1, {"role_number": fact})
 
 
 @pytest.mark.parametrize(
@@ -221,20 +223,39 @@ def test_a_value_that_lacks_a_fact_is_left_for_later(template: str) -> None:
 def test_a_variable_that_does_not_exist_is_refused(template: str) -> None:
     verdict = of(template, inner=trust_as_template("{{ typo }}"), hostvars={"gpu-2": {}})
     assert [error.partition(":")[0] for error in verdict.errors] == ["role_number has no value"]
-    assert verdict.later == []
+    assert verdict.later == {}
+
+
+@pytest.mark.parametrize(
+    ("template", "later"),
+    [
+        ("{{ ansible_hots }}", False),
+        ("{{ ansible_default_ipv4.mtu }}", False),
+        ("{{ hostvars['gpu-2'].ansible_default_ipv4.mtu }}", False),
+        ("{{ ansible_facts.default_ipv4.mtu }}", True),
+        ("{{ hostvars['gpu-2'].ansible_facts.default_ipv4.mtu }}", True),
+        # Known in the tasks of a role, and here not.
+        ("{{ ansible_role_name | length }}", True),
+        ("{{ ansible_loop.index }}", True),
+    ],
+)
+def test_where_facts_have_no_names_of_their_own_none_is_waited_for(template: str, later: bool) -> None:
+    """Ansible is told so by ``inject_facts_as_vars``, as in this repository."""
+    verdict = of(template, injected=False, hostvars={"gpu-2": {"ansible_facts": {}}})
+    assert ("role_number" in verdict.later, len(verdict.errors)) == (later, not later)
 
 
 def test_an_omitted_value_is_not_set() -> None:
     variables = {**HOST, "omitted": trust_as_template("{{ omit }}"), "role_number": trust_as_template("{{ omitted }}")}
     verdict = validate(OPTIONS, Templar(loader=DataLoader(), variables=variables))
-    assert verdict == Verdict(["missing required arguments: role_number"], [])
-    assert of("{{ 7 }}", role_other=trust_as_template("{{ lost | default(omit) }}")) == Verdict([], [])
+    assert verdict == Verdict(["missing required arguments: role_number"], {})
+    assert of("{{ 7 }}", role_other=trust_as_template("{{ lost | default(omit) }}")) == Verdict([], {})
 
 
 def test_a_known_fact_is_validated() -> None:
     verdict = of("{{ ansible_facts['gpu_node'] }}", ansible_facts={"gpu_node": "many"})
     assert "'role_number' is of type" in verdict.errors[0]
-    assert of("{{ ansible_facts['gpu_node'] }}", ansible_facts={"gpu_node": 8}) == Verdict([], [])
+    assert of("{{ ansible_facts['gpu_node'] }}", ansible_facts={"gpu_node": 8}) == Verdict([], {})
 
 
 @pytest.mark.parametrize(
