@@ -5,13 +5,9 @@
 
 from __future__ import annotations
 
-import json
 import typing as t
 
-
-def seen(host: t.Any) -> dict[str, t.Any]:
-    """What side_effect.yml noted on this node."""
-    return t.cast("dict[str, t.Any]", json.loads(host.file("/run/lab-seen.json").content_string))
+from lab.seen import seen
 
 
 def test_removal_leaves_what_was_there_byte_for_byte(host: t.Any) -> None:

@@ -12,12 +12,9 @@ from __future__ import annotations
 import json
 import typing as t
 
+from lab.seen import seen
+
 OURS = "NVIDIA_RUNTIME=lab"
-
-
-def seen(host: t.Any) -> dict[str, t.Any]:
-    """What side_effect.yml noted on this node."""
-    return t.cast("dict[str, t.Any]", json.loads(host.file("/run/lab-seen.json").content_string))
 
 
 def test_a_container_of_docker_is_made_by_the_nvidia_runtime(host: t.Any) -> None:

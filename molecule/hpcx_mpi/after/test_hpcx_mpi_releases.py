@@ -5,13 +5,9 @@
 
 from __future__ import annotations
 
-import json
 import typing as t
 
-
-def seen(host: t.Any) -> dict[str, t.Any]:
-    """What side_effect.yml noted on this node."""
-    return t.cast("dict[str, t.Any]", json.loads(host.file("/run/lab-seen.json").content_string))
+from lab.seen import seen
 
 
 def test_an_archive_with_a_wrong_sha256_is_refused_and_not_unpacked(host: t.Any) -> None:

@@ -5,16 +5,11 @@
 
 from __future__ import annotations
 
-import json
 import re
 import typing as t
 
 import pytest
-
-
-def seen(host: t.Any) -> dict[str, t.Any]:
-    """What side_effect.yml noted on this node."""
-    return t.cast("dict[str, t.Any]", json.loads(host.file("/run/lab-seen.json").content_string))
+from lab.seen import seen
 
 
 @pytest.mark.parametrize(

@@ -5,11 +5,11 @@
 
 from __future__ import annotations
 
-import json
 import re
 import typing as t
 
 import pytest
+from lab.seen import seen
 
 # A GPU is its ECC mode and its MIG mode, each now and after the next reset or boot: as it is born, as it is wanted, while the
 # way back waits for a reset, lost, with MIG alone, and without MIG.
@@ -19,11 +19,6 @@ WAITING = ["Disabled, Enabled, Enabled, Disabled"]
 LOST = ["[GPU is lost], [GPU is lost], [GPU is lost], [GPU is lost]"]
 WITH_MIG = ["Enabled, Enabled, Enabled, Enabled"]
 NO_MIG = ["Enabled, Enabled, [N/A], [N/A]"]
-
-
-def seen(host: t.Any) -> dict[str, t.Any]:
-    """What side_effect.yml noted on this node."""
-    return t.cast("dict[str, t.Any]", json.loads(host.file("/run/lab-seen.json").content_string))
 
 
 @pytest.mark.parametrize(
