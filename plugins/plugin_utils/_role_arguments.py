@@ -30,6 +30,8 @@ _CONNECTION = re.compile(
     r"ansible_(?:fact\w*|user|host|port|connection|password|private_key_file|become\w*|shell_\w+|\w+_interpreter|ssh_(?!host_key_)\w+)"
 )
 
+#: Variables that are values of nodes, and no templates.
+_DATA = ("ansible_facts", "hostvars")
 #: What Ansible itself sets, and in some tasks only: a role may read it though nothing else can.
 _SOMETIMES = re.compile(r"ansible_(?:collection_name|role_name|parent_role_names|loop|loop_var|index_var)")
 
@@ -124,7 +126,7 @@ def _read_by(name: str, variables: t.Mapping[str, t.Any], seen: set[str]) -> set
     for found in _NAME.findall(str(variables.get(name, ""))):
         if found not in seen:
             seen.add(found)
-            if found != "ansible_facts" and isinstance(variables.get(found), (str, list, dict)):
+            if found not in _DATA and isinstance(variables.get(found), (str, list, dict)):
                 _read_by(found, variables, seen)
     return seen
 

@@ -190,7 +190,9 @@ def test_site_validates_before_and_with_the_facts_and_only_what_the_node_runs(pl
     # Nothing judges it after the second time.
     first, second = output.split("PLAY [Profile]")
     assert "not validated" not in first
-    assert "These arguments lack a fact and are not validated: nvme_raid_wait_s (of_nobody)." in " ".join(second.split())
+    assert "These arguments lack a fact and are not validated: nvme_raid_wait_s (of_nobody)." in " ".join(
+        second.split()
+    )
 
 
 def test_what_reads_a_fact_is_refused_once_the_fact_is_known(playbooks: Playbooks) -> None:
