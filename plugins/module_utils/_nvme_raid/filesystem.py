@@ -12,7 +12,12 @@ import shutil
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid import bare
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.device import claim, flush, require_empty, require_left
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.device import (
+    claim,
+    flush,
+    require_empty,
+    require_left,
+)
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.model import Signature
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.steps import Step
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.work import Work

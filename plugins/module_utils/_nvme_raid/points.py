@@ -55,7 +55,9 @@ def tidy(root: Path, name: str, point: str = "") -> None:
     seen only when nothing hides it.
     """
     known = read_points(root, name)
-    left = tuple(old for old in dict.fromkeys((*known, point)) if os.path.ismount(old) or (old == point and old in known))
+    left = tuple(
+        old for old in dict.fromkeys((*known, point)) if os.path.ismount(old) or (old == point and old in known)
+    )
     path = _path(root, name)
     if left == known:
         return

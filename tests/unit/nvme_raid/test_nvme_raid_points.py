@@ -94,4 +94,6 @@ def test_it_is_given_back_last(state: str, kinds: list[str]) -> None:
     node = Node((Disk("nvme0n1", bytes=1 << 40),), left_behind=("/mnt/a",))
     made = plan(wanted_from(request), node)
     assert [step.kind for step in made.steps] == kinds
-    assert [step.what for step in made.steps if step.kind == "release"] == ["let /mnt/a be written to again"] * bool(kinds)
+    assert [step.what for step in made.steps if step.kind == "release"] == ["let /mnt/a be written to again"] * bool(
+        kinds
+    )
