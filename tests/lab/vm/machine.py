@@ -145,6 +145,13 @@ def checksum(paths: Paths, node: str, disk: int) -> str:
     return digest.hexdigest()
 
 
+def is_written(paths: Paths, node: str, disk: int) -> bool:
+    """Whether anything but a hole is on a disk, as far as the guest has written it out. Zeros that were written count, too."""
+    file = _lab(paths, node)["nodes"][node]["disks"][_index(disk)]["file"]
+    with (paths.node(node) / file).open("rb") as stream:
+        return next(_allocated(stream.fileno()), None) is not None
+
+
 def _allocated(file: int) -> t.Iterator[int]:
     """The offsets of a file's blocks that are not in holes."""
     end = 0
@@ -295,6 +302,7 @@ if __name__ == "__main__":
 __all__ = [
     "checksum",
     "down",
+    "is_written",
     "only_one",
     "power_off",
     "power_on",

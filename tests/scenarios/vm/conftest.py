@@ -9,7 +9,7 @@ core: processes with different LAB_VM_NODE, or those of ``--numprocesses 2 --dis
 marked ``both`` need all machines, and a process that has no other beside it.
 
 A role run costs a playbook and about 4 s per task. Tests run a role for what is the role's (variables, units, order, handlers,
-check mode) and call its module (``VmLab.module``) for the module's own cases.
+check mode) and call its module (``VmLab.module``) for the module's own cases, without a Python that starts for each of them.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ import typing as t
 import pytest
 import yaml
 from lab.vm import machine, qemu, runtime, state
+from lab.vm.module_runner import NODE_SIDE, ModuleRunner, RunnerEnded
 from module_archive import module_archive
 from own_machine import NODE, SHARED
 
@@ -37,10 +38,6 @@ PREPARE = "molecule/vm/prepare.yml"
 # Where modules lie on a node: in memory, so that a power cut leaves no half of them. A boot takes them away.
 MODULES = "/run/lab-modules"
 _ABSENT = 90
-_CALL = (
-    "import runpy, sys; sys.path.insert(0, sys.argv.pop(1));"
-    "runpy.run_module(sys.argv.pop(1), run_name='__main__', alter_sys=True)"
-)
 
 
 class Result(t.NamedTuple):
@@ -69,6 +66,7 @@ class VmLab:
         # Under emulation a login takes two seconds, a command over a connection that is there 0.2 s.
         self.connections = pathlib.Path("~/.ansible").expanduser() / f"cp-{self.lab['name']}"
         self.connections.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.runners: dict[str, ModuleRunner] = {}
 
     @property
     def lab(self) -> dict[str, t.Any]:
@@ -120,32 +118,49 @@ class VmLab:
     ) -> dict[str, t.Any]:
         """Run a module of this collection on a node, without a playbook, and return its result, with ``failed``.
 
-        Its files are brought once per boot, so that Python compiles them once, and Ansible reads the options from standard
-        input, as it does to debug modules. An action of the same name takes no part: no reboot, no packages.
+        Its files are brought once per boot, so that Python compiles and imports them once, and Ansible reads the options from
+        standard input, as it does to debug modules. An action of the same name takes no part: no reboot, no packages.
         """
-        digest, archive = module_archive()
-        place = f"{MODULES}/{digest}"
         hidden = {"_ansible_check_mode": check, "_ansible_diff": check, "_ansible_remote_tmp": "/tmp"}
         hidden["_ansible_module_name"] = name.rpartition(".")[2]
         told = json.dumps({"ANSIBLE_MODULE_ARGS": {**options, **hidden}})
-        script = f'test -d "$0" || exit {_ABSENT}; exec python3 -c "$1" "$0" "$2"'
         full = "ansible_collections." + ".plugins.modules.".join(name.rsplit(".", 1))
-        argv = self.ssh_argv(node, shlex.join(["sh", "-c", script, place, _CALL, full]))
-
-        def call() -> subprocess.CompletedProcess[str]:
-            return subprocess.run(argv, input=told, capture_output=True, text=True, timeout=timeout_s, check=False)
-
-        done = call()
-        if done.returncode == _ABSENT:
-            self.shell(node, f"rm -rf {place}.part; mkdir -p {place}.part")
-            self.unpack(node, archive, f"{place}.part", "-z")
-            self.run(node, "mv", f"{place}.part", place)
-            done = call()
+        try:
+            done = self._runner(node).run(full, told, timeout_s)
+        except RunnerEnded as exc:
+            raise AssertionError(f"{node}: module {name}: {exc}\n{self.silent()}") from exc
         try:
             return {"failed": False, **json.loads(done.stdout)}
         except json.JSONDecodeError as exc:
-            said = f"{node}: module {name} ended with {done.returncode}: {done.stderr or done.stdout}\n{self.silent()}"
+            said = f"{node}: module {name} ended with {done.rc}: {done.stderr or done.stdout}\n{self.silent()}"
             raise AssertionError(said) from exc
+
+    def _runner(self, node: str) -> ModuleRunner:
+        """What runs modules on a node. It is started again when the node has booted."""
+        runner = self.runners.get(node)
+        if runner and runner.lost():
+            self.forget(node)
+        if node not in self.runners:
+            digest, archive = module_archive()
+            place = f"{MODULES}/{digest}"
+            script = f'test -d "$0" || exit {_ABSENT}; exec python3 -c "$1" "$0"'
+            argv = self.ssh_argv(node, shlex.join(["sh", "-c", script, place, NODE_SIDE]))
+            try:
+                self.runners[node] = ModuleRunner(argv)
+            except RunnerEnded as exc:
+                if exc.rc != _ABSENT:
+                    raise
+                self.shell(node, f"rm -rf {place}.part; mkdir -p {place}.part")
+                self.unpack(node, archive, f"{place}.part", "-z")
+                self.run(node, "mv", f"{place}.part", place)
+                self.runners[node] = ModuleRunner(argv)
+        return self.runners[node]
+
+    def forget(self, *nodes: str) -> None:
+        """End what runs modules on these nodes, or on all."""
+        for node in nodes or list(self.runners):
+            if node in self.runners:
+                self.runners.pop(node).close()
 
     def playbook(
         self,
@@ -210,18 +225,20 @@ class VmLab:
         *argv: str,
         limit: str = "",
         timeout_s: float = 900,
+        times: int = 1,
         **variables: t.Any,
     ) -> Result:
-        """Run one entry point of a role of this collection."""
+        """Run one entry point of a role of this collection, several ``times`` one after the other in one play."""
         task = {
             "name": f"Run {name}, {tasks_from}",
             "ansible.builtin.include_role": {"name": f"hpcai.gpu_cluster.{name}", "tasks_from": tasks_from},
         }
-        play = {"name": f"Test {name}", "hosts": "gpu_nodes", "gather_facts": False, "tasks": [task]}
+        play = {"name": f"Test {name}", "hosts": "gpu_nodes", "gather_facts": False, "tasks": [task] * times}
         return self.playbook([play], *argv, limit=limit, timeout_s=timeout_s, **variables)
 
     def power_off(self, node: str, clean: bool = False) -> None:
         """Cut the power (or press the power button)."""
+        self.forget(node)
         runtime.power_off(self.paths, self.lab, node, clean)
 
     def power_on(self, node: str) -> None:
@@ -258,21 +275,25 @@ class VmLab:
             self.run(node, "sync")
         return [machine.checksum(self.paths, node, disk) for disk in disks]
 
+    def written(self, node: str) -> list[int]:
+        """The disks that something was written to since they held nothing, as far as the guest has written it out."""
+        return [disk for disk in range(qemu.DISKS) if machine.is_written(self.paths, node, disk)]
+
     def serial(self, node: str, disk: int) -> str:
         """The serial number of a disk."""
         return str(self.lab["nodes"][node]["disks"][disk]["serial"])
 
-    def device(self, node: str, disk: int) -> str:
-        """The device that a disk is right now, such as /dev/nvme3n1."""
-        serial = self.serial(node, disk)
-        script = 'for d in /sys/block/nvme*; do echo "/dev/${d##*/} $(cat $d/device/serial)"; done'
-        found = [line.split()[0] for line in self.shell(node, script).splitlines() if line.split()[1:] == [serial]]
-        assert found, f"{node} has no disk {serial}"
-        return found[0]
+    def devices(self, node: str, *disks: int) -> list[str]:
+        """The devices that these disks are right now, such as /dev/nvme3n1."""
+        script = "for d in /sys/block/nvme*; do read -r serial < $d/device/serial; echo $serial /dev/${d##*/}; done"
+        found = dict(line.split() for line in self.shell(node, script).splitlines())
+        serials = [self.serial(node, disk) for disk in disks]
+        assert found.keys() >= set(serials), f"{node} has {found}, not all of {serials}"
+        return [found[serial] for serial in serials]
 
 
 @pytest.fixture(scope="session")
-def vm_lab() -> VmLab:
+def vm_lab() -> t.Iterator[VmLab]:
     paths = state.Paths.here()
     if not paths.machines.exists():
         pytest.fail("The VM lab is down. Run bin/demo --vm, and then bin/test -- tests/scenarios/vm.")
@@ -282,7 +303,8 @@ def vm_lab() -> VmLab:
     if not all(map(lab.prepared, lab.nodes)):
         prepared = lab.playbook(PREPARE)
         assert prepared.rc == 0, prepared.output
-    return lab
+    yield lab
+    lab.forget()
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -398,6 +398,7 @@ def test_a_checksum_tells_what_is_where_and_not_how_it_is_stored(lab: tuple[stat
     assert write(1, at_300001=b"c", at_300000=b"\0") != told
     # Zeros that were written are zeros like those of a hole.
     assert write(2, at_0=bytes(1 << 20), at_200000000=bytes(3)) == empty
+    assert [machine.is_written(paths, "vm-1", disk) for disk in (0, 1, 2, 3)] == [True, True, True, False]
 
 
 def test_a_pulled_disk_comes_back_with_what_it_held(lab: tuple[state.Paths, dict[str, t.Any]]) -> None:
