@@ -24,7 +24,7 @@ _FAULTS = {"test_staging_faults": 5.4, "test_teardown": 3.2}
 _MACHINES = {
     "test_nvidia_modules": 8.9,
     "test_slurm": 7.8,
-    "test_nvme_raid": 9.3,
+    "test_nvme_raid": 6.2,
     "test_mofed": 2.8,
     "test_mofed_modules": 3.7,
     "test_rdma_between_machines": 2.5,
