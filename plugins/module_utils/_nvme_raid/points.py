@@ -64,9 +64,9 @@ def tidy(root: Path, name: str, point: str = "") -> None:
     if left:
         _write(path, left)
         return
-    path.unlink()
-    # Others may have theirs in it.
     with contextlib.suppress(OSError):
+        path.unlink()
+        # Others may have theirs in it.
         path.parent.rmdir()
 
 
@@ -83,10 +83,12 @@ def _read(path: Path) -> tuple[str, ...]:
 
 
 def _write(path: Path, points: t.Sequence[str]) -> None:
-    path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+    """Where nothing can be kept (a full disk, one that is read-only), the file system is mounted all the same."""
     draft = path.with_suffix(".new")
-    draft.write_text(json.dumps(points), encoding="utf-8")
-    draft.replace(path)
+    with contextlib.suppress(OSError):
+        path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+        draft.write_text(json.dumps(points), encoding="utf-8")
+        draft.replace(path)
 
 
 def _takes_nothing(root: Path, point: str) -> bool:

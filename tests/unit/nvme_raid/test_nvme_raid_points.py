@@ -84,6 +84,17 @@ def test_a_record_that_cannot_be_read_names_nothing(immutable: set[str], tmp_pat
     assert immutable
 
 
+def test_where_nothing_can_be_kept_the_directory_is_protected_all_the_same(
+    immutable: set[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "var").write_text("no directory")
+    points.hold(tmp_path, "scratch", "/mnt/a")
+    assert immutable == {"/mnt/a"}
+    monkeypatch.setattr(points.os.path, "ismount", lambda _path: True)
+    points.tidy(tmp_path, "scratch", "/mnt/a")
+    assert points.read_points(tmp_path, "scratch") == ()
+
+
 @pytest.mark.parametrize(
     ("state", "kinds"),
     [("present", ["mkfs", "mount", "release"]), ("absent", ["release"]), ("inspected", [])],
