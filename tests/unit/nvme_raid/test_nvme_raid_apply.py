@@ -182,6 +182,7 @@ def test_a_new_root_gets_the_label_that_the_policy_wants(
     """On EL it would be unlabeled, which no confined service may enter."""
     point = tmp_path / "mnt"
     point.mkdir()
+    monkeypatch.setattr(work, "_ROOT", tmp_path)
     monkeypatch.setattr(filesystem, "_SELINUX", str(tmp_path if selinux else tmp_path / "none"))
     monkeypatch.setattr(filesystem.shutil, "which", lambda name: f"/sbin/{name}" if program else None)
     monkeypatch.setattr(filesystem.os.path, "ismount", lambda _path: True)
