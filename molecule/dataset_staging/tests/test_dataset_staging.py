@@ -6,10 +6,11 @@
 from __future__ import annotations
 
 import json
+import os
 import pathlib
 import typing as t
 
-ROOT = pathlib.Path(__file__).resolve().parents[3]
+LAB = pathlib.Path(os.environ.get("LAB_DIR") or pathlib.Path(__file__).resolve().parents[3] / ".cache/lab")
 DATASET = "/mnt/scratch/cosmoflow"
 
 
@@ -21,7 +22,7 @@ def test_azcopy_is_installed_and_its_logs_are_private(host: t.Any) -> None:
 
 
 def test_the_dataset_is_what_was_uploaded(host: t.Any) -> None:
-    uploaded = json.loads((ROOT / ".cache/lab/machines.json").read_text())["dataset"]
+    uploaded = json.loads((LAB / "machines.json").read_text())["dataset"]
     report = json.loads(host.file(f"{DATASET}/.staging/staging.json").content_string)
     assert (report["verdict"], report["verified_files"]) == ("ok", uploaded["files"])
     sizes = host.check_output(f"find {DATASET} -path '*/.staging' -prune -o -type f -printf '%s\\n'").split()
