@@ -16,6 +16,8 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.outpu
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.steps import Step
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.work import Work
 
+_MEMBER = "linux_raid_member"
+
 
 def create(work: Work, step: Step) -> None:
     """Make the array that is in ``step.value`` of empty disks; ``work.created`` is its device."""
@@ -60,22 +62,32 @@ def stop(work: Work, step: Step) -> None:
     if step.value == "clear":
         # Otherwise the next array on these disks would show the old file system again.
         claim(step.device)
-        work.command("wipefs", "--all", "--quiet", step.device, what="Clearing the array")
+        work.wipe(step.device)
         clear(step.device)
     work.command("mdadm", "--stop", step.device, what="Stopping the array")
     work.settle()
 
 
 def erase(work: Work, step: Step) -> None:
-    """Make disks count as empty."""
+    """Make disks count as empty. After a power cut in it, what is left of ours is known as ours by what it says itself, or by the mark.
+
+    A member of an array says so until it is empty. What holds files says nothing from the start: half of it must never be mounted.
+    """
+    verdicts = work.seen.verdicts if work.seen else ()
+    members = {entry.disk.name for entry in verdicts if any(s.type == _MEMBER for s in entry.disk.signatures or ())}
+    if step.value == "marked":
+        work.begin("", step.disks)
     for name in step.disks:
         path = f"/dev/{name}"
         claim(path)
         partitions = sorted(part for part in os.listdir(f"/sys/block/{name}") if part.startswith(name))
         # Signatures inside partitions first: they would come back with a partition at the same place.
-        for device in [*(f"/dev/{part}" for part in partitions), path]:
-            work.command("wipefs", "--all", "--force", "--quiet", device, what=f"Erasing {device}")
+        for device in [*(f"/dev/{part}" for part in partitions), *([] if name in members else [path])]:
+            work.wipe(device, "--force")
         clear(path)
+        if name in members:
+            # Such as a superblock of md that is not at the start.
+            work.wipe(path, "--force")
         if partitions:
             work.command("blockdev", "--rereadpt", path, what=f"Reading the partitions of {path} again")
     work.settle()

@@ -22,6 +22,9 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.reaso
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.request import Wanted
 
+# File systems have their superblock in the first block of 4 KiB, md's (1.2) is in the second.
+_FIRST = 8192
+
 
 def claim(path: str) -> None:
     """Once more at the last moment: nothing may use the device."""
@@ -65,11 +68,17 @@ def require_left(runner: Runner, name: str, known: t.Collection[Signature]) -> N
 
 
 def clear(path: str) -> None:
-    """Write zeros at all places where a disk is looked at, so that it is known to be empty."""
+    """Write zeros at all places where a disk is looked at, so that it is known to be empty.
+
+    Its first blocks come last, when all else has reached it: a power cut leaves a disk that says what it is, or an empty one.
+    """
     handle = os.open(path, os.O_WRONLY | os.O_EXCL | os.O_CLOEXEC)
     try:
         for start, length in places(os.lseek(handle, 0, os.SEEK_END)):
-            os.pwrite(handle, bytes(length), start)
+            kept = min(_FIRST - start, length) if start < _FIRST else 0
+            os.pwrite(handle, bytes(length - kept), start + kept)
+        os.fsync(handle)
+        os.pwrite(handle, bytes(min(_FIRST, os.lseek(handle, 0, os.SEEK_END))), 0)
         os.fsync(handle)
     finally:
         os.close(handle)

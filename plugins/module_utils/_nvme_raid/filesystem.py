@@ -68,9 +68,16 @@ def mount(work: Work, step: Step) -> None:
     except ClusterError as exc:
         if step.value != "begun":
             raise _not_mountable(exc) from exc
-        again = f"make {work.wanted.filesystem} on {work.wanted.name} again: mkfs was interrupted"
+        again = True
+    else:
+        # It can be mounted, and what mkfs wrote elsewhere may be lost all the same.
+        again = step.value == "begun" and _holds_nothing(point)
+        if again:
+            work.command("umount", point, what=f"Unmounting {work.wanted.name}")
+    if again:
+        what = f"make {work.wanted.filesystem} on {work.wanted.name} again: mkfs was interrupted"
         mkfs(work, dataclasses.replace(step, value="again"))
-        work.unplanned.append(Step("mkfs", again, device))
+        work.unplanned.append(Step("mkfs", what, device))
         work.command(*argv, what=f"Mounting {work.wanted.name}")
     # From here on it may hold files, whatever becomes of the rest of this run.
     work.end()
@@ -107,6 +114,14 @@ def unmount(work: Work, step: Step) -> None:
 def release(_work: Work, step: Step) -> None:
     """Let the directory at ``step.value`` be written to again."""
     bare.release(step.value)
+
+
+def _holds_nothing(point: str) -> bool:
+    """Whether what is mounted there is as mkfs makes it; False where it does not tell."""
+    try:
+        return not set(os.listdir(point)) - {"lost+found"}
+    except OSError:
+        return False
 
 
 def _label(work: Work) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.compare import foreign_content
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.find import Found, is_wanted
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.judge import Verdict, why_not
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.judge import Verdict, may_be_taken, why_not
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.model import Node
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.reasons import (
     CANNOT_BE_READ,
@@ -25,7 +25,7 @@ def plan_absent(wanted: Wanted, node: Node, found: Found | None, verdicts: tuple
     """Take the array away. Files on it, or content that cannot be looked at, are lost only with consent."""
     released = _release(wanted, node)
     if found is None:
-        return Plan(verdicts, None, released)
+        return Plan(verdicts, None, (*_remains(wanted, node, verdicts), *released))
     strange = [
         entry for entry in verdicts if entry.disk.name in found.members and (entry.use != "ours" or entry.reason)
     ]
@@ -58,8 +58,23 @@ def plan_absent(wanted: Wanted, node: Node, found: Found | None, verdicts: tuple
     if found.kind == "array":
         steps.append(Step("stop", f"stop {wanted.name}", f"/dev/{found.device}", value="clear" if found.active else ""))
     members = tuple(sorted(found.members))
-    steps.append(Step("erase", f"remove {wanted.name} from {', '.join(members)}", disks=members))
+    marked = "marked" if found.kind == "single" else ""
+    steps.append(Step("erase", f"remove {wanted.name} from {', '.join(members)}", disks=members, value=marked))
     return Plan(verdicts, found, (*steps, *released))
+
+
+def _remains(wanted: Wanted, node: Node, verdicts: tuple[Verdict, ...]) -> tuple[Step, ...]:
+    """What making it or removing it left on its one disk when the power failed: no file system, and none of somebody else's."""
+    disks = tuple(
+        entry.disk.name
+        for entry in verdicts
+        if entry.use == "free" and not entry.disk.blank and may_be_taken(entry.disk, node.begun)
+    )
+    if not disks:
+        return ()
+    return (
+        Step("erase", f"remove what is left of {wanted.name} from {', '.join(disks)}", disks=disks, value="marked"),
+    )
 
 
 def _release(wanted: Wanted, node: Node) -> tuple[Step, ...]:

@@ -51,9 +51,9 @@ class Work:
         """Let udev finish with what changed."""
         settle(self.runner)
 
-    def wipe(self, device: str) -> None:
-        """Nothing that was there before may be taken for what mkfs made, after a power cut in it."""
-        self.command("wipefs", "--all", "--quiet", device, what=f"Clearing {device}")
+    def wipe(self, device: str, *options: str) -> None:
+        """Nothing that was there before may be taken for what mkfs made, or be mounted, after a power cut in what follows."""
+        self.command("wipefs", "--all", *options, "--quiet", device, what=f"Clearing {device}")
         flush(device)
 
     def begin(self, uuid: str, names: t.Collection[str] = (), *, bare: bool = False) -> None:

@@ -396,10 +396,14 @@ def test_a_removed_array_leaves_nothing_behind(claims: list[str], monkeypatch: p
     ]
     assert claims == [
         "/dev/md127",
+        "flush /dev/md127",
         "zero /dev/md127",
         "/dev/nvme0n1",
+        "flush /dev/nvme0n1p1",
+        "flush /dev/nvme0n1",
         "zero /dev/nvme0n1",
         "/dev/nvme1n1",
+        "flush /dev/nvme1n1",
         "zero /dev/nvme1n1",
     ]
 

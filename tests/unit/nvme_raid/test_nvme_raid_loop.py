@@ -18,6 +18,7 @@ import pytest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid import (
     apply,
+    arrays,
     bare,
     begun,
     boot,
@@ -167,6 +168,33 @@ def test_a_power_cut_inside_mkfs_does_not_keep_the_disk_from_being_used(
     assert loop.module()["steps"] == planned
     assert loop.mounted()
     assert not mark.exists()
+
+
+def test_a_power_cut_inside_a_removal_leaves_a_disk_that_is_given_back_or_made_again(
+    loop: Loop, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The file system is none any more, and zeros have not reached all places: nobody else's data, with or without another removal."""
+    link = "/dev/disk/by-id/lab-1"
+    monkeypatch.setattr(read, "stable_links", lambda _root: {loop.device.removeprefix("/dev/"): (link,)})
+    monkeypatch.setattr(begun, "FOLDER", str(tmp_path / "lib").lstrip("/"))
+
+    def cut(path: str) -> None:
+        raise OSError(errno.EIO, "no power", path)
+
+    for removed_again in (True, False):
+        assert loop.module()["changed"]
+        (loop.mount_point / "data").write_text("given up")
+        with monkeypatch.context() as without_power:
+            without_power.setattr(arrays, "clear", cut)
+            assert "no power" in loop.module(state="absent", allow_data_loss=True)["msg"]
+        assert not loop.mounted()
+        if removed_again:
+            assert loop.module(state="absent", allow_data_loss=True)["changed"]
+            assert not loop.module(state="absent")["changed"]
+            assert not (tmp_path / f"lib/{NAME}.json").exists()
+        assert loop.module()["changed"]
+        assert list(loop.mount_point.iterdir()) == [loop.mount_point / "lost+found"]
+        assert loop.module(state="absent")["changed"]
 
 
 def test_a_disk_that_gets_data_after_the_plan_is_not_touched(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
