@@ -25,9 +25,9 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma.model impo
 )
 
 _REMOVAL = "removal of "
-# These would flash or change the firmware, which is never this collection's business.
 # The beginnings of System.os: whose package systems, package names and vendor's files are known.
 _KNOWN = ("debian", "rhel", "ubuntu")
+# These would flash or change the firmware, which is never this collection's business.
 _FIRMWARE_OPTIONS = ("--fw-update-only", "--force-fw-update", "--fw-image-dir", "--fw-dir", "--enable-sriov")
 
 
