@@ -18,7 +18,11 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma import rea
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma.commands import Commands
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma.files import KEPT_AWAY
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma.model import DOCA_PACKAGES, Step, System
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma.plan import parse_removals, refuse_conflicts
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma.plan import (
+    UNTOUCHED,
+    parse_removals,
+    refuse_conflicts,
+)
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma.read import MARKER
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma.request import Request
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma.unfinished import marked
@@ -42,11 +46,12 @@ class Doca:
         return self._with_apt(file, step) if self.system.manager == "dpkg" else self._with_dnf(file, step)
 
     def _with_apt(self, file: str, step: Step) -> str:
-        had = "doca-host" in read.read_software(self.commands.host, self.system).packages
+        had = read.read_software(self.commands.host, self.system).packages.get("doca-host", "")
+        self._refuse_held_of(had)
         # From here to the end the node has a repository of one version, and perhaps the stack of another.
         with marked(step.name) as unmark:
             try:
-                self._offer(file)
+                self._offer(file, self._left(had))
             except ClusterError:
                 if not had:
                     self._take_back()
@@ -56,14 +61,54 @@ class Doca:
             self.commands.add(self.commands.missing(self.request.packages))
         return said
 
-    def _offer(self, file: str) -> None:
-        """Add the repository, and refuse what its packages would push out."""
+    def _refuse_held_of(self, had: str) -> None:
+        """Refuse another version while apt holds what came of the one that is there: its repository still tells what that is."""
+        if had and not f"{had}-".startswith(f"{self.wanted.version}-"):
+            held = [name for name, one in Apt(self.commands.host).installed().items() if one.held]
+            self._refuse_held(self._offered(sorted({*held} - {*KEPT_AWAY})) if held else {}, UNTOUCHED)
+
+    def _refuse_held(self, names: t.Iterable[str], left: str) -> None:
+        held = sorted(names)
+        if held:
+            raise ClusterError(
+                "held",
+                f"apt holds packages of which DOCA {self.wanted.version} has its own versions: {', '.join(held)}.",
+                f"Release them with `apt-mark unhold {' '.join(held)}`, then run again. {left}",
+                packages=held,
+            )
+
+    def _left(self, had: str) -> str:
+        """How a refusal leaves the node once the repository was added: what a former one was made of is gone."""
+        now = f"{self.wanted.version}-{had.rpartition('-')[2]}"
+        if had in ("", now):
+            return UNTOUCHED
+        return (
+            f"doca-host is {now} now, and was {had}; no other package has been changed. "
+            f"To go back, set `version` to {had.rpartition('-')[0]} again."
+        )
+
+    def _offer(self, file: str, left: str) -> None:
+        """Add the repository, and refuse what its packages would push out and what apt would not end; ``left``: see ``_left``."""
         self.commands.run(["dpkg", "--install", file], "installing doca-host")
         self.commands.apt(["update"], "reading DOCA's package list")
         if self.request.without_openmpi:
             self._stand_in_for_openmpi(file)
-        _rc, out, _err = self.commands.host.run_command(["apt-get", "--simulate", "install", *self._words()])
-        refuse_conflicts(parse_removals(out), "DOCA", self.wanted)
+        words, there = self._words(), Apt(self.commands.host).installed()
+        versions = dict(word.split("=", 1) for word in words if "=" in word)
+        self._refuse_held(
+            [name for name in versions if name in there and there[name].held and there[name].version != versions[name]],
+            left,
+        )
+        rc, out, err = self.commands.host.run_command(["apt-get", "--simulate", "--yes", "install", *words])
+        refuse_conflicts(parse_removals(out), "DOCA", self.wanted, left)
+        if rc != 0:
+            said = (err.strip() or out.strip() or f"exit status {rc}").splitlines()[-1]
+            raise ClusterError(
+                "command_failed",
+                f"apt cannot install {self.package}: {said}",
+                f"Read its output in this result, correct the cause, and run again. {left}",
+                output=out + err,
+            )
 
     def _words(self) -> list[str]:
         """What to tell apt: the stack, and what is there of another version of DOCA, each as the repository has it now.

@@ -24,6 +24,8 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma.model impo
     Wanted,
 )
 
+#: How a node is left that something was refused for in time.
+UNTOUCHED = "Nothing has been changed."
 _REMOVAL = "removal of "
 # The beginnings of System.os: whose package systems, package names and vendor's files are known.
 _KNOWN = ("debian", "rhel", "ubuntu")
@@ -100,13 +102,13 @@ def conflicts(software: Software) -> list[str]:
     return sorted(set(software.packages) & set(DISTRIBUTION_PACKAGES))
 
 
-def refuse_conflicts(names: t.Sequence[str], what: str, wanted: Wanted) -> None:
-    """Refuse to replace packages without consent."""
+def refuse_conflicts(names: t.Sequence[str], what: str, wanted: Wanted, left: str = UNTOUCHED) -> None:
+    """Refuse to replace packages without consent. ``left`` says how the node is left."""
     if names and not wanted.allow_replace:
         raise ClusterError(
             "conflict",
             f"{what} takes the place of packages that are installed: {', '.join(names)}.",
-            "Set `allow_replace: true` if they may be removed or replaced. Nothing has been changed.",
+            f"Set `allow_replace: true` if they may be removed or replaced. {left}",
             packages=list(names),
         )
 
@@ -279,6 +281,7 @@ def plan_removal(wanted: Wanted, software: Software, users: t.Callable[[], t.Seq
 
 
 __all__ = [
+    "UNTOUCHED",
     "check_kernel",
     "conflicts",
     "installed_stack",

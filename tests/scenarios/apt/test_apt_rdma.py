@@ -9,7 +9,7 @@ What no quicker test can show: which version apt takes of what the distribution,
 from __future__ import annotations
 
 import pytest
-from lab.package_repository import ubuntu
+from lab.package_repository import repository, ubuntu
 from ubuntu_modules import Nodes, rdma
 from ubuntu_node import INSTALL, Node
 
@@ -72,6 +72,53 @@ def test_what_was_interrupted_is_finished(nodes: Nodes) -> None:
     assert "doca-ofed" in node.installed
     assert node.must("dpkg", "--audit") == ""
     assert not node.read(UNFINISHED)
+
+
+def test_a_held_library_stops_another_version_of_doca_before_it_begins(nodes: Nodes) -> None:
+    node = prepared(nodes)
+    node.must("apt-mark", "hold", "libibverbs1")
+    before, held = node.installed, node.held
+    result = rdma(node, "3.1.0")
+    assert result["error_kind"] == "held"
+    assert "libibverbs1" in result["msg"]
+    assert "Nothing has been changed" in result["msg"]
+    assert (node.installed, node.held, node.read(UNFINISHED)) == (before, held, "")
+    node.must("apt-mark", "unhold", "libibverbs1")
+    assert not rdma(node, "3.1.0")["failed"]
+    node.must("apt-mark", "hold", "libibverbs1", "dkms")
+    before = node.installed
+    assert not rdma(node, "3.1.0")["changed"]
+    result = rdma(node, "3.2.1")
+    assert result["error_kind"] == "held"
+    assert "libibverbs1" in result["msg"]
+    assert "dkms" not in result["msg"]
+    assert (node.installed, node.read(UNFINISHED)) == (before, "")
+    node.must("apt-mark", "unhold", "libibverbs1")
+    assert not rdma(node, "3.2.1")["failed"]
+
+
+def test_a_conflict_with_another_version_of_doca_tells_what_was_done_and_the_way_back(nodes: Nodes) -> None:
+    node = prepared(nodes)
+    node.must(*INSTALL, "perftest")
+    assert not rdma(node, "3.1.0")["failed"]
+    needs = f"libibverbs1 (= {node.installed['libibverbs1']})"
+    bench = repository.parse([{"name": "site-bench", "version": "1.0-1", "depends": [needs]}])
+    repository.make(node.path("/srv/site"), bench, origin="site")
+    node.write("/etc/apt/sources.list.d/site.list", repository.source("/srv/site"))
+    node.must("apt-get", "-qq", "update")
+    node.must(*INSTALL, "site-bench")
+    before = node.installed
+    result = rdma(node, "3.2.1")
+    assert result["error_kind"] == "conflict"
+    assert "site-bench" in result["msg"]
+    assert "Nothing has been changed" not in result["msg"]
+    former, now = (f"{version}-{ubuntu.DOCA[version]}" for version in ("3.1.0", "3.2.1"))
+    assert f"doca-host is {now}-ubuntu2404 now, and was {former}-ubuntu2404" in result["msg"]
+    assert f"set `version` to {former} again" in result["msg"]
+    assert node.read(UNFINISHED)
+    back = rdma(node, "3.1.0")
+    assert not back["failed"], back["msg"]
+    assert (node.installed, node.read(UNFINISHED)) == (before, "")
 
 
 def test_packages_of_the_distribution_are_installed_once(nodes: Nodes) -> None:

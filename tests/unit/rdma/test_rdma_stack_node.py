@@ -238,9 +238,21 @@ def test_an_upgrade_of_doca_that_is_refused_late_is_not_whole(tmp_path: pathlib.
     old = "doca-host|3.1.0-091000-25.07-ubuntu2204|install|installed|ok\n"
     answers = {"dpkg-query": (0, old), "--simulate": (0, "Remv perftest [4.5]\n")}
     host = Host({**QUIET, **answers, "dpkg --": (0, ""), "apt-get": (0, "")})
-    with pytest.raises(ClusterError, match="perftest"):
+    with pytest.raises(ClusterError, match="perftest") as caught:
         install(make(host, model.Wanted("doca", DOCA), **deb(tmp_path)))
+    assert "Nothing has been changed" not in caught.value.remedy
     assert unfinished.PATH.read_text() == "it\n"
+
+
+@pytest.mark.parametrize("former", ["", "doca-host|3.1.0-091000-25.07-ubuntu2204|install|installed|ok\n"])
+def test_doca_is_not_begun_where_apt_could_not_end_it(tmp_path: pathlib.Path, former: str) -> None:
+    said = (100, "E: Unable to correct problems, you have held broken packages.\n")
+    host = Host({**QUIET, "dpkg-query": (0, former), "--simulate": said, "dpkg --": (0, ""), "apt-get": (0, "")})
+    with pytest.raises(ClusterError, match="held broken packages") as caught:
+        install(make(host, model.Wanted("doca", DOCA), **deb(tmp_path)))
+    assert not any("install doca-ofed" in line for line in host.done)
+    assert ("Nothing has been changed" in caught.value.remedy) == (not former)
+    assert unfinished.PATH.exists() == bool(former)
 
 
 def test_doca_on_el_builds_its_modules_first(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
