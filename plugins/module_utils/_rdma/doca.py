@@ -83,7 +83,7 @@ class Doca:
         if had in ("", now):
             return UNTOUCHED
         return (
-            f"doca-host is {now} now, and was {had}; no other package has been changed. "
+            f"doca-host is {now} now, and was {had}: what came from it has not been exchanged. "
             f"To go back, set `version` to {had.rpartition('-')[0]} again."
         )
 
