@@ -123,6 +123,8 @@ class Installation:
         signed = [root.name for root in roots if is_signed(root)]
         if signed and isinstance(manager, Apt):
             words += signed_words(manager, signed, packages, version, fresh=fresh)
+        # What depends on them, such as the metapackage of a driver with dkms, apt takes along.
+        words += [f"{name}-" for name in self.difference.superseded]
         words, actions = simulate_whole(manager, words, packages, version, self._pin(), fix=self._fix())
         if version:
             check_plan(actions, packages, version, {root.name for root in self.wanted.roots})

@@ -15,6 +15,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.transactio
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.packages import (
     has_driver_version,
     in_stack,
+    is_of_others,
 )
 
 # What follows may bring along what has to follow in its turn.
@@ -105,13 +106,25 @@ def stragglers_of(actions: t.Sequence[Action], packages: t.Mapping[str, Installe
 def check_plan(
     actions: t.Sequence[Action], packages: t.Mapping[str, Installed], version: str, kept: t.Container[str] = ()
 ) -> None:
-    """Refuse a transaction after which parts of the driver would have different versions, or some of ``kept`` be gone."""
+    """Refuse a transaction after which parts of the driver would have different versions, or others' packages be gone.
+
+    ``kept``: names of packages that are wanted.
+    """
     gone = [action.name for action in actions if action.verb == "remove" and action.name in kept]
     if gone:
         raise ClusterError(
             "package_failed",
             f"The package system would remove {', '.join(gone)}, which is wanted. Nothing was changed.",
             "See with which of the node's packages or repositories the wanted ones do not go together.",
+        )
+    gone = [action.name for action in actions if action.verb == "remove" and action.name in packages]
+    others = sorted(name for name in gone if is_of_others(name, packages[name].version))
+    if others:
+        raise ClusterError(
+            "in_use",
+            f"With the old driver the package system would remove packages that are not the driver's: {', '.join(others[:8])}. "
+            "Nothing was changed.",
+            "Remove them first, or use a repository that has them for the new driver.",
         )
     after = {name: one.version for name, one in packages.items()}
     for action in actions:

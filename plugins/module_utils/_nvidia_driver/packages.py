@@ -37,6 +37,15 @@ _APART = re.compile(
 # GDRCopy's packages, under the names that NVIDIA's recipes give them (NVIDIA/gdrcopy, packages/): the kernel module as source
 # for dkms, and the library that must fit it.
 _GDRCOPY = re.compile(r"^(gdrcopy(-[\w.+-]+)?|gdrdrv-dkms|libgdrapi)$")
+# What came along with the driver and is of no use without it.
+_COMPANIONS = re.compile(
+    r"^(nvidia-open|cuda-drivers|nvidia-persistenced|nvidia-modprobe|nvlsm|datacenter-gpu-manager-4.*"
+    r"|linux-(modules|objects|signatures)-nvidia-.*)$"
+)
+# Small programs and links of a driver, with versions of their own, that another one may replace by its own.
+_REPLACEABLE = re.compile(
+    r"^(nvidia-(settings|xconfig|support|installer-cleanup|legacy-check|alternative|egl|driver-pinning)|libxnvctrl|glx-alternative-)"
+)
 #: What a transaction of the driver brings along, and may leave half done where it is cut off.
 NEEDED: tuple[str, ...] = ("dkms",)
 #: For unattended-upgrades and apt preferences: patterns that cover every part of the driver.
@@ -115,18 +124,30 @@ def is_gdrcopy(name: str) -> bool:
     return bool(_GDRCOPY.match(name))
 
 
+def is_companion(name: str) -> bool:
+    """Whether a package came along with the driver, and is of no use without it."""
+    return bool(_COMPANIONS.match(name))
+
+
+def is_of_others(name: str, version: str) -> bool:
+    """Whether a package is none that a change of the driver may take away."""
+    own = has_driver_version(name, version) or is_companion(name) or is_gdrcopy(name) or _REPLACEABLE.match(name)
+    return not own
+
+
+def is_kernel_module(name: str) -> bool:
+    """Whether this is the package of the driver's kernel module, built by dkms or as a kmod of EL."""
+    pattern = r"^(nvidia-dkms|nvidia-(open-)?kernel-(open-)?dkms|kmod-nvidia|nvidia-kmod|dkms-nvidia)"
+    return bool(re.match(pattern, name)) and not name.endswith("-common")
+
+
 def flavor_of(names: t.Iterable[str]) -> str:
     """``open`` or ``proprietary``, by the kernel module's package; empty when there is none.
 
     CUDA repository: nvidia-dkms-580-open, nvidia-dkms-open, kmod-nvidia-open-dkms, nvidia-kernel-open-dkms; Debian:
     nvidia-open-kernel-dkms. Without the word open it is the proprietary one.
     """
-    kernel = [
-        name
-        for name in names
-        if re.match(r"^(nvidia-dkms|nvidia-(open-)?kernel-(open-)?dkms|kmod-nvidia|nvidia-kmod|dkms-nvidia)", name)
-        and not name.endswith("-common")
-    ]
+    kernel = [name for name in names if is_kernel_module(name)]
     if not kernel:
         return ""
     return "open" if any("open" in name.split("-") for name in kernel) else "proprietary"
@@ -280,15 +301,19 @@ def wanted_roots(
 
 @dataclasses.dataclass(frozen=True)
 class Difference:
-    """What has to change: names of packages by what is the matter with them."""
+    """What has to change: names of packages by what is the matter with them.
+
+    ``superseded``: those of modules that dkms built, which the kernel would take instead of the signed ones.
+    """
 
     missing: tuple[str, ...] = ()
     other_version: tuple[str, ...] = ()
     broken: tuple[str, ...] = ()
     other_flavor: str = ""
+    superseded: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
-        return bool(self.missing or self.other_version or self.broken or self.other_flavor)
+        return bool(self.missing or self.other_version or self.broken or self.other_flavor or self.superseded)
 
     def text(self, packages: t.Mapping[str, Installed]) -> list[str]:
         """Lines for people."""
@@ -297,6 +322,7 @@ class Difference:
         lines += [f"{name} is at {packages[name].version}" for name in self.other_version]
         if self.other_flavor:
             lines.append(f"the kernel module is the {self.other_flavor} one")
+        lines += [f"{name} takes precedence of the signed modules" for name in self.superseded]
         return lines
 
 
@@ -310,9 +336,10 @@ def compare(packages: t.Mapping[str, Installed], roots: t.Sequence[Root], versio
     other = {name for name, one in stack.items() if version and upstream(one.version) != version}
     other |= {root.name for root in roots if root.name in packages and not matches(root, packages[root.name].version)}
     have = flavor_of(name for name, one in stack.items() if not one.broken)
-    return Difference(
-        tuple(missing), tuple(sorted(other)), tuple(sorted(broken)), have if have and flavor and have != flavor else ""
-    )
+    signed = any(name.startswith(SIGNED_MODULES) for name in names)
+    superseded = sorted(name for name in packages if signed and name not in names and is_kernel_module(name))
+    other_flavor = have if have and flavor and have != flavor else ""
+    return Difference(tuple(missing), tuple(sorted(other)), tuple(sorted(broken)), other_flavor, tuple(superseded))
 
 
 __all__ = [
@@ -330,9 +357,12 @@ __all__ = [
     "gdrcopy_roots",
     "has_driver_version",
     "in_stack",
+    "is_companion",
     "is_fabric_manager",
     "is_gdrcopy",
+    "is_kernel_module",
     "is_nscq",
+    "is_of_others",
     "kernel_headers",
     "nvlink5_roots",
     "signed_modules",

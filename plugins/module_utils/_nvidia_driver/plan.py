@@ -32,6 +32,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.p
     in_stack,
     is_fabric_manager,
     is_gdrcopy,
+    is_kernel_module,
     supported_distribution,
     wanted_roots,
 )
@@ -197,8 +198,11 @@ def builds_module(request: Request, facts: Facts, wanted: Wanted) -> bool:
         return True
     if not request.packaged:
         return installer_pending(request, wanted, facts.libraries, facts.on_disk)
-    if not difference or any(name.startswith(SIGNED_MODULES) for name in request.packages):
+    if not difference:
         return False
+    if any(name.startswith(SIGNED_MODULES) for name in request.packages):
+        # Those that dkms built leave, unless they are asked for as well.
+        return any(map(is_kernel_module, request.packages))
     there = (name for name, one in facts.packages.items() if one.present and upstream(one.version) == wanted.version)
     return flavor_of(there) != wanted.flavor
 

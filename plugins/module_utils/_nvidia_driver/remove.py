@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import re
 import typing as t
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
@@ -27,17 +26,13 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.p
     REMEDIES,
     has_driver_version,
     in_stack,
+    is_companion,
     is_gdrcopy,
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.record import Record
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.request import Request
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.running import Running
 
-# What came along with the driver and is of no use without it.
-_COMPANIONS = re.compile(
-    r"^(nvidia-open|cuda-drivers|nvidia-persistenced|nvidia-modprobe|nvlsm|datacenter-gpu-manager-4.*"
-    r"|linux-(modules|objects|signatures)-nvidia-.*)$"
-)
 _UNITS = ("nvidia-dcgm.service", "nvidia-fabricmanager.service", "nvidia-persistenced.service")
 
 
@@ -65,9 +60,7 @@ def absent(request: Request, facts: Facts, host: Host, *, check: bool) -> dict[s
 def names_to_remove(packages: t.Mapping[str, Installed]) -> list[str]:
     """The parts of the driver, and what came along with it."""
     return sorted(
-        name
-        for name, one in packages.items()
-        if in_stack(name, one.version) or _COMPANIONS.match(name) or is_gdrcopy(name)
+        name for name, one in packages.items() if in_stack(name, one.version) or is_companion(name) or is_gdrcopy(name)
     )
 
 

@@ -139,3 +139,14 @@ def test_modules_built_here_take_the_place_of_signed_ones(nodes: Nodes) -> None:
     assert not result["failed"], result["msg"]
     assert HEADLESS in node.installed
     assert node.loaded == ubuntu.NEWEST
+
+
+@pytest.mark.parametrize("version", [ubuntu.NEW, ubuntu.NEWEST])
+def test_signed_modules_take_the_place_of_modules_built_here(nodes: Nodes, version: str) -> None:
+    node = nodes.with_driver("24.04")
+    result = signed(node, version=version, **AGREED)
+    assert not result["failed"], result["msg"]
+    assert not [name for name in node.installed if name.startswith("nvidia-dkms") or name == HEADLESS]
+    assert f"linux-modules-nvidia-580-server-open-{node.kernel}" in node.installed
+    assert node.module_of(0) == version
+    assert not signed(node, version=version, **AGREED)["changed"]

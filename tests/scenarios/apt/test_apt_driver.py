@@ -225,3 +225,20 @@ def test_a_removal_takes_the_driver_its_holds_and_its_files(nodes: Nodes) -> Non
     assert (node.held, node.read("/etc/apt/preferences.d/nvidia-driver")) == (set(), "")
     # What came along stays: others may use it by now.
     assert {"dkms", f"linux-headers-{node.release.flavor}"} <= set(node.installed)
+
+
+def test_packages_of_others_do_not_leave_with_the_old_driver(nodes: Nodes) -> None:
+    node = nodes.with_driver("24.04", ubuntu.OLD)
+    site = {"name": "site-monitoring", "version": "1.0-1", "depends": ["libnvidia-compute-570-server"]}
+    place = node.path("/srv/site")
+    place.parent.mkdir(parents=True, exist_ok=True)
+    repository.make(place, repository.parse([site]), origin="site")
+    node.write("/etc/apt/sources.list.d/site.list", repository.source("/srv/site"))
+    node.must("apt-get", "-qq", "update")
+    node.must(*INSTALL, "site-monitoring")
+    before = node.installed
+    result = driver(node, **AGREED)
+    assert result["error_kind"] == "in_use"
+    assert "site-monitoring" in result["msg"]
+    assert node.installed == before
+    assert node.loaded == ubuntu.OLD

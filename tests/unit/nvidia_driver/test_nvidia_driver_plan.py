@@ -229,6 +229,9 @@ SIGNED = ("linux-modules-nvidia-580-server-open-azure", "nvidia-utils-580-server
             False,
         ),
         (found(), {"packages": list(SIGNED)}, False),
+        # The module of dkms leaves with the signed ones, unless it is asked for beside them.
+        (found(OLD, OLD), {"packages": list(SIGNED)}, False),
+        (found(), {"packages": [*SIGNED, "nvidia-dkms-580-server-open"]}, True),
         (dataclasses.replace(FACTS, packages=TOOLS), RUNFILE, True),
         (dataclasses.replace(FACTS, packages=TOOLS, libraries=(NEW,), on_disk=(NEW, "open")), RUNFILE, False),
     ],

@@ -279,6 +279,17 @@ def test_the_other_kernel_module_is_seen() -> None:
     assert difference.other_flavor == "open"
 
 
+def test_modules_built_here_make_way_for_signed_ones() -> None:
+    names = ("nvidia-dkms-580-server-open", "linux-modules-nvidia-580-server-open-azure")
+    have = {name: Installed(name, "580.95.05-1") for name in names}
+    # dkms lays its module where the kernel looks first.
+    difference = packages.compare(have, [Root(names[1])], "580.95.05", "open")
+    assert difference.superseded == (names[0],)
+    assert "nvidia-dkms-580-server-open takes precedence of the signed modules" in difference.text(have)
+    for roots in ([Root(name) for name in names], []):
+        assert not packages.compare(have, roots, "580.95.05", "open").superseded
+
+
 def test_a_foreign_broken_package_is_not_ours() -> None:
     have = {"vim": Installed("vim", "9", "half-installed"), **node("580.95.05", *STACK)}
     assert not packages.compare(have, wanted("580.95.05"), "580.95.05", "open")

@@ -187,6 +187,20 @@ def test_a_part_that_another_one_replaces_is_not_left_behind() -> None:
         check_plan(parse_dnf_simulation(f"Installing:\n{row}\n"), have, "580.95.05")
 
 
+def test_packages_of_others_do_not_leave_with_the_old_driver() -> None:
+    own = {
+        "libcuda1": "570.124.06-1",
+        "nvidia-persistenced": "560.1-1",
+        "nvidia-settings": "555.1",
+        "gdrdrv-dkms": "2.4-1",
+    }
+    have = {name: Installed(name, held) for name, held in {**own, "site-monitoring": "1.0-1"}.items()}
+    check_plan([Action("remove", name) for name in (*own, "was-never-there")], have, "580.95.05")
+    with pytest.raises(ClusterError, match=r"packages that are not the driver's: site-monitoring\. Nothing") as caught:
+        check_plan([Action("remove", name) for name in have], have, "580.95.05")
+    assert caught.value.kind == "in_use"
+
+
 @given(
     st.dictionaries(st.sampled_from(STACK), st.sampled_from(["570.1.1", "580.95.05"]), min_size=1),
     st.lists(st.tuples(st.sampled_from(STACK), st.sampled_from(["remove", "570.1.1", "580.95.05"])), max_size=8),
