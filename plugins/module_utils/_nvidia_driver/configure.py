@@ -84,8 +84,6 @@ class Configuration:
         try:
             if self.live and self.wanted.peermem:
                 self._ensure_peermem()
-            if self.live and self.request.gdrcopy:
-                self._ensure_gdrdrv()
             if self.live and self.wanted.nvlink5:
                 self._load_subnet_modules()
             units = [_unit(name) for name in there] if self.live or self.facts.chroot else []
@@ -99,6 +97,9 @@ class Configuration:
         if self.live and (PERSISTENCED in new_settings or _runs_without_persistence(self.facts.root)):
             # One that its package has started runs as the package says, also after a run that failed before it came here.
             self._restart(_PERSISTENCED, wanted=False)
+        if self.live and self.request.gdrcopy:
+            # Last: nothing that GPUs need waits for it.
+            self._ensure_gdrdrv()
 
     def _build_for_next_kernel(self) -> None:
         """Packages build for the kernel that runs, and on EL for no other. What fails is for the verification to tell."""
@@ -140,7 +141,11 @@ class Configuration:
         unit = gdrcopy.service(root)
         # Also after it was loaded: a device may have the number of the module that went, with the service counting as started.
         if unit and not (there and gdrcopy.has_device(root)):
-            self._restart(unit, wanted=True)
+            try:
+                self._restart(unit, wanted=True)
+            except ClusterError as exc:
+                # Whether programs reach the device is for the verification to judge.
+                self.record.note("unit", unit, f"not started: {exc.message}")
 
     def _load_gdrdrv(self) -> bool:
         """Whether it is loaded now. What fails is for the verification to judge."""

@@ -95,6 +95,11 @@ class Running:
 
     def load(self, version: str) -> None:
         """Load the driver, which has to be of this version."""
+        if node.read_loaded(self.facts.root).version not in ("", version):
+            # A script of a package, such as GDRCopy's, loaded the old module again before the new one was there.
+            again = kernel.unload(self.record.host, self.facts.root)
+            modules = dict.fromkeys((*self.away.modules, *again.modules))
+            self.away = kernel.Away([*modules], [*dict.fromkeys((*self.away.units, *again.units))])
         kernel.load(self.record.host)
         self.loaded = node.read_loaded(self.facts.root)
         if self.loaded.version != version:

@@ -350,6 +350,34 @@ def test_peermem_is_loaded_with_the_driver_and_not_only_at_the_next_boot(drive: 
     assert steps(world) == []
 
 
+def test_a_service_of_gdrcopy_that_does_not_start_keeps_no_other_down(drive: t.Any, tmp_path: pathlib.Path) -> None:
+    service = tmp_path / "usr/lib/systemd/system/gdrdrv.service"
+    service.parent.mkdir(parents=True)
+    service.touch()
+
+    class WithPackages(World):
+        def installed(self) -> dict[str, Installed]:
+            return {**super().installed(), **{name: Installed(name, "2.5-1") for name in ("gdrdrv-dkms", "libgdrapi")}}
+
+    world = WithPackages(OLD, OLD, away=AWAY, refused=("gdrdrv.service",))
+    result = drive(world, allow_upgrade=True, allow_unload=True, gdrcopy=True)
+    done = steps(world)
+    assert done.index("systemctl start nvidia-dcgm.service") < done.index("systemctl restart gdrdrv.service")
+    assert "not started: " in result["changes"][-1]["what"]
+
+
+def test_an_old_module_that_a_package_s_script_loaded_makes_way(drive: t.Any) -> None:
+    class Script(World):
+        def commit(self, words: t.Sequence[str], pin: str, *, fix: bool) -> None:
+            super().commit(words, pin, fix=fix)
+            self.loaded = OLD
+
+    world = Script(OLD, OLD, away=AWAY)
+    drive(world, allow_upgrade=True, allow_unload=True)
+    assert steps(world).count("unload") == 2
+    assert world.loaded == NEW
+
+
 class Modinfo(World):
     """Has a module that the kernel refuses."""
 
