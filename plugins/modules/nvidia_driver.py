@@ -62,8 +62,8 @@ options:
     default: auto
   nscq:
     description:
-      - Whether to install C(libnvidia-nscq), through which DCGM asks NVSwitches, at O(version) beside Fabric Manager. Nodes without
-        NVSwitches get none.
+      - Whether to install C(libnvidia-nscq), through which DCGM asks NVSwitches, at O(version) beside Fabric Manager. Nodes that
+        get no Fabric Manager get none.
     type: bool
     default: false
   packages:

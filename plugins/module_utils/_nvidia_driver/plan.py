@@ -33,6 +33,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.p
     is_fabric_manager,
     is_gdrcopy,
     is_kernel_module,
+    is_nscq,
     supported_distribution,
     wanted_roots,
 )
@@ -166,6 +167,11 @@ def difference_of(request: Request, facts: Facts, wanted: Wanted) -> Difference:
     return compare(facts.packages, wanted.roots, version, flavor)
 
 
+def _rides_along(name: str) -> bool:
+    """Whether this has the driver's version, and is none by itself: what NVSwitches need."""
+    return is_fabric_manager(name) or is_nscq(name) or name.startswith("libnvsdm")
+
+
 def check_source(request: Request, facts: Facts, wanted: Wanted) -> None:
     """Refuse a driver beside one that came another way: they would overwrite each other's files."""
     if request.packaged and facts.uninstaller and difference_of(request, facts, wanted):
@@ -174,9 +180,7 @@ def check_source(request: Request, facts: Facts, wanted: Wanted) -> None:
             "A driver from NVIDIA's .run file is installed; packages beside it would overwrite each other's files.",
             "Remove it first (`state: absent`, the role's entry point remove, with `source: runfile`).",
         )
-    drivers = [
-        name for name, one in facts.packages.items() if in_stack(name, one.version) and not is_fabric_manager(name)
-    ]
+    drivers = [name for name, one in facts.packages.items() if in_stack(name, one.version) and not _rides_along(name)]
     if drivers and not request.packaged:
         raise ClusterError(
             "other_source",
@@ -210,16 +214,16 @@ def builds_module(request: Request, facts: Facts, wanted: Wanted) -> bool:
 def replaced(request: Request, facts: Facts, wanted: Wanted, difference: Difference) -> str:
     """The driver that would be replaced, for people; empty when there is none.
 
-    Fabric Manager alone is none: with another version than the driver's it does not even start.
+    Fabric Manager alone is none: with another version than the driver's it does not even start. Nor is a library for NVSwitches.
     """
     if not request.packaged:
         have = [one for one in facts.libraries if one != wanted.version]
         return have[0] if have else ""
     stack = {name: one for name, one in facts.packages.items() if in_stack(name, one.version)}
-    others = [name for name in difference.other_version if name in stack and not is_fabric_manager(name)]
+    others = [name for name in difference.other_version if name in stack and not _rides_along(name)]
     if not others and not difference.other_flavor:
         return ""
-    versions = sorted({upstream(one.version) for name, one in stack.items() if not is_fabric_manager(name)})
+    versions = sorted({upstream(one.version) for name, one in stack.items() if not _rides_along(name)})
     flavor = flavor_of(stack)
     return f"{'/'.join(versions)}{f' ({flavor} module)' if flavor else ''}"
 

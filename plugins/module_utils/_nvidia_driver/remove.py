@@ -45,22 +45,24 @@ def absent(request: Request, facts: Facts, host: Host, *, check: bool) -> dict[s
     manager = manager_for(host, REMEDIES)
     facts = node.with_packages(facts, manager)
     runfile = request.source == "runfile" and facts.uninstaller
-    names = names_to_remove(facts.packages)
+    names = names_to_remove(facts.packages, gdrcopy=request.gdrcopy)
     _check_others(manager, names)
     if names or runfile:
         _release(request, facts, running, names)
     _stop_units(facts, names, record)
-    _remove_packages(facts, manager, names, record)
+    _remove_packages(facts, manager, names, record, gdrcopy=request.gdrcopy)
     if runfile:
         _uninstall(facts, record)
     rebuild_initramfs(_remove_files(facts, record), record)
     return running.result("")
 
 
-def names_to_remove(packages: t.Mapping[str, Installed]) -> list[str]:
-    """The parts of the driver, and what came along with it."""
+def names_to_remove(packages: t.Mapping[str, Installed], *, gdrcopy: bool) -> list[str]:
+    """The parts of the driver, and what came along with it. ``gdrcopy``: GDRCopy as well, which is the site's otherwise."""
     return sorted(
-        name for name, one in packages.items() if in_stack(name, one.version) or is_companion(name) or is_gdrcopy(name)
+        name
+        for name, one in packages.items()
+        if in_stack(name, one.version) or is_companion(name) or (gdrcopy and is_gdrcopy(name))
     )
 
 
@@ -95,7 +97,9 @@ def _stop_units(facts: Facts, names: t.Sequence[str], record: Record) -> None:
     record.state({"units": [{"name": name, "state": "stopped", "enabled": False, "restart_on": []} for name in units]})
 
 
-def _remove_packages(facts: Facts, manager: Apt | Dnf, names: t.Sequence[str], record: Record) -> None:
+def _remove_packages(
+    facts: Facts, manager: Apt | Dnf, names: t.Sequence[str], record: Record, *, gdrcopy: bool
+) -> None:
     for name in names:
         record.note("package", name, "remove", f"{name} {facts.packages[name].version}\n", "")
     if names and not record.check:
@@ -103,7 +107,7 @@ def _remove_packages(facts: Facts, manager: Apt | Dnf, names: t.Sequence[str], r
             manager.mend(names)
         manager.remove(names)
         # A lock that stays would keep the next installation at the old version.
-        manager.hold([], {}, lambda name, version: has_driver_version(name, version) or is_gdrcopy(name))
+        manager.hold([], {}, lambda name, version: has_driver_version(name, version) or (gdrcopy and is_gdrcopy(name)))
 
 
 def _uninstall(facts: Facts, record: Record) -> None:

@@ -153,6 +153,13 @@ def test_a_plan_is_refused_where_one_of_its_steps_lacks_consent(
             RUNFILE,
             "",
         ),
+        (
+            dataclasses.replace(
+                FACTS, packages={name: Installed(name, NEW) for name in ("libnvidia-nscq", "libnvsdm-570")}
+            ),
+            RUNFILE,
+            "",
+        ),
     ],
 )
 def test_two_ways_to_install_do_not_meet(facts: Facts, options: dict[str, t.Any], message: str) -> None:
@@ -211,6 +218,14 @@ def test_fabric_manager_follows_the_switches(option: str, switches: int, wanted:
     hardware = dataclasses.replace(FACTS.hardware, nvswitches=switches)
     facts = dataclasses.replace(FACTS, hardware=hardware)
     assert rules.choose(asked(fabric_manager=option), facts).fabric is wanted
+
+
+def test_a_library_for_nvswitches_alone_is_no_driver_to_replace() -> None:
+    facts = found(NEW, NEW)
+    facts = dataclasses.replace(facts, packages={**facts.packages, "libnvidia-nscq": Installed("libnvidia-nscq", OLD)})
+    plan = planned(asked(), facts)
+    assert plan.difference.other_version == ("libnvidia-nscq",)
+    assert plan.replaces == ""
 
 
 SIGNED = ("linux-modules-nvidia-580-server-open-azure", "nvidia-utils-580-server")

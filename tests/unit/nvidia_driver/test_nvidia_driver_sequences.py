@@ -262,7 +262,7 @@ CASES: dict[str, tuple[dict[str, t.Any], dict[str, t.Any]]] = {
     ),
     "removed with GDRCopy": (
         {"installed": NEW, "others": ("gdrdrv-dkms", "libgdrapi")},
-        {"state": "absent", **AGREED},
+        {"state": "absent", "gdrcopy": True, **AGREED},
     ),
     "removed without consent": ({"installed": NEW, "loaded": NEW}, {"state": "absent"}),
     "removed with dnf": ({"installed": NEW, "loaded": NEW, "system": "rpm"}, {"state": "absent", **AGREED}),

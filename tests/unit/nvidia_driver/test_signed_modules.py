@@ -117,4 +117,11 @@ def test_modules_of_kernels_are_named_beside_what_follows_a_flavor() -> None:
 
 def test_a_removal_takes_them_along() -> None:
     there = {name: Installed(name, "5.15.0-56.62+1") for name in (OF_KERNEL, OF_FLAVOR, f"linux-image-{KERNEL}")}
-    assert remove.names_to_remove(there) == sorted([OF_KERNEL, OF_FLAVOR])
+    assert remove.names_to_remove(there, gdrcopy=False) == sorted([OF_KERNEL, OF_FLAVOR])
+
+
+def test_a_removal_takes_gdrcopy_along_where_it_was_asked_for() -> None:
+    there = {name: Installed(name, "2.5.1-1") for name in ("gdrdrv-dkms", "libgdrapi")}
+    assert remove.names_to_remove(there, gdrcopy=True) == ["gdrdrv-dkms", "libgdrapi"]
+    # Without it, it is the site's.
+    assert remove.names_to_remove(there, gdrcopy=False) == []
