@@ -63,11 +63,12 @@ def service(root: Path) -> str:
     return ""
 
 
-def module_findings(root: Path, host: Host, kernel: str) -> t.Iterator[dict[str, str]]:
-    """Whether programs reach it."""
+def module_findings(root: Path, host: Host, kernel: str, *, managed: bool) -> t.Iterator[dict[str, str]]:
+    """Whether programs reach it. ``managed``: whether the role brings it."""
     if not is_loaded(root):
         how = "is not loaded" if is_built(host, kernel) else f"is not built for kernel {kernel}"
-        remedy = f"Run the role; see `modprobe {MODULE}`, dmesg and `dkms status`."
+        look = f"ee `modprobe {MODULE}`, dmesg and `dkms status`."
+        remedy = f"Run the role; s{look}" if managed else f"S{look}"
         yield _finding(f"GDRCopy's kernel module {MODULE} {how}.", remedy)
     elif not has_device(root):
         unit = service(root) or f"{_SERVICES[0]}.service"

@@ -69,12 +69,12 @@ class Installation:
     def _roots(self) -> list[Root]:
         """The packages to ask for by name.
 
-        What is there as wanted is not named to apt: it would upgrade what has no version, and the archive of a distribution may
-        have only what came after an exact one.
+        What is there as wanted is not named: the package system would upgrade what has no version, and to apt the archive of a
+        distribution may have only what came after an exact one.
         """
-        if not isinstance(self.manager, Apt):
-            return list(self.wanted.roots)
         packages = self.facts.packages
+        if not isinstance(self.manager, Apt):
+            return [root for root in self.wanted.roots if root.upstream or not root.is_satisfied(packages)]
         return [root for root in self.wanted.roots if is_signed(root) or not root.is_satisfied(packages)]
 
     def would(self) -> list[str]:
@@ -172,6 +172,8 @@ class Installation:
             for root in self.wanted.roots:
                 if root.label in self.difference.missing:
                     note("package", root.label, "install", "", f"{root.label} {root.upstream}".rstrip() + "\n")
+            for name in self.difference.other_version:
+                note("package", name, "replace", f"{name} {self.facts.packages[name].version}\n", "")
 
     def hold(self) -> None:
         """Keep upgrades of the system away from the driver."""

@@ -23,6 +23,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.m
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.modes import FIELDS, plan
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.packages import (
     REMEDIES,
+    SIGNED_MODULES,
     gdrcopy_roots,
     in_stack,
     is_fabric_manager,
@@ -179,7 +180,10 @@ class Findings:
         kernel = node.with_next_kernel(self.facts, self.host, self.request).next_kernel
         if kernel and kernel != self.facts.kernel and not node.module_on_disk(self.host, kernel)[0]:
             message = f"The next boot takes kernel {kernel}, for which there is no driver."
-            remedy = f"Run the role, or install that kernel's headers and run `dkms autoinstall -k {kernel}`."
+            signed = any(name.startswith(SIGNED_MODULES) for name in self.request.packages)
+            by_hand = f"{_RUN_ROLE[:-1]}, or install that kernel's headers and run `dkms autoinstall -k {kernel}`."
+            # Where they are signed, no dkms is there, and the role knows which package is for that kernel.
+            remedy = _RUN_ROLE if signed else by_hand
             self._find("fail", "kernel", message, remedy)
 
     def _peermem(self) -> None:
@@ -191,11 +195,13 @@ class Findings:
         """The library through which DCGM asks the NVSwitches: there if asked for, and at the driver's version anyway."""
         have = next((one.version for name, one in self.facts.packages.items() if is_nscq(name)), "")
         driver = self.facts.loaded.version or self.request.version
+        managed = self.request.source != "preinstalled"
+        remedy = _RUN_ROLE if managed else f"Install libnvidia-nscq {driver}, the version of the driver."
         if self.request.nscq and not have:
-            self._find("fail", "nscq", "libnvidia-nscq is not installed: DCGM does not see the NVSwitches.", _RUN_ROLE)
+            self._find("fail", "nscq", "libnvidia-nscq is not installed: DCGM does not see the NVSwitches.", remedy)
         elif have and driver and upstream(have) != driver:
             message = f"libnvidia-nscq is {upstream(have)}, the driver is {driver}: DCGM does not see the NVSwitches."
-            self._find("fail", "nscq", message, _RUN_ROLE)
+            self._find("fail", "nscq", message, remedy)
 
     def _gdrcopy(self, managed: bool) -> None:
         facts, request = self.facts, self.request
@@ -203,7 +209,7 @@ class Findings:
             manager = supported_distribution(facts.os_release).manager
             self.found += gdrcopy.package_findings(facts.packages, gdrcopy_roots(manager, request.gdrcopy_version))
         if facts.loaded.version:
-            self.found += gdrcopy.module_findings(facts.root, self.host, facts.kernel)
+            self.found += gdrcopy.module_findings(facts.root, self.host, facts.kernel, managed=managed)
 
     def _subnet(self) -> None:
         """What Fabric Manager needs where the NVSwitches are an InfiniBand subnet."""

@@ -320,3 +320,14 @@ def test_a_removal_stops_at_what_others_need_of_the_driver(nodes: Nodes) -> None
     assert result["error_kind"] == "in_use"
     assert "site-monitoring" in result["msg"]
     assert versions(node) == {el.NEW}
+
+
+def test_a_gdrcopy_that_is_there_is_not_upgraded_by_the_way(nodes: Nodes) -> None:
+    node = nodes.with_driver("9", el.NEW, switches=1)
+    own_devices(node)
+    node.repository("gdrcopy")
+    assert not driver(node, gdrcopy=True, gdrcopy_version="2.4")["failed"]
+    before = {name: version for name, version in node.installed.items() if "gdrcopy" in name}
+    result = driver(node, gdrcopy=True, nscq=True)
+    assert not result["failed"], result["msg"]
+    assert {name: version for name, version in node.installed.items() if "gdrcopy" in name} == before

@@ -98,7 +98,7 @@ def test_why_it_is_not_loaded_is_what_the_kernel_said(host: Host) -> None:
 
 def test_a_module_that_programs_cannot_reach_is_found(tmp_path: pathlib.Path) -> None:
     def said(host: Host) -> list[str]:
-        return [one["message"] for one in gdrcopy.module_findings(tmp_path, host, KERNEL)]
+        return [one["message"] for one in gdrcopy.module_findings(tmp_path, host, KERNEL, managed=True)]
 
     assert said(Host()) == [f"GDRCopy's kernel module gdrdrv is not built for kernel {KERNEL}."]
     assert said(Host(fits=True)) == ["GDRCopy's kernel module gdrdrv is not loaded."]
@@ -123,3 +123,10 @@ def test_what_makes_the_device(tmp_path: pathlib.Path, path: str, service: str) 
     (tmp_path / path).parent.mkdir(parents=True)
     (tmp_path / path).touch()
     assert gdrcopy.service(tmp_path) == service
+
+
+def test_where_the_role_installs_nothing_its_run_is_no_remedy(tmp_path: pathlib.Path) -> None:
+    for managed in (True, False):
+        (found,) = gdrcopy.module_findings(tmp_path, Host(), KERNEL, managed=managed)
+        assert found["remedy"].startswith("Run the role; see ") is managed
+        assert "`modprobe gdrdrv`" in found["remedy"]

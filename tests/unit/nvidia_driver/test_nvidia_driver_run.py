@@ -378,6 +378,15 @@ def test_an_old_module_that_a_package_s_script_loaded_makes_way(drive: t.Any) ->
     assert world.loaded == NEW
 
 
+def test_check_mode_names_what_is_replaced_where_the_lists_do_not_know_the_new_version(drive: t.Any) -> None:
+    class Stale(World):
+        def known(self, roots: t.Sequence[Root]) -> bool:
+            return False
+
+    changes = drive(Stale(OLD, OLD), check=True, allow_upgrade=True, allow_unload=True)["changes"]
+    assert {"kind": "package", "name": NAMES[0], "what": "replace"} in changes
+
+
 class Modinfo(World):
     """Has a module that the kernel refuses."""
 
