@@ -124,7 +124,7 @@ def test_a_new_stack_comes_with_its_pins_first_and_the_restart_last(run: t.Any) 
         f"write {WRITTEN}",
         "dpkg --install doca-host.deb",
         "apt-get --yes update",
-        "apt-get --simulate install doca-ofed",
+        "apt-get --simulate --yes install doca-ofed",
         "apt-get --yes install doca-ofed",
         "apt-get install -y -qq --no-install-recommends -- perftest",
         "systemctl restart openibd.service",
@@ -196,7 +196,7 @@ def test_repositories_exclude_after_a_stack_came_and_offer_again_before_packages
         return [line for line in machine.done if line.startswith("exclude") or line.endswith(("perftest", "doca-ofed"))]
 
     package = "apt-get install -y -qq --no-install-recommends -- perftest"
-    doca = ["apt-get --simulate install doca-ofed", "apt-get --yes install doca-ofed"]
+    doca = ["apt-get --simulate --yes install doca-ofed", "apt-get --yes install doca-ofed"]
     assert order() == ["exclude False False", package, "exclude False False"]
     assert order(source="doca", version=DOCA) == [*doca, package, "exclude True False"]
     assert order(source="preinstalled") == []
