@@ -259,7 +259,7 @@ def test_gdrcopy_and_nscq_come_with_the_driver_follow_it_and_go_with_it(nodes: N
         "gdrcopy-kmod-0:2.5.1-1dkms.el9.*",
         f"libnvidia-nscq-0:{el.NEW}-1.*",
     ]
-    removed = driver(node, state="absent", allow_unload=True)
+    removed = driver(node, state="absent", gdrcopy=True, allow_unload=True)
     assert not removed["failed"], removed["msg"]
     assert not {"libnvidia-nscq", "gdrcopy", "gdrcopy-kmod"} & set(node.installed)
     assert not node.read(LIST).strip()
