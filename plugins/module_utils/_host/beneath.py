@@ -56,18 +56,21 @@ def _close(directory: int) -> None:
 
 
 def _enter(parent: int, name: str, path: str, make: bool) -> int:
-    if make:
-        with contextlib.suppress(FileExistsError):
-            os.mkdir(name, 0o755, dir_fd=parent)
-            mode = os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode
-            # Keeps an inherited set-group-ID.
-            os.chmod(name, stat.S_IMODE(mode) | 0o755, dir_fd=parent)  # noqa: S103
     try:
         return os.open(name, _DIRECTORY | os.O_NOFOLLOW, dir_fd=parent)
+    except FileNotFoundError:
+        if not make:
+            raise
     except OSError as exc:
         if exc.errno in (errno.ELOOP, errno.ENOTDIR) and _is_link(name, parent):
             raise _link(path) from exc
         raise
+    with contextlib.suppress(FileExistsError):  # another thread or rank was quicker
+        os.mkdir(name, 0o755, dir_fd=parent)
+    made = _enter(parent, name, path, make=False)
+    # Keeps an inherited set-group-ID. By its descriptor: chmod follows a link that came in its place.
+    os.fchmod(made, stat.S_IMODE(os.fstat(made).st_mode) | 0o755)
+    return made
 
 
 def _link(path: str) -> ClusterError:

@@ -101,6 +101,35 @@ def test_a_name_that_climbs_out_is_refused(trap: pathlib.Path) -> None:
     assert (trap.parent / "etc/passwd").read_text() == "root"
 
 
+def test_a_link_in_place_of_a_directory_that_was_just_made_is_not_opened_to_readers(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody swaps it between mkdir and what follows."""
+    private, mkdir = tmp_path / "private", os.mkdir
+    private.mkdir(0o700)
+
+    def swapped(name: str, mode: int, *, dir_fd: int) -> None:
+        mkdir(name, mode, dir_fd=dir_fd)
+        os.rmdir(name, dir_fd=dir_fd)
+        os.symlink(private, name, dir_fd=dir_fd)
+
+    monkeypatch.setattr(os, "mkdir", swapped)
+    with (
+        pytest.raises(ClusterError, match="is a symbolic link"),
+        beneath.parent_of(str(tmp_path), "new/x", make=True),
+    ):
+        pass
+    assert stat.S_IMODE(private.stat().st_mode) == 0o700
+
+
+def test_a_directory_that_is_there_is_not_made_again(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once for each file and level, on a shared file system, that would be a question to its servers."""
+    (tmp_path / "a/b").mkdir(parents=True)
+    monkeypatch.setattr(os, "mkdir", lambda *_words, **_more: pytest.fail("mkdir was called"))
+    with beneath.parent_of(str(tmp_path), "a/b/x", make=True) as (_parent, last):
+        assert last == "x"
+
+
 def test_whoever_swaps_a_directory_for_a_link_meanwhile_gains_nothing(tmp_path: pathlib.Path) -> None:
     """A user of the directory plays against root: swaps for as long as root writes."""
     data, etc = tmp_path / "data", tmp_path / "etc"
