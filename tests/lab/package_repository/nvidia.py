@@ -58,7 +58,7 @@ def _unit(name: str) -> dict[str, str]:
 
 # Ubuntu's unit and rule (nvidia-graphics-drivers, debian/templates): without persistence mode, started by udev when the driver is
 # there, and stopped by systemd as soon as nothing else needs it.
-_PERSISTENCED_UNIT = """[Unit]
+PERSISTENCED_UNIT = """[Unit]
 Description=NVIDIA Persistence Daemon
 Wants=syslog.target
 StopWhenUnneeded=true
@@ -127,7 +127,7 @@ def _persistenced(modules: pathlib.Path | None) -> dict[str, t.Any]:
     # A simulated reboot of a container restarts nothing, so there the mode is looked after again and again.
     opens, pause = ("exec 3</dev/nvidiactl || exit 1", "infinity") if modules else (":", "2")
     return {
-        "/lib/systemd/system/nvidia-persistenced.service": _PERSISTENCED_UNIT,
+        "/lib/systemd/system/nvidia-persistenced.service": PERSISTENCED_UNIT,
         "/lib/udev/rules.d/71-nvidia.rules": _PERSISTENCED_RULE,
         "/usr/bin/nvidia-persistenced": {"content": _PERSISTENCED.format(opens=opens, pause=pause), "mode": "755"},
     }

@@ -361,29 +361,15 @@ def test_fabric_managers_unit_starts_with_the_machine() -> None:
     assert settings.fabric_unit(text) == ""
 
 
-# Of nvidia-persistenced's package in Ubuntu 24.04 (nvidia-graphics-drivers, debian/nvidia-persistenced.service).
-UBUNTU = """[Unit]
-Description=NVIDIA Persistence Daemon
-Wants=syslog.target
-StopWhenUnneeded=true
-Before=systemd-backlight@backlight:nvidia_0.service
-
-[Service]
-Type=forking
-ExecStart=/usr/bin/nvidia-persistenced --user nvidia-persistenced --no-persistence-mode --verbose
-ExecStopPost=/bin/rm -rf /var/run/nvidia-persistenced
-"""
-
-
 def test_persistenced_keeps_persistence_mode_on() -> None:
-    text = settings.persistenced_dropin(UBUNTU)
+    text = settings.persistenced_dropin(nvidia.PERSISTENCED_UNIT)
     # The first, empty one takes the vendor's back (systemd.service(5)).
     assert [line for line in text.splitlines() if line.startswith("ExecStart")] == [
         "ExecStart=",
         "ExecStart=/usr/bin/nvidia-persistenced --user nvidia-persistenced --persistence-mode --verbose",
     ]
     assert "StopWhenUnneeded=no" in text
-    for unit in ("", UBUNTU.replace("--no-persistence-mode", "--persistence-mode")):
+    for unit in ("", nvidia.PERSISTENCED_UNIT.replace("--no-persistence-mode", "--persistence-mode")):
         assert "ExecStart" not in settings.persistenced_dropin(unit)
 
 
