@@ -97,12 +97,13 @@ class Slurm:
         return self.root(f"cd /tmp; runuser -u {USER} -- sh -euc {shlex.quote(script)} 2>&1", timeout_s)
 
     def show(self) -> tuple[set[str], str]:
-        """The node's state, and why."""
+        """The node's state, and why; a ping that slurmd has yet to answer, as after a restart, is no state of ours."""
         told = self.root(f"scontrol --oneliner show node {NODE}")
         reason = re.search(r"Reason=(.*?) \[", told)
-        return set(t.cast("re.Match[str]", re.search(r" State=(\S+)", told))[1].split("+")), reason[1] if reason else ""
+        states = set(t.cast("re.Match[str]", re.search(r" State=(\S+)", told))[1].split("+"))
+        return states - {"NOT_RESPONDING"}, reason[1] if reason else ""
 
-    def wait(self, what: t.Callable[[], bool], seconds: float = 120) -> None:
+    def wait(self, what: t.Callable[[], bool], seconds: float = 240) -> None:
         deadline = time.monotonic() + seconds
         while not what():
             log = "tail -n 15 /var/log/slurm/slurmctld.log /var/log/slurm/slurmd.log; squeue; sinfo --Node --long"
