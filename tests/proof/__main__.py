@@ -134,14 +134,13 @@ def main(argv: t.Sequence[str] | None = None) -> int:
         try:
             outcomes = runner.run(plan.steps, plan.seconds, at_once, run.ended)
         finally:
-            _tear_down(plan, clock, lock)
+            _tear_down(plan, run.done(), clock, lock)
         return run.report(outcomes)
 
 
-def _tear_down(plan: Plan, clock: Clock, lock: int) -> None:
-    """Take down the labs that the run brought up, however it ended, at the same time and without a budget."""
-    names = {step.name for step in plan.steps}
-    down = [step for step in steps.tear_down_steps() if step.name.replace("/down", "/up") in names]
+def _tear_down(plan: Plan, done: t.Collection[str], clock: Clock, lock: int) -> None:
+    """Take down the labs that an interrupted run, or one whose budget was over, left; at the same time and without a budget."""
+    down = [step for step in steps.tear_down_steps(plan.steps) if step.name not in done]
     tidy = Runner(ROOT, clock, lock=lock)
     threads = [
         threading.Thread(target=tidy.run, args=([step], {step.name: 0.0}, 1, lambda _step, _outcome: None))

@@ -53,7 +53,10 @@ def make_plan(
     else:
         needed = frozenset()
         names = schedule.longest_chain_first(names, table, seconds)
-    return Plan([table[name] for name in names], seconds, needed)
+    planned = [table[name] for name in names]
+    down = steps.tear_down_steps(planned)
+    # First in the order: a lab that nobody needs any more costs memory, and its idle machines processors.
+    return Plan([*down, *planned], {**{step.name: step.minutes * 60 for step in down}, **seconds}, needed)
 
 
 def _seconds(step: Step, past: ledger.Ledger) -> float:

@@ -75,6 +75,10 @@ class Run:
         if outcome.result == "ok" and step.proves and not skips.unknown(tests, self.known_skips):
             self._prove(step, shares(step.proves, outcome.seconds, tests))
 
+    def done(self) -> set[str]:
+        """The steps that have ended well so far."""
+        return {str(one["name"]) for one in self.details if one["result"] == "ok"}
+
     def _read(self, step: Step) -> tuple[list[records.Test], dict[str, float]]:
         """The tests of a step, and its seconds per task file. Raises ``records.RecordError``."""
         stem = step.name.replace("/", "-")

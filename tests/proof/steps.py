@@ -162,14 +162,25 @@ def set_up_steps() -> list[Step]:
     ]
 
 
-def tear_down_steps() -> list[Step]:
-    """Run when everything else has ended, however it ended."""
+def tear_down_steps(planned: t.Sequence[Step]) -> list[Step]:
+    """Take each lab down that is brought up, once everything that works in it has ended, however it ended."""
     down = playbook("molecule/cluster/destroy.yml")
-    return [
+    all_labs = [
         Step("lab/down", (down,), minutes=0.2),
         Step("lab-roles/down", (down,), environment=ROLES_LAB, minutes=0.2),
         Step("vm/down", (molecule("destroy", "vm"),), minutes=0.2),
     ]
+    names = {step.name for step in planned}
+    pairs = [(step, step.name.replace("/down", "/up")) for step in all_labs]
+    return [dataclasses.replace(step, after=_users(up, planned)) for step, up in pairs if up in names]
+
+
+def _users(up: str, planned: t.Sequence[Step]) -> tuple[str, ...]:
+    """The step that brings a lab up, and all that need it directly or through others."""
+    found = {up}
+    while new := {step.name for step in planned if step.name not in found and found & set(step.needs)}:
+        found |= new
+    return tuple(sorted(found))
 
 
 def scenario_step(scenario: Scenario) -> Step:
