@@ -110,6 +110,12 @@ run:
   description: Id of the run that was planned, empty when nothing is missing.
   type: str
   returned: always
+hosts:
+  description:
+    - O(hosts). The position of a node is its rank in all that follows, also when the play has lost others meanwhile.
+  type: list
+  elements: str
+  returned: always
 total_files:
   description: Files of the dataset that belong to this destination.
   type: int

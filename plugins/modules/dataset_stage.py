@@ -102,7 +102,7 @@ EXAMPLES = r"""
     destination: /mnt/scratch/cosmoflow
     sources: "{{ sources }}"
     run: "{{ plan.run }}"
-    rank: "{{ ansible_play_hosts.index(inventory_hostname) }}"
+    rank: "{{ plan.hosts.index(inventory_hostname) }}"
     host: "{{ inventory_hostname }}"
     landing_path: /mnt/resource_nvme/landing
   async: 86400

@@ -69,7 +69,7 @@ EXAMPLES = r"""
 - name: Follow the copy
   hpcai.gpu_cluster.dataset_watch:
     destination: /mnt/scratch/cosmoflow
-    hosts: "{{ ansible_play_hosts }}"
+    hosts: "{{ plan.hosts }}"
     runs: ["{{ plan.run }}"]
     total_files: "{{ plan.missing_files }}"
     total_bytes: "{{ plan.missing_bytes }}"

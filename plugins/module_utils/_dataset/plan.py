@@ -64,6 +64,7 @@ def list_dataset(wanted: PlanRequest) -> dict[str, t.Any]:
             packed = base64.b85encode(zlib.compress(stream.read())).decode()
     return {
         **_facts(manifest, range(len(manifest.blobs)), Inventory()),
+        "hosts": wanted.hosts,
         "changed": False,
         "run": "",
         "missing_files": len(manifest.blobs),
@@ -116,6 +117,7 @@ def prepare(wanted: PlanRequest, *, write: bool) -> dict[str, t.Any]:
     total = len(blobs)
     return {
         **_facts(manifest, indexes, inventory),
+        "hosts": hosts,
         "changed": bool(to_copy) or unreported,
         "run": run.id if to_copy else "",
         "missing_files": len(to_copy),

@@ -1,0 +1,146 @@
+# Copyright (c) 2026 The hpcai.gpu_cluster developers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A host that drops out in the middle of a task changes nobody else's share.
+
+The role's own tasks run in Ansible's own play, with a host that becomes unreachable at each of them and comes before those that
+stay. Nothing is copied: each action notes what it was told and answers as a module would. Real copies of so many hosts would
+take minutes and could not tell more about who is told which rank.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import typing as t
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[3]
+#: Notes its arguments, drops out where the host is to, answers what ANSWER makes.
+ACTION = """
+import json, os
+from ansible.errors import AnsibleConnectionFailure
+from ansible.plugins.action import ActionBase
+
+def answer(args, host):
+    {answer}
+
+class ActionModule(ActionBase):
+    BYPASS_HOST_LOOP = {once}
+    _supports_check_mode = _supports_async = True
+
+    def run(self, tmp=None, task_vars=None):
+        super().run(tmp, task_vars)
+        host, name = task_vars["inventory_hostname"], self._task.name.rpartition("| ")[2]
+        with open(os.environ["CALLS"], "a") as stream:
+            stream.write(json.dumps({{"task": name, "host": host, **self._task.args}}, default=str) + "\\n")
+        if task_vars.get("drops_at") == name:
+            raise AnsibleConnectionFailure("no route to host")
+        return {{"changed": False, **answer(self._task.args, host)}}
+"""
+PLAN = """return {"hosts": args["hosts"], "run": f"run-{host}", "manifest": "packed", "missing_files": 3, "missing_bytes": 3,
+            "imbalance": 1.0, "cap_mbps": 0, "bandwidth": ["Nothing limits it."]}"""
+ANSWERS = {
+    "dataset_plan": PLAN,
+    "dataset_stage": 'return {"ansible_job_id": "1", "started": True, "finished": False}',
+    "dataset_watch": "return {}",
+    "dataset_collect": 'return {"finished": True}',
+    # Something is left over for a second round.
+    "dataset_verify": 'return {"verdict": "ok", "again": bool(args.get("report"))}',
+}
+LIST, OWN = "List the dataset once and plan what is missing", "Plan what this node's own share lacks"
+START, FOLLOW, COLLECT = "Start copying on every node", "Follow the copy", "Collect what every node did"
+COMPARE = "Compare the destination with the manifest"
+STAY = ["first", "x", "y", "z"]
+
+Call = dict[str, t.Any]
+
+
+class Play:
+    """What the role told its actions: ``calls`` in their order."""
+
+    def __init__(self, root: pathlib.Path, scope: str, **hosts: str) -> None:
+        self._root = root
+        collection = root / "ansible_collections/hpcai/gpu_cluster"
+        (collection / "plugins/action").mkdir(parents=True)
+        for folder in (ROOT, ROOT / "plugins", ROOT / "plugins/action"):
+            for path in folder.iterdir():
+                there = collection / path.relative_to(ROOT)
+                if not there.exists() and not path.name.startswith(".") and path.stem not in ANSWERS:
+                    there.symlink_to(path)
+        for name, answer in ANSWERS.items():
+            once = name == "dataset_watch"
+            (collection / f"plugins/action/{name}.py").write_text(ACTION.format(answer=answer, once=once))
+        inventory = {"all": {"hosts": {name: {"drops_at": task} for name, task in self._order(hosts).items()}}}
+        (root / "hosts.json").write_text(json.dumps(inventory))
+        options = {"destination": "/data", "sources": [], "scope": scope, "verify_content": True, "max_rounds": 2}
+        variables = {f"dataset_staging_{name}": value for name, value in options.items()}
+        role = {"name": "hpcai.gpu_cluster.dataset_staging", "rolespec_validate": False}
+        play = {
+            "hosts": "all",
+            "gather_facts": False,
+            "vars": variables,
+            "tasks": [{"ansible.builtin.import_role": role}],
+        }
+        (root / "play.yml").write_text(json.dumps([play]))
+        self.output = self._run()
+        self.calls: list[Call] = [json.loads(line) for line in (root / "calls").read_text().splitlines()]
+
+    @staticmethod
+    def _order(dropping: dict[str, str]) -> dict[str, str]:
+        """Those that drop out come before those whose index that could change, but not first: what runs once runs there."""
+        return {"first": "", **dropping, **dict.fromkeys(STAY[1:], "")}
+
+    def _run(self) -> str:
+        settings = {"ANSIBLE_COLLECTIONS_PATH": self._root, "ANSIBLE_CONFIG": ROOT / "ansible.cfg", "ANSIBLE_FORKS": 1}
+        program = pathlib.Path(sys.executable).parent / "ansible-playbook"
+        tags = "dataset_staging_configure,dataset_staging_verify"
+        done = subprocess.run(
+            [program, "-i", self._root / "hosts.json", self._root / "play.yml", "--tags", tags],
+            env={**os.environ, **{name: str(value) for name, value in settings.items()}, "CALLS": str(self._root / "calls")},
+            capture_output=True, text=True, check=False, timeout=240,
+        )  # fmt: skip
+        assert done.returncode == 4, done.stdout + done.stderr  # unreachable hosts, and nothing else
+        return done.stdout
+
+    def of(self, task: str) -> list[Call]:
+        return [call for call in self.calls if call["task"] == task]
+
+
+def test_ranks_of_a_shared_copy_are_those_of_the_plan(tmp_path: pathlib.Path) -> None:
+    play = Play(tmp_path, "shared", a=START, b=COLLECT, c=COMPARE)
+    first, second = (plan["hosts"] for plan in play.of(LIST))
+    assert first == ["first", "a", "b", "c", "x", "y", "z"]
+    assert second == ["first", "c", "x", "y", "z"], "what is left is shared among those that are"
+    started = play.of(START)
+    for hosts, calls in ((first, started[: len(first)]), (second, started[len(first) :])):
+        assert [(call["host"], call["rank"]) for call in calls] == [(host, rank) for rank, host in enumerate(hosts)]
+    assert [call["hosts"] for call in play.of(FOLLOW)] == [first, second]
+
+
+def test_a_part_to_read_is_not_looked_at_twice_or_by_nobody(tmp_path: pathlib.Path) -> None:
+    play = Play(tmp_path, "shared", a=COMPARE)
+    parts = [(call["host"], call["rank"], call["world_size"]) for call in play.of(COMPARE) if "report" not in call]
+    assert parts == [("first", 0, 5), ("a", 1, 5), ("x", 2, 5), ("y", 3, 5), ("z", 4, 5)]
+
+
+def test_shares_of_nodes_stay_what_they_are_over_all_rounds(tmp_path: pathlib.Path) -> None:
+    play = Play(tmp_path, "local", a=OWN, b=START, c=COLLECT, d=COMPARE)
+    hosts = ["first", "a", "b", "c", "d", "x", "y", "z"]
+    own = play.of(OWN)
+    assert len(play.of(LIST)) == 2
+    assert [call["host"] for call in own] == [*hosts, *STAY], "everybody, and in the second round those that are left"
+    assert all(call["hosts"] == hosts and hosts[call["rank"]] == call["host"] for call in own)
+    for call in play.of(FOLLOW):
+        assert call["runs"] == [f"run-{host}" for host in call["hosts"]]
+
+
+@pytest.mark.blob
+def test_a_plan_returns_the_hosts_that_it_was_made_for(staging) -> None:
+    staging.fill(2)
+    assert staging.plan()["hosts"] == ["gpu-1", "gpu-2", "gpu-3"]
+    assert staging.plan(rank=1)["hosts"] == ["gpu-1", "gpu-2", "gpu-3"]
