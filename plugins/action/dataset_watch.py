@@ -11,7 +11,6 @@ import re
 import shlex
 import time
 import typing as t
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 from ansible import constants as C  # noqa: N812 - the name that ansible itself uses
@@ -25,12 +24,17 @@ from ansible.utils.display import Display
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.run import PROGRESS_DIR, RankProgress
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.state import StatePaths
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._answers import Answers
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._dataset_progress import Watch, parse_progress
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._role_variables import names_role_variables
 
 _SHOW_EVERY_S = 5.0
 _LOOK_EVERY_S = 1.0
 _CONNECTIONS = 16
+#: A host whose mount hangs, or that has no power, answers nothing and ends nothing. SSH tries to connect for ten seconds.
+_ANSWER_S = 20.0
+#: Where none answers, what is known is looked at in between.
+_HOSTS_PER_LOOK = 3
 _DENIED = re.compile(r"cat: [^\n]*: Permission denied")
 # Output of these callbacks is for programs: a line in between would break it.
 _SILENT_CALLBACKS = ("json", "jsonl", "oneline", "minimal", "null")
@@ -149,15 +153,17 @@ class _Readers:
             for host, run in zip(hosts, runs * len(hosts) if self._shared else runs)
         }
         self._connections: dict[str, ConnectionBase] = {}
+        self._answers = Answers(self._read_from, deadline_s=_ANSWER_S, at_once=_CONNECTIONS)
 
     def read(self) -> list[RankProgress]:
         if not self._shared:
-            with ThreadPoolExecutor(max_workers=_CONNECTIONS) as pool:
-                found = pool.map(self._read_from, self._hosts)
-                # Every host is alone in its own run and calls itself rank 0.
-                return [replace(rank, rank=host) for host, ranks in enumerate(found) for rank in ranks or []]
-        for _host in list(self._hosts):
-            ranks = self._read_from(self._hosts[0])
+            found = self._answers.of(self._hosts)
+            # Every host is alone in its own run and calls itself rank 0.
+            return [
+                replace(rank, rank=number) for number, host in enumerate(self._hosts) for rank in found.get(host) or []
+            ]
+        for host in self._hosts[:_HOSTS_PER_LOOK]:
+            ranks = self._answers.of([host]).get(host)
             if ranks is not None:
                 return ranks
             # This one does not answer: ask another one from now on.

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import json
 import pathlib
+import threading
+import time
 import typing as t
 
 import pytest
@@ -18,6 +20,7 @@ from ansible.plugins import loader as plugins
 from ansible.plugins.become import BecomeBase
 from ansible.plugins.connection import ConnectionBase
 from ansible.template import Templar
+from ansible_collections.hpcai.gpu_cluster.plugins.action import dataset_watch
 from ansible_collections.hpcai.gpu_cluster.plugins.action.dataset_watch import ActionModule
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.run import RankProgress
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.state import StatePaths
@@ -100,6 +103,59 @@ def test_a_host_that_is_gone_is_replaced_and_no_file_yet_is_no_error(monkeypatch
     assert result["silent"] == ["a", "b"]
     assert nodes["b"].asked == 1
     assert not nodes["b"].with_terminal
+
+
+class Hung(Node):
+    """A node that answers only once it is let go."""
+
+    def __init__(self, *answer: t.Any) -> None:
+        super().__init__(*answer)
+        self.let_go = threading.Event()
+
+    def exec_command(self, cmd: str, in_data: t.Any = None, sudoable: bool = True) -> t.Any:
+        answer = super().exec_command(cmd, in_data, sudoable)
+        self.let_go.wait(120)
+        return answer
+
+
+@pytest.fixture
+def hung(monkeypatch: pytest.MonkeyPatch) -> t.Iterator[Hung]:
+    """A node whose mount hangs: what it would say is known once nobody asks any more."""
+    monkeypatch.setattr(dataset_watch, "_ANSWER_S", 0.5)
+    node = Hung(0, finished(0), b"")
+    yield node
+    node.let_go.set()
+
+
+def follow(monkeypatch: pytest.MonkeyPatch, nodes: dict[str, Node], **arguments: t.Any) -> dict[str, t.Any]:
+    action = watch()
+    action._task.args.update(hosts=list(nodes), **arguments)
+    monkeypatch.setattr(ActionModule, "connect", lambda _self, variables: nodes[variables["name"]])
+    return action.run(task_vars={"hostvars": {name: {"name": name} for name in nodes}})
+
+
+def test_a_host_that_hangs_is_replaced(monkeypatch: pytest.MonkeyPatch, hung: Hung) -> None:
+    began = time.monotonic()
+    result = follow(monkeypatch, {"a": hung, "b": Node(0, finished(0) + finished(1), b"")})
+    assert (result["files"], result["silent"]) == (2, [])
+    assert time.monotonic() - began < 60
+    assert hung.asked == 1
+
+
+def test_of_runs_of_their_own_those_that_answer_are_followed_to_their_end(
+    monkeypatch: pytest.MonkeyPatch, hung: Hung
+) -> None:
+    nodes = {"a": hung, "b": Node(0, finished(0), b"")}
+    result = follow(monkeypatch, nodes, runs=["run-a", "run-b"], silent_after_s=2.0)
+    assert (result["files"], result["silent"]) == (1, ["a"])
+    assert hung.asked == 1, "it is not asked again before it has answered"
+
+
+def test_a_host_that_answers_late_is_asked_again(monkeypatch: pytest.MonkeyPatch, hung: Hung) -> None:
+    threading.Timer(1.5, hung.let_go.set).start()
+    nodes = {"a": hung, "b": Node(0, finished(0), b"")}
+    result = follow(monkeypatch, nodes, runs=["run-a", "run-b"], silent_after_s=60.0)
+    assert (result["files"], result["silent"]) == (2, [])
 
 
 class Become:
