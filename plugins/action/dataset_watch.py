@@ -69,11 +69,12 @@ class ActionModule(ActionBase):
             }
         )
         if self._task.check_mode or not args["hosts"] or not any(args["runs"]):
-            return {"changed": False, "files": 0, "bytes": 0, "errors": [], "silent": []}
+            return {"changed": False, "files": 0, "bytes": 0, "errors": [], "silent": [], "late": []}
         hosts: list[str] = args["hosts"]
         runs = args["runs"] if len(args["runs"]) == len(hosts) else args["runs"] * len(hosts)
         ranks = {rank: host for rank, (host, run) in enumerate(zip(hosts, runs)) if run}
-        watch = Watch(ranks, args["total_files"], args["total_bytes"], args["silent_after_s"])
+        shared = len(args["runs"]) == 1
+        watch = Watch(ranks, args["total_files"], args["total_bytes"], args["silent_after_s"], shared)
         deadline = time.monotonic() + args["timeout_s"]
         readers = _Readers(self, task_vars or {}, args["destination"], hosts, args["runs"])
         shown = time.monotonic()
@@ -98,6 +99,7 @@ class ActionModule(ActionBase):
             "bytes": watch.raw_bytes,
             "errors": watch.errors(),
             "silent": [hosts[rank] for rank in watch.silent(now)],
+            "late": [hosts[rank] for rank in watch.late(now)],
         }
 
     def connect(self, variables: t.Mapping[str, t.Any]) -> ConnectionBase:

@@ -9,7 +9,9 @@ DOCUMENTATION = r"""
 module: dataset_watch
 short_description: Follow a staging run and print one line per cluster
 description:
-  - Waits until every rank of a run has ended or is silent, and prints files, GB, GB/s and time left every five seconds.
+  - Waits until every rank of a run has ended or is silent, or every batch is done or given up, and prints files, GB, GB/s and time left
+    every five seconds.
+  - A host that does not answer within 20 seconds is left alone until it does.
   - Runs once on the controller for all hosts of the play, whatever their number.
   - Prints nothing under callbacks whose output is read by programs, such as C(ansible.posix.json).
 version_added: 0.1.0
@@ -86,6 +88,11 @@ bytes:
   returned: always
 silent:
   description: Hosts that gave no sign of life any more.
+  type: list
+  elements: str
+  returned: always
+late:
+  description: Hosts that were still at work 10 seconds after every batch was done or given up. Something on them hangs.
   type: list
   elements: str
   returned: always

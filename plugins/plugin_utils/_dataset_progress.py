@@ -14,6 +14,8 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.run imp
 
 #: Rates are taken over this many seconds: long enough to be calm, short enough to show a change.
 _RATE_WINDOW_S = 15.0
+#: A rank with nothing left to do looks every second whether the run is over; who needs longer hangs in its disk.
+_WIND_DOWN_S = 10.0
 _GB = 1e9
 
 
@@ -33,16 +35,21 @@ def parse_progress(text: str) -> list[RankProgress]:
 
 @dataclass
 class Watch:
-    """Follows a run: who is alive, how fast it is, whether it is over. Times are seconds of one monotonic clock."""
+    """Follows a run: who is alive, how fast it is, whether it is over. Times are seconds of one monotonic clock.
+
+    ``shared``: the ranks help each other, so that one of them can tell when every batch is done.
+    """
 
     ranks: dict[int, str]
     total_files: int
     total_raw_bytes: int
     silent_after_s: float = 60.0
+    shared: bool = False
     _progress: dict[int, RankProgress] = field(default_factory=dict)
     _last_beat: dict[int, tuple[int, float]] = field(default_factory=dict)
     _samples: list[tuple[float, int]] = field(default_factory=list)
     _began: float | None = None
+    _complete_since: float | None = None
 
     def update(self, ranks: t.Iterable[RankProgress], now: float) -> None:
         if self._began is None:
@@ -54,6 +61,9 @@ class Watch:
             self._progress[rank.rank] = rank
             if self._last_beat[rank.rank][0] != rank.beat:
                 self._last_beat[rank.rank] = (rank.beat, now)
+            # A rank finishes when every batch of the run is done or given up.
+            if self.shared and rank.state == "finished" and self._complete_since is None:
+                self._complete_since = now
         self._samples.append((now, self.raw_bytes))
         while len(self._samples) > 2 and now - self._samples[0][0] > _RATE_WINDOW_S:
             self._samples.pop(0)
@@ -67,17 +77,30 @@ class Watch:
         return sum(rank.raw_bytes for rank in self._progress.values())
 
     def silent(self, now: float) -> list[int]:
-        """Ranks that have not ended and gave no sign of life for a while."""
+        """Ranks that have not ended and gave no sign of life for a while; a shorter one when no batch is left for them."""
+        patience_s = min(self.silent_after_s, _WIND_DOWN_S) if self._complete(now) else self.silent_after_s
         return [
             rank
             for rank, (_beat, since) in sorted(self._last_beat.items())
-            if not self._ended(rank) and now - since >= self.silent_after_s
+            if not self._ended(rank) and now - since >= patience_s
         ]
 
     def over(self, now: float) -> bool:
-        """True when every rank has ended or is silent."""
+        """True when every rank has ended or is silent, and soon after no batch is left."""
+        if self._complete(now):
+            return True
         silent = set(self.silent(now))
         return all(self._ended(rank) or rank in silent for rank in self.ranks)
+
+    def _complete(self, now: float) -> bool:
+        return self._complete_since is not None and now - self._complete_since >= _WIND_DOWN_S
+
+    def late(self, now: float) -> list[int]:
+        """Ranks that neither ended nor are silent although no batch is left for them."""
+        if not self._complete(now):
+            return []
+        silent = set(self.silent(now))
+        return [rank for rank in sorted(self.ranks) if not self._ended(rank) and rank not in silent]
 
     def _ended(self, rank: int) -> bool:
         progress = self._progress.get(rank)
@@ -94,7 +117,7 @@ class Watch:
             f"{rate / _GB:.3f} GB/s",
             f"ETA {_duration(left / rate)}" if rate > 0 and left > 0 else "ETA -",
         ]
-        for label, ranks in (("silent", self.silent(now)), ("failed", self._failed())):
+        for label, ranks in (("silent", self.silent(now)), ("late", self.late(now)), ("failed", self._failed())):
             if ranks:
                 parts.append(f"{label}: {', '.join(self.ranks[rank] for rank in ranks)}")
         return ", ".join(parts)

@@ -51,6 +51,8 @@ class Job:
         self.state = JobState(secrets=(request.token,))
         self.stopped = ""
         self.rc = -1
+        self.stuck = False  # not even SIGKILL ends it
+        self._killed = False
         self._term_at = 0.0
         self._activity = (0, 0)
         self._sampled_at = 0.0
@@ -103,10 +105,15 @@ class Job:
             os.killpg(self.process.pid, number)
 
     def end(self, reason: str, now: float) -> None:
-        """Stop the process for this reason, or go on stopping it: SIGTERM first, SIGKILL when that took too long."""
+        """Stop the process for this reason, or go on stopping it: SIGTERM first, SIGKILL when that took too long.
+
+        What waits for a disk that does not answer is not ended by that either: it is ``stuck`` then.
+        """
         if self.stopped:
             if now - self._term_at > TERM_GRACE_S:
+                self.stuck = self._killed
                 self.signal(signal.SIGKILL)
+                self._killed = True
                 self._term_at = now
         elif reason:
             self.stopped = reason
@@ -118,6 +125,14 @@ class Job:
                     name[len(prefix) :] for _path, name in find_files(self.request.destination, (prefix,))
                 )
             self.signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """End the process, whatever it does, and wait for that; but not for one that is ``stuck``."""
+        self.signal(signal.SIGKILL)
+        try:
+            self.rc = self.process.wait(timeout=0 if self.stuck else TERM_GRACE_S)
+        except subprocess.TimeoutExpired:
+            self.stuck = True
 
     def watch_scan(self, now: float) -> None:
         """While AzCopy lists or looks up names it is silent, for minutes on large containers: watch what it reads."""

@@ -78,7 +78,17 @@ def judge(copied: Supervisor, originals: t.Sequence[CopyRequest], warnings: list
     )
 
 
+def _stuck(job: Job) -> ClusterError:
+    return ClusterError(
+        "stuck",
+        f"AzCopy (process {job.process.pid}) does not end, not even when it is killed: it waits for a disk or a mount.",
+        f"Look at the file system of {job.request.local} on this node (`dmesg`); it may need a reboot. Then run again.",
+    )
+
+
 def _verdict(job: Job) -> ClusterError | None:
+    if job.stuck:
+        return _stuck(job)
     error = classify(
         job.state,
         job.rc,

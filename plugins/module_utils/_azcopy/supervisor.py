@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import selectors
-import signal
 import subprocess
 import tempfile
 import time
@@ -74,6 +73,8 @@ class Supervisor:
                 key.data.watch_scan(now)
                 stalled = stall_timeout_s and now - key.data.last_progress > stall_timeout_s
                 key.data.end(reason or ("stalled" if stalled else ""), now)
+                if key.data.stuck:
+                    self._selector.unregister(key.fileobj)
         if not self.complete:
             self._reap()
 
@@ -101,26 +102,26 @@ class Supervisor:
     def _reap(self) -> None:
         for job in self.jobs:
             try:
-                job.rc = job.process.wait(timeout=TERM_GRACE_S)
+                job.rc = job.process.wait(timeout=0 if job.stuck else TERM_GRACE_S)
             except subprocess.TimeoutExpired:
-                job.signal(signal.SIGKILL)
-                job.rc = job.process.wait()
+                job.kill()
 
     def close(self) -> None:
         """Leave no process and no temporary file behind, also when an exception brought us here."""
         for job in self.jobs:
             if job.process.poll() is None:
-                job.signal(signal.SIGKILL)
-                job.rc = job.process.wait()
+                job.kill()
             for stream in (job.process.stdin, job.process.stdout):
                 if stream is not None:
                     stream.close()
         self._selector.close()
+        # What does not end still holds its files, and the disk may not answer: the next run finds them by the plan.
+        ended = [job for job in self.jobs if not job.stuck]
         for owner, request in enumerate(self._requests):
-            dirty = {job.state.job_id for job in self.jobs if job.owner == owner and job.rc != 0} - {""}
+            dirty = {job.state.job_id for job in ended if job.owner == owner and job.rc != 0} - {""}
             if request.is_download and dirty:
                 sweep_leftovers(request.destination, dirty)
-        for job in self.jobs:
+        for job in ended:
             remove_plans(job.request.plan_dir, job.state.job_id)
 
 

@@ -71,15 +71,18 @@ class BatchCopier:
             return BatchOutcome()
         landing = os.path.join(self._settings.landing, f"{self._run.id}-{batch.id}")
         shutil.rmtree(landing, ignore_errors=True)  # of an attempt that was killed here
+        stuck = False
         try:
             os.makedirs(landing, mode=0o700)
             failed, outcome = self._copy(blobs, landing, hooks)
+            stuck = outcome.error is not None and outcome.error.kind == "stuck"
         except OSError as error:
             return BatchOutcome(
                 error=ClusterError("io", f"{error}.", "Check the landing directory and the destination.")
             )
         finally:
-            shutil.rmtree(landing, ignore_errors=True)
+            if not stuck:  # a disk that does not answer would not answer us either
+                shutil.rmtree(landing, ignore_errors=True)
         if hooks.should_stop():
             return BatchOutcome(error=outcome.error or _stopped())
         return _judge(failed, outcome, lambda name: self._explain(name, blobs))

@@ -41,7 +41,7 @@ FATAL_KINDS = frozenset(
     }
 )
 #: This rank cannot go on, another one may.
-RANK_KINDS = frozenset({"disk_full"})
+RANK_KINDS = frozenset({"disk_full", "stuck"})
 _BATCHES_IN_FLIGHT = 3
 _CLAIMS_LOOKED_AT = 8
 #: An idle rank takes over a batch whose owner needs this many times longer for the rest than it would for the whole.

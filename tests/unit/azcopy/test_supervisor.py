@@ -8,12 +8,14 @@ from __future__ import annotations
 import dataclasses
 import os
 import pathlib
+import signal
 import socket
 import subprocess
 import sys
 import tempfile
 import textwrap
 import time
+import typing as t
 
 import pytest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy import job as azcopy_job
@@ -103,6 +105,52 @@ def test_a_program_that_ignores_sigterm_is_killed_with_its_children(
         assert (
             not pathlib.Path(f"/proc/{pid}/cmdline").exists() or not pathlib.Path(f"/proc/{pid}/cmdline").read_bytes()
         )
+
+
+@pytest.fixture
+def undying(tmp_path: pathlib.Path) -> t.Iterator[str]:
+    """A program that nothing ends for its parent, as one that waits for a dead disk: it is traced, and its tracer never looks."""
+    held = tmp_path / "held"
+    yield stand_in(
+        tmp_path,
+        f"""
+        import ctypes
+        library = ctypes.CDLL(None, use_errno=True)
+        library.prctl(0x59616D61, -1, 0, 0, 0)  # PR_SET_PTRACER, PR_SET_PTRACER_ANY
+        parent = os.getpid()
+        if not os.fork():
+            os.setsid()
+            refused = library.ptrace(0x4206, parent, None, None)  # PTRACE_SEIZE
+            open({str(tmp_path / "held.new")!r}, 'w').write(f'{{os.getpid()}} {{refused}}')
+            os.rename({str(tmp_path / "held.new")!r}, {str(held)!r})
+        time.sleep(600)
+        """,
+    )
+    tracer, refused = held.read_text().split()
+    assert refused == "0", "this machine lets nobody trace"
+    os.kill(int(tracer), signal.SIGKILL)
+
+
+@pytest.mark.parametrize("how", ["stop", "complete"])
+def test_a_program_that_not_even_sigkill_ends_is_left_behind(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, undying: str, how: str
+) -> None:
+    for module in (azcopy_job, azcopy_supervisor):
+        monkeypatch.setattr(module, "TERM_GRACE_S", 0.5)
+    held = (tmp_path / "held").exists
+    outcome = run_copies(
+        [request(undying, tmp_path)],
+        preflight=False,
+        stall_timeout_s=0,
+        should_stop=held if how == "stop" else None,
+        is_complete=held if how == "complete" else None,
+    )
+    if how == "complete":
+        assert outcome.error is None, "what was wanted is there"
+        return
+    assert outcome.error is not None
+    assert outcome.error.kind == "stuck"
+    assert str(tmp_path / "out") in outcome.error.remedy
 
 
 def test_a_copy_that_is_complete_does_not_wait_for_azcopy(tmp_path: pathlib.Path) -> None:

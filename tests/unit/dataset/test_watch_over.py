@@ -1,0 +1,50 @@
+# Copyright (c) 2026 The hpcai.gpu_cluster developers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""When a run is over for who follows it: no node that hangs is waited for although all data is there."""
+
+from __future__ import annotations
+
+import typing as t
+
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.run import RankProgress
+from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._dataset_progress import Watch
+
+HOSTS = {0: "gpu-1", 1: "gpu-2"}
+State = t.Literal["working", "waiting", "finished", "failed"]
+
+
+def see(watch: Watch, now: float, *states: State) -> Watch:
+    """Ranks that live: every look sees another heartbeat."""
+    watch.update([RankProgress(rank, HOSTS[rank], state, beat=int(now)) for rank, state in enumerate(states)], now)
+    return watch
+
+
+def test_a_node_that_hangs_does_not_hold_the_play_when_the_others_have_copied_everything() -> None:
+    watch = see(Watch(HOSTS, 9, 9, shared=True), 0, "working", "working")
+    see(watch, 100, "finished", "working")
+    assert not watch.over(100), "most ranks end within the same second"
+    see(watch, 111, "finished", "working")
+    assert watch.over(111)
+    assert (watch.silent(111), watch.late(111)) == ([], [1])
+    assert "late: gpu-2" in watch.line(111)
+
+
+def test_a_node_that_never_began_is_not_waited_for_when_the_others_have_copied_everything() -> None:
+    watch = see(Watch(HOSTS, 9, 9, silent_after_s=90, shared=True), 0, "finished")
+    assert see(watch, 11, "finished").over(11)
+    assert (watch.silent(11), watch.late(11)) == ([1], [])
+    assert "silent: gpu-2" in watch.line(11)
+
+
+def test_a_rank_that_failed_says_nothing_about_the_batches() -> None:
+    watch = see(Watch(HOSTS, 9, 9, shared=True), 0, "failed", "working")
+    see(watch, 1000, "failed", "working")
+    assert not watch.over(1000)
+    assert see(watch, 1001, "failed", "finished").over(1001)
+    assert not watch.late(1001)
+
+
+def test_where_every_node_has_a_run_of_its_own_each_is_waited_for() -> None:
+    watch = see(Watch(HOSTS, 9, 9), 0, "finished", "working")
+    assert not see(watch, 1000, "finished", "working").over(1000)
