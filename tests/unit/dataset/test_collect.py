@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pathlib
 import subprocess
@@ -13,6 +14,7 @@ import typing as t
 
 import pytest
 import yaml
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.run import Run, write_run
 
 Play = t.Callable[[list[dict[str, t.Any]]], str]
 Task = dict[str, t.Any]
@@ -44,7 +46,7 @@ def play(tmp_path: pathlib.Path) -> Play:
             env=environment,
         )
         assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
+        return done.stdout + done.stderr
 
     return run
 
@@ -91,6 +93,46 @@ def test_a_failed_copy_names_the_variable_of_the_role(tmp_path: pathlib.Path, pl
             ),
         ]
     )
+
+
+def test_a_worker_that_was_killed_is_a_warning(tmp_path: pathlib.Path, play: Play) -> None:
+    run = Run("20260101T000000-abcdef", str(tmp_path / "data"), "", False, [], [], [], 1.0)
+    write_run(run, {})
+    azcopy = tmp_path / "azcopy"
+    azcopy.write_text("#!/bin/sh\nkill -9 $PPID\n", encoding="utf-8")
+    azcopy.chmod(0o755)
+    stage = {
+        "destination": run.destination,
+        "sources": [],
+        "run": run.id,
+        "rank": 0,
+        "host": "gpu-1",
+        "azcopy": str(azcopy),
+        "log_path": str(tmp_path / "log"),
+    }
+    said = play(
+        [
+            {
+                "name": "Copy in the background",
+                "hpcai.gpu_cluster.dataset_stage": stage,
+                "async": 600,
+                "poll": 0,
+                "register": "job",
+            },
+            collect(),
+            expect("done is not failed", "done is changed"),
+        ]
+    )
+    assert "The worker on localhost was killed." in said
+    assert "Traceback" not in said
+
+
+def test_a_copy_that_does_not_end_says_what_to_look_at(tmp_path: pathlib.Path, play: Play) -> None:
+    (tmp_path / "jobs").mkdir()
+    running = {"started": True, "finished": False, "ansible_job_id": "j1.1"}
+    (tmp_path / "jobs/j1.1").write_text(json.dumps(running), encoding="utf-8")
+    task = {**collect(jid="j1.1"), "retries": 1, "delay": 0}
+    play([task, expect("done is failed", "'has not ended' in done.msg", "'dmesg' in done.remedy")])
 
 
 def test_it_reads_the_job_and_deletes_nothing(play: Play) -> None:
