@@ -21,6 +21,7 @@ from ansible.plugins.become import BecomeBase
 from ansible.plugins.connection import ConnectionBase
 from ansible.plugins.loader import become_loader
 from ansible.utils.display import Display
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.followed import mark_of
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.run import PROGRESS_DIR, RankProgress
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.state import StatePaths
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
@@ -78,6 +79,7 @@ class ActionModule(ActionBase):
         deadline = time.monotonic() + args["timeout_s"]
         readers = _Readers(self, task_vars or {}, args["destination"], hosts, args["runs"])
         shown = time.monotonic()
+        play = os.getppid()
         for note in args["notes"]:
             _show(f"staging: {note}")
         while True:
@@ -86,7 +88,8 @@ class ActionModule(ActionBase):
                 watch.update(readers.read(), now)
             except ClusterError as exc:
                 return {"failed": True, "changed": False, **exc.as_result()}
-            over = watch.over(now) or now > deadline
+            # A play that was killed follows nothing any more: the next one may begin.
+            over = watch.over(now) or now > deadline or os.getppid() != play
             if over or now - shown >= _SHOW_EVERY_S:
                 shown = now
                 _show(watch.line(now))
@@ -151,7 +154,9 @@ class _Readers:
         self._hosts = list(hosts)
         paths = StatePaths(destination)
         self._commands = {
-            host: f"LC_ALL=C cat {shlex.quote(os.path.join(paths.run(run), PROGRESS_DIR))}/*.json"
+            # The touch says that this run is followed. Who may only read does without.
+            host: f"touch {shlex.quote(mark_of(destination, run))} 2>/dev/null;"
+            f" LC_ALL=C cat {shlex.quote(os.path.join(paths.run(run), PROGRESS_DIR))}/*.json"
             for host, run in zip(hosts, runs * len(hosts) if self._shared else runs)
         }
         self._connections: dict[str, ConnectionBase] = {}

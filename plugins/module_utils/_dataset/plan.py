@@ -20,6 +20,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.manifest i
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.url import BlobUrl, parse_blob_url
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.bandwidth import plan_download
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.dataset import Dataset
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.followed import refuse_if_followed
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.run import write_run
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.shares import plan_run
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.state import Inventory
@@ -104,6 +105,7 @@ def prepare(wanted: PlanRequest, *, write: bool) -> dict[str, t.Any]:
         batch_s=wanted.batch_s,
     )
     if write and to_copy:
+        refuse_if_followed(destination)
         dataset.save()
         write_run(run, blobs_of)
     if write and inventory.adopted:

@@ -9,6 +9,7 @@ import random
 import typing as t
 
 import pytest
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset import followed
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.dataset import Dataset
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.plan import prepare
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.rank import run_rank
@@ -126,6 +127,10 @@ class Staging:
 
 
 @pytest.fixture
-def staging(blobs: Azurite, tmp_path: pathlib.Path, request: pytest.FixtureRequest) -> Staging:
+def staging(
+    blobs: Azurite, tmp_path: pathlib.Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> Staging:
+    # No play follows these runs, and many of them are left behind on purpose.
+    monkeypatch.setattr(followed, "_PATIENCE_S", 0.5)
     number = abs(hash(request.node.nodeid)) % 10**12
     return Staging(blobs, f"c{number}", tmp_path)

@@ -22,6 +22,7 @@ from ansible.plugins.connection import ConnectionBase
 from ansible.template import Templar
 from ansible_collections.hpcai.gpu_cluster.plugins.action import dataset_watch
 from ansible_collections.hpcai.gpu_cluster.plugins.action.dataset_watch import ActionModule
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.followed import mark_of
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.run import RankProgress
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.state import StatePaths
 
@@ -210,6 +211,20 @@ def test_progress_is_read_as_the_login_user_where_nobody_becomes_another(
 ) -> None:
     assert become.watch(variables, **keywords)["files"] == 2
     assert not become.log.exists()
+
+
+def test_a_run_that_is_followed_shows_it(become: Become) -> None:
+    mark = pathlib.Path(mark_of(str(become.destination), RUN))
+    assert become.watch({})["files"] == 2
+    assert mark.exists()
+
+
+def test_a_play_that_was_killed_follows_nothing_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    parents = iter((100, 100, 1))
+    monkeypatch.setattr(dataset_watch.os, "getppid", lambda: next(parents))
+    node = Node(0, json.dumps(vars(RankProgress(0, "host-0"))).encode(), b"")
+    result = follow(monkeypatch, {"a": node, "b": node}, silent_after_s=3600.0)
+    assert (node.asked, result["silent"]) == (2, [])
 
 
 def test_a_password_that_the_controller_was_told_reaches_the_way_to_become(become: Become) -> None:

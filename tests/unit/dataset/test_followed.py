@@ -1,0 +1,86 @@
+# Copyright (c) 2026 The hpcai.gpu_cluster developers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Two plays for one destination: the second is refused, and the first notices nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import pathlib
+import threading
+import time
+import typing as t
+
+import pytest
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset import followed
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.followed import mark_of, refuse_if_followed
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.run import (
+    RankProgress,
+    Run,
+    current_run_id,
+    write_run,
+)
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+
+
+@pytest.fixture
+def run(tmp_path: pathlib.Path) -> Run:
+    """A run that somebody planned."""
+    run = Run("20260101T000000-abcdef", str(tmp_path), "", False, [], [], [], 1.0)
+    write_run(run, {})
+    return run
+
+
+@contextlib.contextmanager
+def another_play(run: str, destination: str) -> t.Iterator[None]:
+    """It follows the run, as dataset_watch does."""
+    ended = threading.Event()
+
+    def follow() -> None:
+        while not ended.wait(0.1):
+            pathlib.Path(mark_of(destination, run)).touch()
+
+    thread = threading.Thread(target=follow)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+def test_a_run_that_a_play_follows_is_not_taken_away(run: Run) -> None:
+    RankProgress(0, "gpu-1").write(run)
+    with another_play(run.id, run.destination), pytest.raises(ClusterError) as caught:
+        refuse_if_followed(run.destination)
+    assert caught.value.kind == "busy"
+    assert run.destination in caught.value.message
+
+
+@pytest.mark.parametrize("began", [False, True])
+def test_a_run_whose_play_is_gone_may_be_taken_over(run: Run, monkeypatch: pytest.MonkeyPatch, began: bool) -> None:
+    monkeypatch.setattr(followed, "_PATIENCE_S", 0.5)
+    pathlib.Path(mark_of(run.destination, run.id)).touch()
+    if began:
+        RankProgress(0, "gpu-1").write(run)
+    refuse_if_followed(run.destination)
+
+
+def test_nobody_waits_where_no_run_is_or_the_last_one_ended(run: Run, tmp_path: pathlib.Path) -> None:
+    RankProgress(0, "gpu-1", "finished").write(run)
+    RankProgress(1, "gpu-2", "failed").write(run)
+    start = time.monotonic()
+    refuse_if_followed(run.destination)
+    refuse_if_followed(str(tmp_path / "never-staged"))
+    assert time.monotonic() - start < followed._PATIENCE_S
+
+
+@pytest.mark.blob
+def test_a_second_plan_is_refused_and_the_first_run_stays_the_current_one(staging) -> None:
+    staging.fill(2)
+    first = staging.plan()
+    destination = staging.params()["destination"]
+    with another_play(first["run"], destination), pytest.raises(ClusterError, match="Another play copies to"):
+        staging.plan()
+    assert current_run_id(destination) == first["run"]
+    assert staging.plan()["run"] != first["run"], "it was left behind"
