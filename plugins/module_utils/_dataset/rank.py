@@ -11,6 +11,7 @@ import fcntl
 import hashlib
 import os
 import signal
+import struct
 import time
 import typing as t
 from dataclasses import dataclass, field
@@ -30,6 +31,8 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import C
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gzip.part_file import disk_errors
 
 _STOP_OLD_WORKER_S = 20.0
+#: ``struct flock``: l_type, l_whence, l_start, l_len, l_pid (fcntl(2)).
+_FLOCK = struct.Struct("hhqqi4x")
 
 
 @dataclass(frozen=True)
@@ -144,7 +147,7 @@ def _only_worker(directory: str, destination: str, rank: int) -> t.Iterator[None
     with disk_errors(path):
         os.makedirs(directory, mode=0o700, exist_ok=True)
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
-    with os.fdopen(descriptor, "r+") as lock:
+    with os.fdopen(descriptor, "r+") as lock:  # to be opened nowhere else here: closing it once gives the lock back
         deadline = time.monotonic() + _STOP_OLD_WORKER_S
         while not _try_lock(lock):
             _terminate(lock)
@@ -155,24 +158,22 @@ def _only_worker(directory: str, destination: str, rank: int) -> t.Iterator[None
                     "Look at that process on this node, end it, then run again.",
                 )
             time.sleep(0.5)
-        lock.seek(0)
-        lock.truncate()
-        lock.write(str(os.getpid()))
-        lock.flush()
         yield
 
 
 def _try_lock(lock: t.TextIO) -> bool:
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+        fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except (BlockingIOError, PermissionError):
         return False
     return True
 
 
 def _holder(lock: t.TextIO) -> int:
-    lock.seek(0)
-    return int(lock.read() or 0)
+    """The process that holds the lock, 0 for none. The kernel knows; a number in the file could be another process by now."""
+    asked = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+    kind, _whence, _start, _length, pid = _FLOCK.unpack(fcntl.fcntl(lock, fcntl.F_GETLK, asked))
+    return 0 if kind == fcntl.F_UNLCK else int(pid)
 
 
 def _terminate(lock: t.TextIO) -> None:
