@@ -116,6 +116,13 @@ hosts:
   type: list
   elements: str
   returned: always
+killed:
+  description:
+    - Where nothing is missing, hosts whose worker of an earlier run was killed. M(hpcai.gpu_cluster.dataset_stage) without a run removes
+      what it left.
+  type: list
+  elements: str
+  returned: always
 total_files:
   description: Files of the dataset that belong to this destination.
   type: int

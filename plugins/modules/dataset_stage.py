@@ -21,7 +21,7 @@ options:
   sources:
     description: The same list that was planned with; only C(sas) is used.
   run:
-    description: Id of the run. Empty when there is nothing to do.
+    description: Id of the run. Empty when there is nothing to copy; then what workers that were killed left on this node is removed.
     type: str
     required: true
   rank:
@@ -154,6 +154,7 @@ import typing as t
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.options import AZCOPY, IDENTITY, SOURCES, failure
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.secrets import hide_secrets, refuse_queries
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.killed import sweep_killed
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.rank import StageRequest, run_rank
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gzip.part_file import disk_errors
@@ -212,7 +213,8 @@ def main() -> None:
     try:
         refuse_queries(module, [source["url"] for source in params["sources"]])
         if not params["run"]:
-            module.exit_json(changed=False, msg="Nothing to copy.")
+            swept = sweep_killed(params["destination"], params["landing_path"] or "", params["host"])
+            module.exit_json(changed=swept, msg="Nothing to copy.")
         with disk_errors(params["destination"]):
             result = run_rank(read_options(params))
         module.exit_json(**result)

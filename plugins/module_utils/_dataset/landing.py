@@ -15,6 +15,8 @@ import os
 import re
 import shutil
 
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.state import StatePaths
+
 _PREFIX = "dataset_staging-"
 #: ``<run>-<batch>``, as ``new_run_id`` and ``plan_run`` name them.
 _BATCH = re.compile(r"\d{8}T\d{6}-[0-9a-f]{6}-r\d{4,}b\d{2,}")
@@ -24,6 +26,13 @@ def landing_directory(landing_path: str, destination: str, host: str) -> str:
     """This host's own directory for one destination."""
     # Not by rank: --limit changes the ranks, and what the former rank left would stay.
     return os.path.join(landing_path, f"{_PREFIX}{_digest(os.path.normpath(destination), 16)}-{_digest(host, 8)}")
+
+
+def landing_of(landing_path: str, destination: str, host: str) -> str:
+    """Where this host's raw bytes land: below the landing path, "" for inside the destination."""
+    if landing_path:
+        return landing_directory(landing_path, destination, host)
+    return os.path.join(StatePaths(destination).root, "landing", host)
 
 
 def landing_directories(landing_path: str, destination: str) -> list[str]:
@@ -53,4 +62,4 @@ def _digest(text: str, digits: int) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:digits]
 
 
-__all__ = ["landing_directories", "landing_directory", "leave_landing", "sweep_landing"]
+__all__ = ["landing_directories", "landing_directory", "landing_of", "leave_landing", "sweep_landing"]

@@ -21,6 +21,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.url import
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.bandwidth import plan_download
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.dataset import Dataset
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.followed import refuse_if_followed
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.killed import killed_hosts
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.run import write_run
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.shares import plan_run
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.state import Inventory
@@ -66,6 +67,7 @@ def list_dataset(wanted: PlanRequest) -> dict[str, t.Any]:
     return {
         **_facts(manifest, range(len(manifest.blobs)), Inventory()),
         "hosts": wanted.hosts,
+        "killed": [],
         "changed": False,
         "run": "",
         "missing_files": len(manifest.blobs),
@@ -120,6 +122,7 @@ def prepare(wanted: PlanRequest, *, write: bool) -> dict[str, t.Any]:
     return {
         **_facts(manifest, indexes, inventory),
         "hosts": hosts,
+        "killed": [] if to_copy else killed_hosts(destination),
         "changed": bool(to_copy) or unreported,
         "run": run.id if to_copy else "",
         "missing_files": len(to_copy),

@@ -20,12 +20,11 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy.probe im
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.batch import BatchCopier, CopySettings
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.claims import Claims
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.landing import (
-    landing_directory,
+    landing_of,
     leave_landing,
     sweep_landing,
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.run import RankProgress, Run, read_run
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.state import StatePaths
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.worker import Worker
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gzip.part_file import disk_errors
@@ -74,10 +73,7 @@ def run_rank(wanted: StageRequest) -> dict[str, t.Any]:
             "or plan a run of its own for every node (`rank` of dataset_plan).",
         )
     probe(wanted.azcopy)
-    if wanted.landing_path:
-        landing = landing_directory(wanted.landing_path, run.destination, wanted.host)
-    else:
-        landing = os.path.join(StatePaths(run.destination).root, "landing", wanted.host)
+    landing = landing_of(wanted.landing_path, run.destination, wanted.host)
     with _only_worker(wanted.log_path, run.destination, wanted.rank):
         sweep_landing(landing, run.id)
         try:
