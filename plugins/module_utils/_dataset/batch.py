@@ -10,7 +10,6 @@ import contextlib
 import os
 import shutil
 import threading
-import time
 import typing as t
 import urllib.parse
 from dataclasses import dataclass, field, replace
@@ -21,6 +20,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.manifest i
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.probe import explain_absence
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.url import clean_sas, parse_blob_url
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.bandwidth import most_processes, split_cap
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.keeper import Keeper
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.receipts import (
     Receipt,
     ReceiptLog,
@@ -35,8 +35,6 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gzip.room impor
 
 #: What is wrong with a file itself: the next attempt would find the same bytes.
 _FILE_KINDS = frozenset({"changed_at_source", "corrupt", "not_gzip", "truncated"})
-# A rank that takes this batch over copies every file without a receipt again.
-_RECEIPTS_EVERY_S = 1.0
 
 
 @dataclass(frozen=True)
@@ -91,6 +89,13 @@ class BatchCopier:
         self, blobs: t.Mapping[str, Blob], landing: str, hooks: Hooks
     ) -> tuple[list[tuple[str, ClusterError]], CopyOutcome]:
         """Copy blobs by their raw names; returns the files that failed, and what AzCopy did. Nothing runs any more afterwards."""
+        with Keeper(self._run.destination, self._receipts) as keeper:
+            watched = replace(hooks, should_stop=lambda: hooks.should_stop() or keeper.broken())
+            return self._land(blobs, landing, watched, keeper)
+
+    def _land(
+        self, blobs: t.Mapping[str, Blob], landing: str, hooks: Hooks, keeper: Keeper
+    ) -> tuple[list[tuple[str, ClusterError]], CopyOutcome]:
         requests = self._requests(blobs.values(), landing)
         with _Copier(requests, self._settings.stall_timeout_s, hooks.should_stop) as copier:
 
@@ -107,7 +112,7 @@ class BatchCopier:
                 on_landed=on_landed,
             )
             with contextlib.closing(draining) as finished:
-                failed = self._keep(finished, blobs, hooks.on_file)
+                failed = self._keep(finished, blobs, hooks.on_file, keeper)
             return failed, copier.result()
 
     def _explain(self, raw_name: str, blobs: t.Mapping[str, Blob]) -> ClusterError | None:
@@ -185,29 +190,25 @@ class BatchCopier:
         )
 
     def _keep(
-        self, finished: t.Iterable[Finished], blobs: t.Mapping[str, Blob], on_file: t.Callable[[int, int], None]
+        self,
+        finished: t.Iterable[Finished],
+        blobs: t.Mapping[str, Blob],
+        on_file: t.Callable[[int, int], None],
+        keeper: Keeper,
     ) -> list[tuple[str, ClusterError]]:
-        """Write receipts; return the files that failed."""
+        """Hand receipts to the keeper; return the files that failed."""
         failed: list[tuple[str, ClusterError]] = []
-        waiting: list[Receipt] = []
-        written = time.monotonic()
-        try:
-            for file in finished:
-                blob = blobs[file.name]
-                if file.result is None:
-                    failed.append((file.name, t.cast("ClusterError", file.error)))
-                    continue
-                name = final_name(blob, self._run.decompress)
-                mtime_ns = os.stat(os.path.join(self._run.destination, name)).st_mtime_ns
-                result = file.result
-                version = (name, blob.etag, blob.md5, blob.size)
-                waiting.append(Receipt(*version, result.bytes, result.crc32, mtime_ns, self._inflates(blob)))
-                on_file(blob.size, result.bytes)
-                if time.monotonic() - written >= _RECEIPTS_EVERY_S:
-                    self._receipts.append(waiting)
-                    waiting, written = [], time.monotonic()
-        finally:
-            self._receipts.append(waiting)
+        for file in finished:
+            blob = blobs[file.name]
+            if file.result is None:
+                failed.append((file.name, t.cast("ClusterError", file.error)))
+                continue
+            name = final_name(blob, self._run.decompress)
+            mtime_ns = os.stat(os.path.join(self._run.destination, name)).st_mtime_ns
+            result = file.result
+            version = (name, blob.etag, blob.md5, blob.size)
+            keeper.add(Receipt(*version, result.bytes, result.crc32, mtime_ns, self._inflates(blob)))
+            on_file(blob.size, result.bytes)
         return failed
 
 

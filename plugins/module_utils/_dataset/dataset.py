@@ -41,6 +41,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.state i
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gzip.part_file import make_directories, sweep_parts
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.durable import DurableTree, sync_directory
 
 
 @dataclass
@@ -80,7 +81,10 @@ class Dataset:
         write_json(
             os.path.join(paths.root, "dataset.json"),
             {"decompress": self.decompress, "rank": self.rank, "world_size": self.world_size},
+            durable=True,
         )
+        sync_directory(self.destination)
+        sync_directory(os.path.dirname(os.path.normpath(self.destination)))
 
     def _stored_digest(self) -> str:
         try:
@@ -100,6 +104,8 @@ class Dataset:
 
     def adopt(self, receipts: t.Sequence[Receipt]) -> None:
         """Keep receipts for files that were there before and proved right."""
+        # What somebody wrote a moment ago may be in memory only, where it was read.
+        DurableTree(self.destination).sync([receipt.name for receipt in receipts])
         ReceiptLog(StatePaths(self.destination).receipts, "adopted").append(receipts)
 
     def inspect(self, indexes: t.Sequence[int], *, content: bool, threads: int) -> tuple[list[Blob], Inventory]:
@@ -148,7 +154,7 @@ class Dataset:
         run_id = current_run_id(self.destination)
         run = read_run(self.destination, run_id) if run_id else None
         report = build_report(run, read_report(self.destination), self.manifest, result)
-        write_json(paths.report, report)
+        write_json(paths.report, report, durable=True)
         receipts = self.receipts()
         if result["verdict"] == "ok":
             sweep_parts(

@@ -23,6 +23,7 @@ from dataclasses import astuple, dataclass
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.manifest import Blob, is_gzip
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.beneath import is_proper
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.durable import sync_directory
 
 _GZIP_MAGIC = b"\x1f\x8b"
 
@@ -61,17 +62,27 @@ class Receipt:
 
 
 class ReceiptLog:
-    """Appends receipts to a file of its own, one JSON array per line, so that writers never share a file."""
+    """Appends receipts to a file of its own, one JSON array per line, so that writers never share a file.
+
+    Who appends has brought the files to disk before.
+    """
 
     def __init__(self, directory: str, writer: str) -> None:
         os.makedirs(directory, exist_ok=True)
         self._path = os.path.join(directory, f"{writer}.jsonl")
+        self._is_new = True
 
     def append(self, receipts: Iterable[Receipt]) -> None:
         lines = "".join(json.dumps(astuple(receipt), ensure_ascii=False) + "\n" for receipt in receipts)
         if lines:
             with open(self._path, "a", encoding="utf-8") as stream:
                 stream.write(lines)
+                stream.flush()
+                os.fsync(stream.fileno())
+        if lines and self._is_new:
+            sync_directory(os.path.dirname(self._path))
+            sync_directory(os.path.dirname(os.path.dirname(self._path)))
+            self._is_new = False
 
 
 class Receipts:
@@ -144,7 +155,10 @@ def consolidate_receipts(destination: str, directory: str, receipts: Receipts, k
         for name in keep:
             for receipt in _kept(destination, receipts.of(name)):
                 stream.write(json.dumps(astuple(receipt), ensure_ascii=False) + "\n")
+        stream.flush()
+        os.fsync(stream.fileno())
     os.replace(part, target)
+    sync_directory(directory)
     for path in old:
         if path != target:
             with contextlib.suppress(FileNotFoundError):

@@ -25,6 +25,7 @@ from dataclasses import asdict, dataclass, field
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.manifest import Blob, final_name
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.state import StatePaths, read_json, write_json
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.durable import sync_directory
 
 PROGRESS_DIR = "progress"
 _KEEP_RUNS = 3
@@ -99,12 +100,14 @@ def write_run(run: Run, blobs_of: t.Mapping[str, t.Sequence[Blob]]) -> None:
         os.makedirs(directory, exist_ok=True)
 
     def write_batch(batch: BatchInfo) -> None:
-        write_json(os.path.join(batches, f"{batch.id}.json"), blobs_of[batch.id])
+        write_json(os.path.join(batches, f"{batch.id}.json"), blobs_of[batch.id], durable=True)
 
     with ThreadPoolExecutor(max_workers=16) as pool:
         list(pool.map(write_batch, run.batches))
-    write_json(os.path.join(run.directory, "run.json"), asdict(run))
-    write_json(paths.current, {"run": run.id})
+    write_json(os.path.join(run.directory, "run.json"), asdict(run), durable=True)
+    # On disk before the first file: the names of a run tell ours from those of others, where a power cut took the receipts.
+    sync_directory(paths.runs)
+    write_json(paths.current, {"run": run.id}, durable=True)
     # After a clock was set back the newest run is not the last one by its name.
     earlier = sorted(name for name in os.listdir(paths.runs) if name != run.id)
     for old in earlier[: 1 - _KEEP_RUNS]:

@@ -23,6 +23,7 @@ from dataclasses import dataclass, field, replace
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.manifest import Blob, final_name, is_gzip
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.receipts import Receipt, Receipts, about
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.beneath import refuse_links
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.durable import sync_directory
 
 STATE_DIR = ".staging"
 _READ_BYTES = 4 << 20
@@ -200,12 +201,20 @@ def _names_below(destination: str) -> Iterator[str]:
             yield name if relative == "." else f"{relative}/{name}"
 
 
-def write_json(path: str, document: t.Any) -> None:
-    """Write a JSON document so that a reader sees the old one or the new one, never a half."""
+def write_json(path: str, document: t.Any, *, durable: bool = False) -> None:
+    """Write a JSON document so that a reader sees the old one or the new one, never a half.
+
+    After a power cut this holds only for a ``durable`` one, which is on disk when this returns.
+    """
     part = f"{path}.{os.getpid()}.part"
     with open(part, "w", encoding="utf-8") as stream:
         json.dump(document, stream, ensure_ascii=False)
+        if durable:
+            stream.flush()
+            os.fsync(stream.fileno())
     os.replace(part, path)
+    if durable:
+        sync_directory(os.path.dirname(path))
 
 
 def read_json(path: str) -> t.Any:

@@ -1,36 +1,46 @@
 # Copyright (c) 2026 The hpcai.gpu_cluster developers
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""One batch, copied by a stand-in for AzCopy, where the shared file system fails beside it."""
+"""One batch, copied by a stand-in for AzCopy, where the shared file system fails beside it, or power may."""
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import http.server
+import json
+import os
 import pathlib
 import sys
 import threading
+import time
 import typing as t
 
 import pytest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.manifest import Blob, Manifest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.batch import BatchCopier, CopySettings
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.run import write_run
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.run import BatchInfo, write_run
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.shares import plan_run
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.state import StatePaths
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.worker import Hooks
 
-#: Delivers the first two files, the second one late enough for receipts to be written, and never the third.
+CONTENT = bytes(8)
+MD5 = base64.b64encode(hashlib.md5(CONTENT).digest()).decode()
 AZCOPY = """#!{python}
 import os, pathlib, sys, time
 if sys.argv[1:] == ["--version"]:
     print("azcopy version 10.32.2")
     sys.exit()
 pathlib.Path({pid!r}).write_text(str(os.getpid()))
-for name in ("a", "b"):
-    pathlib.Path(sys.argv[3], name).write_bytes(bytes(8))
-    time.sleep(1.2)
+for name in {names!r}:
+    path = pathlib.Path(sys.argv[3], name)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.with_suffix(".new").write_bytes(bytes(8))
+    path.with_suffix(".new").rename(path)
+    time.sleep({pause_s})
 time.sleep(240)
 """
+HOOKS = Hooks(lambda *_sizes: None, lambda: None, lambda: False)
 
 
 @pytest.fixture
@@ -42,25 +52,75 @@ def endpoint() -> t.Iterator[str]:
         server.shutdown()
 
 
+class Copying:
+    """A batch of three files, and AzCopy's stand-in, which delivers ``names`` at its leisure and never ends by itself."""
+
+    def __init__(self, place: pathlib.Path, endpoint: str, names: list[str], pause_s: float) -> None:
+        self.data, self.pid, self.landing = place / "data", place / "pid", place / "landing"
+        azcopy = place / "azcopy"
+        azcopy.write_text(AZCOPY.format(python=sys.executable, pid=str(self.pid), names=names, pause_s=pause_s))
+        azcopy.chmod(0o755)
+        wanted = ["a", "b", "deep/er/c"]
+        manifest = Manifest([{"url": endpoint, "prefix": ""}], [Blob(name, 8, MD5, etag="e") for name in wanted])
+        run, blobs_of = plan_run(
+            manifest,
+            range(3),
+            destination=str(self.data),
+            hosts=["gpu-1"],
+            decompress=False,
+            bytes_per_second=1.0,
+            batch_s=240,
+        )
+        pathlib.Path(StatePaths(str(self.data)).runs).mkdir(parents=True)
+        write_run(run, blobs_of)
+        self.landing.mkdir()
+        settings = CopySettings(str(azcopy), str(self.landing), ["sv=1&sig=c2lnbmF0dXJl"], log_dir=str(place / "log"))
+        self.copier = BatchCopier(run, settings, "gpu-1")
+        self.receipts = pathlib.Path(StatePaths(str(self.data)).receipts, "gpu-1.jsonl")
+        self.batch: BatchInfo = run.batches[0]
+
+
 def test_a_batch_whose_receipts_cannot_be_written_ends_its_azcopy(tmp_path: pathlib.Path, endpoint: str) -> None:
     """Else the next batch, or another attempt at this one, copies beside it into the same directory."""
-    data, pid, azcopy = tmp_path / "data", tmp_path / "pid", tmp_path / "azcopy"
-    azcopy.write_text(AZCOPY.format(python=sys.executable, pid=str(pid)))
-    azcopy.chmod(0o755)
-    manifest = Manifest([{"url": endpoint, "prefix": ""}], [Blob(name, 8, etag="e") for name in "abc"])
-    run, blobs_of = plan_run(
-        manifest, range(3), destination=str(data), hosts=["gpu-1"], decompress=False, bytes_per_second=1.0, batch_s=240
-    )
-    pathlib.Path(StatePaths(str(data)).runs).mkdir(parents=True)
-    write_run(run, blobs_of)
-    landing = tmp_path / "landing"
-    landing.mkdir()
-    settings = CopySettings(str(azcopy), str(landing), ["sv=1&sig=c2lnbmF0dXJl"], log_dir=str(tmp_path / "log"))
-    copier = BatchCopier(run, settings, "gpu-1")
-    pathlib.Path(StatePaths(str(data)).receipts, "gpu-1.jsonl").mkdir()  # where the receipts would go
+    # The second file comes late enough for receipts to be written, the third never.
+    copying = Copying(tmp_path, endpoint, ["a", "b"], pause_s=1.2)
+    copying.receipts.mkdir()
 
-    outcome = copier(run.batches[0], 0, Hooks(lambda *_sizes: None, lambda: None, lambda: False))
+    began = time.monotonic()
+    outcome = copying.copier(copying.batch, 0, HOOKS)
+    assert time.monotonic() - began < 30, "AzCopy was waited for"
     assert outcome.error is not None
     assert outcome.error.kind == "io", outcome.error
-    assert not pathlib.Path("/proc", pid.read_text()).exists()
-    assert list(landing.iterdir()) == []
+    assert not pathlib.Path("/proc", copying.pid.read_text()).exists()
+    assert list(copying.landing.iterdir()) == []
+
+
+def test_a_receipt_stands_for_what_is_on_disk(
+    tmp_path: pathlib.Path, endpoint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Power may fail at any moment: the file, and every directory that leads to it, come first."""
+    copying = Copying(tmp_path, endpoint, ["a", "b", "deep/er/c"], pause_s=0.7)
+    on_disk: set[int] = set()
+    judged: list[str] = []
+    early: list[pathlib.Path] = []
+    fsync = os.fsync
+
+    def note(descriptor: int) -> None:
+        if copying.receipts.exists() and os.path.samestat(os.fstat(descriptor), copying.receipts.stat()):
+            for line in copying.receipts.read_text().splitlines():
+                name = json.loads(line)[0]
+                judged.append(name)
+                needed = [copying.data / name, *(copying.data / name).parents]
+                early.extend(
+                    path for path in needed[: needed.index(copying.data) + 1] if path.stat().st_ino not in on_disk
+                )
+        fsync(descriptor)
+        on_disk.add(os.fstat(descriptor).st_ino)
+
+    monkeypatch.setattr(os, "fsync", note)
+    outcome = copying.copier(copying.batch, 0, HOOKS)
+    assert (outcome.error, outcome.failed) == (None, [])
+    assert early == []
+    assert set(judged) == {"a", "b", "deep/er/c"}
+    assert copying.receipts.stat().st_ino in on_disk
+    assert copying.receipts.parent.stat().st_ino in on_disk

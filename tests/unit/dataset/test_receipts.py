@@ -106,3 +106,23 @@ def test_packing_keeps_what_is_about_the_file(place: Place) -> None:
     place.file.unlink()
     consolidate_receipts(str(place.path), place.log, read_receipts(place.log), ["a"])
     assert len(read_receipts(place.log).of("a")) == 2
+
+
+def test_packed_receipts_are_on_disk_before_the_others_go(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    place.put(NEW, NOON_NS)
+    place.note("gpu-1", receipt(NEW, "new", NOON_NS))
+    deeds: list[str] = []
+    fsync, unlink = os.fsync, os.unlink
+
+    def note_sync(descriptor: int) -> None:
+        fsync(descriptor)
+        deeds.append(os.path.basename(os.readlink(f"/proc/self/fd/{descriptor}")))
+
+    def note_unlink(path: str) -> None:
+        deeds.append(f"unlink {os.path.basename(path)}")
+        unlink(path)
+
+    monkeypatch.setattr(os, "fsync", note_sync)
+    monkeypatch.setattr(os, "unlink", note_unlink)
+    consolidate_receipts(str(place.path), place.log, read_receipts(place.log), ["a"])
+    assert deeds == ["all.jsonl.part", "receipts", "unlink gpu-1.jsonl"]

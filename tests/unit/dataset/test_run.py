@@ -6,8 +6,10 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import pathlib
 
+import pytest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.manifest import Blob, Manifest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.run import (
     current_run_id,
@@ -52,3 +54,26 @@ def test_a_clock_that_was_set_back_does_not_take_the_new_run_away(tmp_path: path
     run = read_run(str(tmp_path), early)
     assert run is not None
     assert [blob.name for blob in run.batch_blobs(run.batches[0].id)] == ["x"]
+
+
+def test_a_run_is_on_disk_before_it_is_the_current_one(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else files that it brought would count as foreign after a power cut, and only consent would replace them."""
+    run_id = "20261122T000000-aaaaaa"
+    runs = tmp_path / ".staging/runs"
+    on_disk: set[int] = set()
+    missing: list[pathlib.Path] | None = None
+    fsync = os.fsync
+
+    def note(descriptor: int) -> None:
+        nonlocal missing
+        fsync(descriptor)
+        on_disk.add(os.fstat(descriptor).st_ino)
+        if "/current." in os.readlink(f"/proc/self/fd/{descriptor}"):
+            needed = [runs, runs / run_id, runs / run_id / "run.json", *(runs / run_id / "batches").iterdir()]
+            needed.append(runs / run_id / "batches")
+            missing = [path for path in needed if path.stat().st_ino not in on_disk]
+
+    monkeypatch.setattr(os, "fsync", note)
+    write(tmp_path, run_id)
+    assert missing == []
+    assert (tmp_path / ".staging").stat().st_ino in on_disk
