@@ -16,9 +16,11 @@ from dataclasses import dataclass, field, replace
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy.argv import CopyRequest, suggest_processes
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy.run import CopyOutcome, run_copies
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.identity import ManagedIdentity
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.manifest import Blob, final_name, is_gzip
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.probe import explain_absence
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.url import clean_sas, parse_blob_url
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.version import Source, Versions
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.bandwidth import most_processes, split_cap
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.keeper import Keeper
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.receipts import (
@@ -62,6 +64,8 @@ class BatchCopier:
         self._run = run
         self._settings = settings
         self._receipts = ReceiptLog(StatePaths(run.destination).receipts, writer)
+        # Keeps its token from batch to batch.
+        self._login = ManagedIdentity(settings.identity_client_id).token if settings.identity == "msi" else None
 
     def __call__(self, batch: BatchInfo, attempt: int, hooks: Hooks) -> BatchOutcome:
         blobs = {self._raw_name(blob): blob for blob in self._left(batch, attempt)}
@@ -91,10 +95,11 @@ class BatchCopier:
         """Copy blobs by their raw names; returns the files that failed, and what AzCopy did. Nothing runs any more afterwards."""
         with Keeper(self._run.destination, self._receipts) as keeper:
             watched = replace(hooks, should_stop=lambda: hooks.should_stop() or keeper.broken())
-            return self._land(blobs, landing, watched, keeper)
+            with contextlib.closing(self._versions(watched.should_stop)) as versions:
+                return self._land(blobs, landing, watched, keeper, versions)
 
     def _land(
-        self, blobs: t.Mapping[str, Blob], landing: str, hooks: Hooks, keeper: Keeper
+        self, blobs: t.Mapping[str, Blob], landing: str, hooks: Hooks, keeper: Keeper, versions: Versions
     ) -> tuple[list[tuple[str, ClusterError]], CopyOutcome]:
         requests = self._requests(blobs.values(), landing)
         with _Copier(requests, self._settings.stall_timeout_s, hooks.should_stop) as copier:
@@ -104,12 +109,17 @@ class BatchCopier:
                     copier.finish()
                 hooks.landed()
 
+            def confirm(name: str) -> None:
+                if not self._known_md5(blobs[name]):
+                    versions.confirm(blobs[name])
+
             draining = drain(
                 [self._item(name, blob, landing) for name, blob in blobs.items()],
                 copier_done=copier.done,
                 threads=self._settings.threads,
                 should_stop=hooks.should_stop,
                 on_landed=on_landed,
+                confirm=confirm,
             )
             with contextlib.closing(draining) as finished:
                 failed = self._keep(finished, blobs, hooks.on_file, keeper)
@@ -177,17 +187,29 @@ class BatchCopier:
         ]
 
     def _item(self, raw_name: str, blob: Blob, landing: str) -> LandingItem:
-        by_azcopy = self._inflates(blob) and self._settings.decompress_engine == "azcopy"
+        by_azcopy = self._inflated_by_azcopy(blob)
         return LandingItem(
             name=raw_name,
             raw_path=os.path.join(landing, raw_name),
             final_path=os.path.join(self._run.destination, final_name(blob, self._run.decompress)),
-            # What AzCopy inflated has neither the size nor the MD5 of the blob any more.
             raw_size=None if by_azcopy else blob.size,
-            raw_md5="" if by_azcopy else blob.md5,
+            raw_md5=self._known_md5(blob),
             decompress=self._inflates(blob) and not by_azcopy,
             root=self._run.destination,
         )
+
+    def _inflated_by_azcopy(self, blob: Blob) -> bool:
+        return self._inflates(blob) and self._settings.decompress_engine == "azcopy"
+
+    def _known_md5(self, blob: Blob) -> str:
+        """The MD5 that the landed file must have, "" where none is known."""
+        # What AzCopy inflated has neither the size nor the MD5 of the blob any more.
+        return "" if self._inflated_by_azcopy(blob) else blob.md5
+
+    def _versions(self, should_stop: t.Callable[[], bool]) -> Versions:
+        """What tells whether a blob without MD5 is still the version that was listed."""
+        sources = zip(self._run.sources, self._settings.sas)
+        return Versions([Source(_directory_url(source), sas, self._login) for source, sas in sources], should_stop)
 
     def _keep(
         self,

@@ -64,13 +64,15 @@ def drain(
     poll_s: float = 0.1,
     should_stop: t.Callable[[], bool] | None = None,
     on_landed: t.Callable[[], None] | None = None,
+    confirm: t.Callable[[str], None] | None = None,
 ) -> t.Generator[Finished, None, None]:
     """Finish each item as soon as it has landed, with a pool of threads, and yield what became of it.
 
     AzCopy downloads under another name and renames, so a file that is there is whole. Raw files are removed once they are
     dealt with. Ends when every item is finished; once ``copier_done`` says that nothing more will land, items that are
     still absent are yielded with an error. ``on_landed`` is called once, when no item is awaited any more. ``should_stop``
-    ends it early: what runs is finished, the rest not yielded. Closing it early waits for what runs, too.
+    ends it early: what runs is finished, the rest not yielded. Closing it early waits for what runs, too. ``confirm`` is called
+    with the name of what has landed, by many threads, before anything is done with it: its ClusterError is that of the file.
     """
     find_engine(engine)  # an engine that is not there is found before the first file
     pending = _by_folder(items)
@@ -85,7 +87,7 @@ def drain(
                 began = time.monotonic()
                 landed = _take_landed(pending)
                 for item in landed:
-                    pool.submit(_finish_into, ready, item, engine)
+                    pool.submit(_finish_into, ready, item, engine, confirm)
                 running += len(landed)
                 if not pending and on_landed is not None:
                     on_landed()
@@ -153,12 +155,17 @@ def _never_landed(item: LandingItem) -> ClusterError:
     )
 
 
-def _finish_into(ready: queue.SimpleQueue[Finished], item: LandingItem, engine: str) -> None:
-    ready.put(_finish(item, engine))
+_Confirm = t.Optional[t.Callable[[str], None]]
 
 
-def _finish(item: LandingItem, engine: str) -> Finished:
+def _finish_into(ready: queue.SimpleQueue[Finished], item: LandingItem, engine: str, confirm: _Confirm) -> None:
+    ready.put(_finish(item, engine, confirm))
+
+
+def _finish(item: LandingItem, engine: str, confirm: _Confirm) -> Finished:
     try:
+        if confirm is not None:
+            confirm(item.name)
         expected: t.Any = {"root": item.root, "raw_size": item.raw_size, "raw_md5": item.raw_md5}
         if _starts_like_gzip(item.raw_path) if item.decompress is None else item.decompress:
             result = inflate_file(item.raw_path, item.final_path, engine=engine, **expected)

@@ -89,6 +89,32 @@ def test_a_blob_replaced_between_listing_and_copy_never_gets_the_final_name(stag
     assert staging.files() == staging.content
 
 
+@pytest.mark.parametrize("engine", ["collection", "azcopy"])
+def test_a_blob_replaced_where_no_md5_tells_is_named_and_copied_again(staging, engine: str) -> None:
+    """Its size is the same, or AzCopy inflates it and neither size nor MD5 are those of the blob any more."""
+    staging.options["decompress_engine"] = engine
+    staging.fill(2)
+
+    def put(content: bytes) -> None:
+        if engine == "azcopy":
+            staging.put("train/x.bin.gz", content)
+        else:
+            staging.service.put_in_blocks(staging.container, "train/x.bin", content)
+            staging.content["train/x.bin"] = content
+
+    put(b"old" * 500)
+    plan = staging.plan()
+    put(b"new" * 500)
+    staging.copy(plan["run"])
+    result = staging.verify()
+    assert (result["verdict"], result["verified_files"], result["again"]) == ("fail", 2, True)
+    assert [cause["kind"] for cause in result["causes"]] == ["changed_at_source"]
+    assert "`train/x.bin" in result["causes"][0]["message"]
+    assert not (staging.destination / "data/train/x.bin").exists()
+    assert staging.stage()["verified"]["verdict"] == "ok"
+    assert staging.files() == staging.content
+
+
 def test_a_blob_deleted_between_listing_and_copy_is_named(staging) -> None:
     staging.fill(6)
     plan = staging.plan()
