@@ -13,6 +13,8 @@ description:
   - With O(ingress_mbps) several AzCopy processes share the upload, and their caps together stay below 92 % of the account's limit.
     8 processes and 20,000 Mbit/s give 2,300 Mbit/s each.
   - Every blob gets the MD5 of its bytes. Files that the container holds already are not uploaded again.
+  - Nothing is left out in silence. What is no file, a link among it, is refused by name unless O(links) says otherwise. Only the
+    state of a staging is not uploaded (RV(left_out)).
 version_added: 0.1.0
 author: The hpcai.gpu_cluster developers (@hpcai)
 options:
@@ -25,7 +27,7 @@ options:
     type: str
     required: true
   prefix:
-    description: Directory in the container.
+    description: Directory in the container, as it is called there. Nothing in it is percent-encoded.
     type: str
     default: ""
   sas:
@@ -41,6 +43,15 @@ options:
       - Directory for the compressed files. They stay there, so that a second run need not compress again.
       - It may not be O(source) or in it.
     type: path
+  links:
+    description:
+      - What becomes of symbolic links in O(source). Links to files and to directories are treated alike.
+      - V(refuse) names them and uploads nothing. V(follow) uploads what they point to, wherever that is. V(skip) leaves them out
+        and names them in RV(left_out).
+      - They cannot be stored as links. AzCopy passes over a link that it is given by name.
+    type: str
+    choices: [refuse, follow, skip]
+    default: refuse
   processes:
     description: AzCopy processes at the same time, such as one per checkpoint file.
     type: int
@@ -103,6 +114,11 @@ bytes:
   description: Their bytes, before compression.
   type: int
   returned: success
+left_out:
+  description: What in O(source) was left out. That are directories with the state of a staging (C(.staging)), and links with O(links=skip).
+  type: list
+  elements: str
+  returned: success
 files_copied:
   description: Files that were (or would be) uploaded.
   type: int
@@ -128,6 +144,7 @@ bandwidth:
 
 import os
 import typing as t
+import urllib.parse
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.options import AZCOPY, IDENTITY, SAS, failure
@@ -144,6 +161,7 @@ def main() -> None:
             "prefix": {"type": "str", "default": ""},
             "sas": SAS,
             "compress": {"type": "bool", "default": False},
+            "links": {"type": "str", "choices": ["refuse", "follow", "skip"], "default": "refuse"},
             "work_path": {"type": "path"},
             "processes": {"type": "int", "default": 8},
             "ingress_mbps": {"type": "float", "default": 0},
@@ -157,7 +175,7 @@ def main() -> None:
         no_log=True,
     )
     params: dict[str, t.Any] = dict(module.params)
-    url, prefix = params.pop("url").rstrip("/"), params.pop("prefix").strip("/")
+    url, prefix = params.pop("url").rstrip("/"), urllib.parse.quote(params.pop("prefix").strip("/"))
     wanted = Upload(**{**params, "work_path": params["work_path"] or ""}, destination=f"{url}/{prefix}".rstrip("/"))
     hide_secrets(module, wanted.sas)
     try:

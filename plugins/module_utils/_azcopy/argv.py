@@ -43,7 +43,7 @@ class CopyRequest:
     The *contents* of ``source`` (container, prefix, or directory) land in ``destination``. ``include_pattern`` is None
     for everything; '' is a share without files and refused, because AzCopy would take it as "everything".
     ``file_list`` holds paths relative to ``source``; with ``processes`` > 1 it is split over that many AzCopy processes,
-    each with its part of ``cap_mbps`` and ``concurrency``.
+    each with its part of ``cap_mbps`` and ``concurrency``. Without ``follow_links`` an upload passes over symbolic links.
     """
 
     azcopy: str
@@ -69,6 +69,7 @@ class CopyRequest:
     identity: str = "none"
     identity_client_id: str = ""
     dry_run: bool = False
+    follow_links: bool = False
 
     @property
     def is_download(self) -> bool:
@@ -218,6 +219,8 @@ def build_argv(request: CopyRequest, *, list_file: str = "") -> list[str]:
         argv += ["--decompress"]
     if request.put_md5 and not request.is_download:
         argv += ["--put-md5"]
+    if request.follow_links and not request.is_download:
+        argv += ["--follow-symlinks"]
     if request.content_encoding:
         argv += ["--content-encoding", request.content_encoding]
     if request.cap_mbps:

@@ -93,6 +93,7 @@ def _needed_uploads(
         file_list=None,
         expected_files=None,
         expected_bytes=None,
+        follow_links=False,
     )
     single = os.path.isfile(request.source)
     try:

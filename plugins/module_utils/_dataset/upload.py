@@ -16,6 +16,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy.model im
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy.plan import make_plan
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy.share import private_directory, share_id
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.bandwidth import plan_upload
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.tree import Links, read_tree
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gzip.deflate import SUFFIX, deflate_tree
 
@@ -37,15 +38,18 @@ class Upload:
     identity_client_id: str
     timeout_s: float
     stall_timeout_s: float
+    links: Links = "refuse"
 
 
 def upload(wanted: Upload, *, write: bool) -> dict[str, t.Any]:
     """Compress if asked for, then upload what the container does not hold yet. Without ``write`` only say what."""
-    names = _files(wanted.source)
+    tree = read_tree(wanted.source, wanted.links)
+    names = tree.names
     caps = plan_upload(processes=wanted.processes, ingress_mbps=wanted.ingress_mbps) if wanted.ingress_mbps else None
     result: dict[str, t.Any] = {
         "files": len(names),
-        "bytes": sum(os.stat(os.path.join(wanted.source, name)).st_size for name in names),
+        "bytes": tree.bytes,
+        "left_out": tree.left_out,
         "cap_mbps": caps.cap_mbps if caps else 0.0,
         "bandwidth": caps.explanation if caps else [],
     }
@@ -70,6 +74,7 @@ def upload(wanted: Upload, *, write: bool) -> dict[str, t.Any]:
         cap_mbps=caps.total_mbps if caps else 0,
         concurrency=caps.concurrency * wanted.processes if caps else 0,
         processes=wanted.processes,
+        follow_links=wanted.links == "follow" and not wanted.compress,
         identity="none" if wanted.sas else wanted.identity,
         identity_client_id=wanted.identity_client_id,
     )
@@ -92,22 +97,9 @@ def _run(request: CopyRequest, settings: Settings, log_path: str, write: bool) -
     }
 
 
-def _files(source: str) -> list[str]:
-    if not os.path.isdir(source):
-        raise ClusterError("not_found", f"{source} is not a directory on this node.", "Check the path.")
-    names = sorted(
-        os.path.relpath(os.path.join(directory, name), source)
-        for directory, _directories, files in os.walk(source)
-        for name in files
-    )
-    if not names:
-        raise ClusterError("no_match", f"{source} holds no files.", "Check the path; nothing was uploaded.")
-    return names
-
-
 def _is_compressed(wanted: Upload, name: str) -> bool:
     try:
-        packed = os.stat(os.path.join(wanted.work_path, name + SUFFIX))
+        packed = os.lstat(os.path.join(wanted.work_path, name + SUFFIX))
     except FileNotFoundError:
         return False
     return packed.st_mtime_ns == os.stat(os.path.join(wanted.source, name)).st_mtime_ns
@@ -116,7 +108,7 @@ def _is_compressed(wanted: Upload, name: str) -> bool:
 def _compress(wanted: Upload, names: t.Sequence[str]) -> None:
     if not wanted.work_path:
         raise ClusterError("bad_input", "There is no work_path for compressed files.", "Name a directory with room.")
-    for file in deflate_tree(wanted.source, wanted.work_path, names=names):
+    for file in deflate_tree(wanted.source, wanted.work_path, names=names, follow=wanted.links == "follow"):
         if file.error is not None:
             raise file.error
 

@@ -22,6 +22,7 @@ import zlib
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gzip.part_file import disk_errors, part_file
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gzip.room import available_cpus
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.beneath import parent_of
 
 SUFFIX = ".gz"
 _SMALLEST_BYTES = 20  # header, an empty block, trailer: the gzip file of an empty one
@@ -43,16 +44,19 @@ class Compressed:
     error: ClusterError | None = None
 
 
-def deflate_file(src: str, dst: str, *, engine: str = "auto") -> tuple[int, int]:
+def deflate_file(
+    src: str, dst: str, *, engine: str = "auto", src_root: str = "", dst_root: str = ""
+) -> tuple[int, int]:
     """Compress ``src`` to ``dst`` and return both sizes; ``dst`` appears only when it decompresses to the input.
 
-    ``dst`` gets the modification time of ``src``: that is how a later run sees that it is up to date.
+    ``dst`` gets the modification time of ``src``: that is how a later run sees that it is up to date. No link is followed
+    below the roots, where they are given.
     """
     try:
-        handle = os.open(src, os.O_RDONLY)
+        handle = _open_source(src, src_root)
     except OSError as exc:
         raise ClusterError("not_found", f"`{src}` cannot be read: {exc.strerror}.", "Check the path and mode.") from exc
-    with os.fdopen(handle, "rb", buffering=0) as source, part_file(dst) as (write, target):
+    with os.fdopen(handle, "rb", buffering=0) as source, part_file(dst, dst_root) as (write, target):
         before = os.fstat(handle)
         machine = _compressor(engine)
         crc = size = packed = 0
@@ -81,6 +85,14 @@ def deflate_file(src: str, dst: str, *, engine: str = "auto") -> tuple[int, int]
         with disk_errors(dst):
             os.utime(target, ns=(before.st_atime_ns, before.st_mtime_ns))
     return size, packed
+
+
+def _open_source(src: str, root: str) -> int:
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC  # a pipe would keep us waiting for its other end
+    if not root:
+        return os.open(src, flags)
+    with parent_of(root, os.path.relpath(src, root)) as (parent, name):
+        return os.open(name, flags | os.O_NOFOLLOW, dir_fd=parent)
 
 
 def _unpacked_bytes(check: t.Any, output: bytes, src: str) -> int:
@@ -120,11 +132,13 @@ def deflate_tree(
     names: t.Iterable[str] | None = None,
     engine: str = "auto",
     threads: int = 0,
+    follow: bool = True,
 ) -> t.Iterator[Compressed]:
     """Compress every file under ``source`` (or ``names``, relative to it) to ``destination/NAME.gz``.
 
     Files that are there with the same modification time are left alone. Names that end in ``.gz`` already are refused:
-    afterwards their names would not tell how often to unpack them. Yields results as they are done.
+    afterwards their names would not tell how often to unpack them. Yields results as they are done. Without ``follow`` nothing
+    is read through a link below ``source``; nothing is written through one below ``destination`` in any case.
     """
     wanted = sorted(names if names is not None else _files_under(source))
     packed = [name for name in wanted if name.endswith(SUFFIX)]
@@ -136,7 +150,7 @@ def deflate_tree(
         )
     _compressor(engine)
     with concurrent.futures.ThreadPoolExecutor(threads or available_cpus()) as pool:
-        jobs = [pool.submit(_one, source, destination, name, engine) for name in wanted]
+        jobs = [pool.submit(_one, source, destination, name, engine, follow) for name in wanted]
         try:
             for job in concurrent.futures.as_completed(jobs):
                 yield job.result()
@@ -151,15 +165,16 @@ def _files_under(root: str) -> list[str]:
     return [name for name in found if os.path.isfile(os.path.join(root, name))]
 
 
-def _one(source: str, destination: str, name: str, engine: str) -> Compressed:
+def _one(source: str, destination: str, name: str, engine: str, follow: bool) -> Compressed:
     started = time.monotonic()
     src, dst = os.path.join(source, name), os.path.join(destination, name + SUFFIX)
     with contextlib.suppress(OSError):
-        there, wanted = os.stat(dst), os.stat(src)
+        there, wanted = os.lstat(dst), os.stat(src)
         if there.st_mtime_ns == wanted.st_mtime_ns and there.st_size >= _SMALLEST_BYTES:
             return Compressed(name, wanted.st_size, there.st_size, 0.0, fresh=False)
     try:
-        size, packed = deflate_file(src, dst, engine=engine)
+        src_root = "" if follow else source
+        size, packed = deflate_file(src, dst, engine=engine, src_root=src_root, dst_root=destination)
     except ClusterError as exc:
         return Compressed(name, 0, 0, time.monotonic() - started, fresh=True, error=exc)
     return Compressed(name, size, packed, time.monotonic() - started, fresh=True)

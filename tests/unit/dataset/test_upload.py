@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import gzip
 import pathlib
 import random
 import typing as t
 
 import pytest
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.listing import build_manifest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.upload import Upload, upload
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.modules import dataset_upload
 from lab.blob.service import azcopy_path
+from module_run import run_main
 
 pytestmark = [pytest.mark.blob, pytest.mark.slow]
 
@@ -73,3 +77,63 @@ def test_nothing_to_upload_is_an_error(wanted, tmp_path: pathlib.Path, path: str
     with pytest.raises(ClusterError) as caught:
         upload(wanted(source=str(tmp_path / path)), write=True)
     assert caught.value.kind == kind
+
+
+def blobs_of(staging) -> dict[str, bytes]:
+    """What lies in the container, by name."""
+    url, sas = staging.service.url(staging.container), staging.service.sas()
+    manifest = build_manifest([{"url": url, "prefix": "", "sas": sas}])
+    return {blob.name: staging.service.get(staging.container, blob.name) for blob in manifest.blobs}
+
+
+@pytest.mark.parametrize("compress", [False, True], ids=["plain", "compressed"])
+def test_a_link_stops_the_upload_and_is_named(staging, wanted, tmp_path: pathlib.Path, compress: bool) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "source/optim").symlink_to(tmp_path / "real")
+    for write in (False, True):
+        with pytest.raises(ClusterError, match="symbolic links: optim") as caught:
+            upload(wanted(compress=compress), write=write)
+        assert caught.value.kind == "bad_input"
+    with pytest.raises(ClusterError, match="is empty"):
+        blobs_of(staging)
+
+
+@pytest.mark.parametrize("compress", [False, True], ids=["plain", "compressed"])
+def test_links_to_files_and_directories_are_followed(staging, wanted, tmp_path: pathlib.Path, compress: bool) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "real/state").write_bytes(b"state")
+    (tmp_path / "source/optim").symlink_to(tmp_path / "real")
+    (tmp_path / "source/latest").symlink_to("train/f1.tfrecord")
+    options = {"compress": compress, "links": "follow"}
+    assert upload(wanted(**options), write=True)["files_copied"] == 8
+    assert upload(wanted(**options), write=True)["changed"] is False
+    found = blobs_of(staging)
+    suffix = ".gz" if compress else ""
+    unpack = gzip.decompress if compress else bytes
+    assert unpack(found[f"optim/state{suffix}"]) == b"state"
+    assert unpack(found[f"latest{suffix}"]) == (tmp_path / "source/train/f1.tfrecord").read_bytes()
+
+
+def test_links_are_left_out_and_named(staging, wanted, tmp_path: pathlib.Path) -> None:
+    (tmp_path / "source/optim").symlink_to("../real")
+    result = upload(wanted(compress=False, links="skip"), write=True)
+    assert (result["files_copied"], result["left_out"]) == (6, ["optim"])
+    assert len(blobs_of(staging)) == 6
+
+
+def test_a_staged_tree_can_be_uploaded_and_staged_again(staging, wanted, tmp_path: pathlib.Path) -> None:
+    staging.put("train/a.bin", b"content", compress=False)
+    staging.stage()
+    result = upload(wanted(source=str(staging.destination / "data"), compress=False), write=True)
+    assert (result["files"], result["left_out"]) == (1, [".staging"])
+    assert list(blobs_of(staging)) == ["train/a.bin"]
+    assert staging.plan()["missing_files"] == 0
+
+
+def test_the_prefix_is_taken_as_it_is(staging, wanted) -> None:
+    service = staging.service
+    options = {name: getattr(wanted(compress=False), name) for name in ("source", "sas", "azcopy", "log_path")}
+    url = service.url(staging.container)
+    result = run_main(dataset_upload.main, {**options, "url": url, "prefix": "/run%20A/ü #1/"})
+    assert result["files_copied"] == 6, result
+    assert {name.rpartition("/")[0] for name in blobs_of(staging)} == {"run%20A/ü #1/train"}

@@ -212,9 +212,9 @@ def test_unless_told_otherwise_a_file_is_compressed_on_each_cpu(
     together = threading.Barrier(2, timeout=120)
     real = deflate.deflate_file
 
-    def deflate_file(src: str, dst: str, *, engine: str) -> tuple[int, int]:
+    def deflate_file(src: str, dst: str, **options: t.Any) -> tuple[int, int]:
         together.wait()
-        return real(src, dst, engine=engine)
+        return real(src, dst, **options)
 
     monkeypatch.setattr(deflate, "available_cpus", lambda: 2)
     monkeypatch.setattr(deflate, "deflate_file", deflate_file)
@@ -235,11 +235,11 @@ def test_what_has_not_begun_is_left_when_nobody_takes_results_any_more(
             closing.set()
             super().shutdown(wait=wait)
 
-    def deflate_file(src: str, dst: str, *, engine: str) -> tuple[int, int]:
+    def deflate_file(src: str, dst: str, **options: t.Any) -> tuple[int, int]:
         begun.append(src)
         if len(begun) > 1:
             assert closing.wait(120)
-        return real(src, dst, engine=engine)
+        return real(src, dst, **options)
 
     (tmp_path / "in").mkdir()
     for name in "abc":
@@ -341,3 +341,29 @@ def test_a_file_that_cannot_be_read_does_not_keep_the_others(tmp_path: pathlib.P
         0,
         True,
     )
+
+
+@pytest.mark.parametrize("link", ["x", "sub"])
+def test_nothing_is_read_or_written_through_a_link(tmp_path: pathlib.Path, link: str) -> None:
+    """Whoever may write to the source or the work path cannot have root's files read, or files of others written."""
+    name = {"x": "x", "sub": "sub/x"}[link]
+    (tmp_path / "in").mkdir()
+    (tmp_path / "etc" / name).parent.mkdir(parents=True)
+    (tmp_path / "etc" / name).write_text("root")
+    (tmp_path / "in" / link).symlink_to(tmp_path / "etc" / link)
+    places = (str(tmp_path / "in"), str(tmp_path / "out"))
+    (refused,) = deflate.deflate_tree(*places, names=[name], follow=False)
+    assert refused.error is not None
+    (followed,) = deflate.deflate_tree(*places, names=[name])
+    assert followed.error is None
+
+    (tmp_path / "theirs").mkdir()
+    (tmp_path / "out" / f"{name}.gz").unlink()
+    if link == "sub":
+        (tmp_path / "out/sub").rmdir()
+        (tmp_path / "out/sub").symlink_to(tmp_path / "theirs")
+    else:
+        (tmp_path / "out/x.gz").symlink_to(tmp_path / "theirs/x.gz")
+    (result,) = deflate.deflate_tree(*places, names=[name])
+    assert (result.error is None) is (link == "x"), "a link at the end is replaced"
+    assert list((tmp_path / "theirs").iterdir()) == []
