@@ -179,6 +179,7 @@ def check_names(blobs: t.Sequence[Blob], decompress: bool) -> None:
         for start in range(0, len(blobs), _CHUNK):
             _check_paths([blob.name for blob in blobs[start : start + _CHUNK]])
         _check_unique([blob.name for blob in blobs], "listed twice")
+        _check_no_packed_file_is_a_directory(blobs)
     _check_unique(names, "the target of two blobs")
     _check_no_file_is_a_directory(names)
 
@@ -231,12 +232,26 @@ def _check_no_file_is_a_directory(names: list[str]) -> None:
             directories.add(directory)
     clash = min(directories.intersection(names), default="")
     if clash:
-        raise ClusterError(
-            "bad_input",
-            f"The blob {clash!r} is a file and, for other blobs, a directory.",
-            "A filesystem cannot hold both: rename the blob, or choose a prefix that leaves it out.",
-            name=clash,
-        )
+        raise _file_and_directory(clash)
+
+
+def _check_no_packed_file_is_a_directory(blobs: t.Sequence[Blob]) -> None:
+    """``x.gz`` lands under this name before it becomes ``x``, and so does ``x.gz/y``."""
+    inside = [blob for blob in blobs if ".gz/" in blob.name]
+    packed = {(blob.source, blob.name) for blob in blobs if blob.name.endswith(".gz")} if inside else set()
+    for blob in inside:
+        for end in re.finditer(r"\.gz(?=/)", blob.name):
+            if (blob.source, blob.name[: end.end()]) in packed:
+                raise _file_and_directory(blob.name[: end.end()])
+
+
+def _file_and_directory(name: str) -> ClusterError:
+    return ClusterError(
+        "bad_input",
+        f"The blob {name!r} is a file and, for other blobs, a directory.",
+        "A filesystem cannot hold both: rename the blob, or choose a prefix that leaves it out.",
+        name=name,
+    )
 
 
 def _canonical_sources(sources: t.Any) -> bytes:

@@ -189,11 +189,21 @@ def test_an_accepted_name_is_a_path_below_the_destination(names: list[str], deco
         (["a.gz", "a"], True, "target of two blobs"),
         (["a", "a-b", "a/b"], False, "a file and, for other blobs, a directory"),
         (["a/b.gz", "a/b/c/d"], True, "a file and, for other blobs, a directory"),
+        (["x.gz", "x.gz/y"], True, "'x.gz' is a file and, for other blobs, a directory"),
+        (["d/x.gz", "d/x.gz/y.gz/z"], True, "'d/x.gz' is a file and, for other blobs, a directory"),
+        (["a.gz/x.gz", "a.gz/x.gz/y"], True, "'a.gz/x.gz' is a file and, for other blobs, a directory"),
     ],
 )
 def test_names_that_clash_are_refused(names: list[str], decompress: bool, fragment: str) -> None:
     with pytest.raises(ClusterError, match=fragment):
         check_names([Blob(name, 1, encoding="gzip") for name in names], decompress)
+
+
+def test_a_directory_may_be_called_like_a_packed_file() -> None:
+    for names in (["x.gz/y", "x/z"], ["d/x.gz/a.gz", "d/x.gz/b"]):
+        check_names([Blob(name, 1, encoding="gzip") for name in names], decompress=True)
+    # Sources land apart.
+    check_names([Blob("x.gz", 1, encoding="gzip"), Blob("x.gz/y", 1, source=1)], decompress=True)
 
 
 def test_without_decompression_both_spellings_may_stand_side_by_side() -> None:
