@@ -79,7 +79,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.landing import landing_directories
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.receipts import read_receipts
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.run import withdraw_run
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.state import StatePaths
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.state import StatePaths, check_state
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import failing
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gzip.part_file import part_files
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.beneath import look, parent_of, unlink
@@ -146,6 +146,8 @@ def remove(module: AnsibleModule) -> None:
     has_data = bool(destination) and not module.params["keep_data"] and os.path.isdir(StatePaths(destination).root)
     landed = landing_directories(landing_path, destination) if destination and landing_path else []
     has_logs = bool(log_path) and os.path.isdir(log_path) and (our_logs(log_path) or not os.listdir(log_path))
+    if has_data:
+        check_state(destination)
     paths = staged_files(destination) if has_data else []
     ask_consent(module, destination, paths)
     if has_data and not module.check_mode:

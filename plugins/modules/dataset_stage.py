@@ -188,6 +188,7 @@ def read_options(params: t.Mapping[str, t.Any]) -> StageRequest:
         run=params["run"],
         rank=params["rank"],
         host=params["host"],
+        urls=[source["url"] for source in params["sources"]],
         sas=[source["sas"] for source in params["sources"]],
         azcopy=params["azcopy"],
         cap_mbps=params["cap_mbps"],

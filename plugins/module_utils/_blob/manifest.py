@@ -20,6 +20,7 @@ import typing as t
 from json.encoder import encode_basestring_ascii as _quote
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.own import regular
 
 FORMAT = "hpcai.gpu_cluster/manifest"
 VERSION = 1
@@ -78,7 +79,7 @@ class Manifest:
         }
         part = f"{path}.{os.getpid()}.part"
         try:
-            with open(part, "wb") as stream:
+            with open(part, "wb", opener=regular) as stream:
                 stream.write(json.dumps(header, separators=(",", ":"), sort_keys=True).encode() + b"\n")
                 stream.writelines(self._lines())
                 stream.flush()
@@ -92,7 +93,7 @@ class Manifest:
     @classmethod
     def read(cls, path: str) -> Manifest:
         """Read a manifest and check it against the count and the digest in its header."""
-        with open(path, "rb") as stream:
+        with open(path, "rb", opener=regular) as stream:
             header = _parse_header(stream.readline(), path)
             checksum = hashlib.sha256(_canonical_sources(header["sources"]))
             blobs: list[Blob] = []
@@ -114,7 +115,7 @@ class Manifest:
     @staticmethod
     def read_header(path: str) -> dict[str, t.Any]:
         """``blobs``, ``bytes``, ``digest`` and ``sources`` without reading the rest of the file."""
-        with open(path, "rb") as stream:
+        with open(path, "rb", opener=regular) as stream:
             return _parse_header(stream.readline(), path)
 
     def _lines(self) -> t.Iterator[bytes]:

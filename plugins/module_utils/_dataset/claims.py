@@ -23,6 +23,7 @@ import typing as t
 from dataclasses import dataclass, field
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.state import read_json, write_json
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.own import regular
 
 
 @dataclass
@@ -84,13 +85,13 @@ class Claims:
         self._beats += 1
         for batch, (attempt, since) in list(self._held.items()):
             line = f"{self._owner} {self._beats} {self._clock() - since:.3f} {done.get(batch, 0.0):.4f}"
-            with open(self._path(batch, attempt), "w", encoding="utf-8") as stream:
+            with open(self._path(batch, attempt), "w", encoding="utf-8", opener=regular) as stream:
                 stream.write(line)
 
     def pace(self, batch: str, attempt: int) -> tuple[float, float]:
         """(seconds since the claim, fraction done) by the owner's own account; (0, 0) while that cannot be told."""
         try:
-            with open(self._path(batch, attempt), encoding="utf-8") as stream:
+            with open(self._path(batch, attempt), encoding="utf-8", opener=regular) as stream:
                 _owner, _beat, seconds, fraction = stream.read().rsplit(" ", 3)
             return float(seconds), float(fraction)
         except (FileNotFoundError, ValueError):
@@ -143,7 +144,7 @@ class Claims:
         """True when the claim's heartbeat has not moved for ``expiry_s`` since we first looked at it."""
         path = self._path(batch, attempt)
         try:
-            with open(path, encoding="utf-8") as stream:
+            with open(path, encoding="utf-8", opener=regular) as stream:
                 beat = stream.read()
         except FileNotFoundError:
             return False

@@ -34,6 +34,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.shares 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.state import (
     Inventory,
     StatePaths,
+    check_state,
     extra_names,
     inspect_destination,
     read_json,
@@ -61,6 +62,7 @@ class Dataset:
     @classmethod
     def open(cls, destination: str) -> Dataset:
         """The dataset that was planned here last."""
+        check_state(destination)
         paths = StatePaths(destination)
         document = read_json(os.path.join(paths.root, "dataset.json"))
         if document is None:
@@ -75,7 +77,8 @@ class Dataset:
         """Write the manifest and what it means here, for workers and for verification."""
         paths = StatePaths(self.destination)
         make_directories(self.destination)
-        os.makedirs(paths.root, exist_ok=True)
+        os.makedirs(paths.root, mode=0o755, exist_ok=True)
+        check_state(self.destination)  # somebody else may have been quicker
         if self._stored_digest() != self.manifest.digest:
             self.manifest.write(paths.manifest)
         write_json(

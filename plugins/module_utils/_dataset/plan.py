@@ -24,7 +24,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.followe
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.killed import killed_hosts
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.run import write_run
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.shares import plan_run
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.state import Inventory
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.state import Inventory, check_state
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._shards.plan import DEFAULT_BYTES_PER_SECOND
 
@@ -202,6 +202,7 @@ def _check(wanted: PlanRequest, write: bool) -> None:
         )
     if os.path.exists(destination) and not os.path.isdir(destination):
         raise ClusterError("bad_input", f"{destination} is not a directory.", "Choose another destination.")
+    check_state(destination)
 
 
 def _check_space(destination: str, needed: int) -> None:

@@ -25,6 +25,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.landing
     sweep_landing,
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.run import RankProgress, Run, read_run
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.state import check_state
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.worker import Worker
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gzip.part_file import disk_errors
@@ -36,7 +37,7 @@ _FLOCK = struct.Struct("hhqqi4x")
 
 @dataclass(frozen=True)
 class StageRequest:
-    """One node's part in a run. ``sas`` has one entry per source of the run; ``landing_path`` is "" for the destination's own.
+    """One node's part in a run. ``urls`` and ``sas`` have one entry per source; ``landing_path`` is "" for the destination's own.
 
     Times are in seconds, ``cap_mbps`` in Mbit/s; 0 of ``cap_mbps``, ``concurrency`` and ``threads`` is no limit, AzCopy's
     choice, and one per CPU.
@@ -46,6 +47,7 @@ class StageRequest:
     run: str
     rank: int
     host: str
+    urls: list[str]
     sas: list[str] = field(repr=False)
     azcopy: str
     cap_mbps: float
@@ -64,6 +66,7 @@ class StageRequest:
 
 def run_rank(wanted: StageRequest) -> dict[str, t.Any]:
     """Work on a run until it is over. Raises ClusterError when this rank had to stop before."""
+    check_state(wanted.destination)
     run = read_run(wanted.destination, wanted.run)
     if run is None:
         raise ClusterError(
@@ -72,6 +75,7 @@ def run_rank(wanted: StageRequest) -> dict[str, t.Any]:
             "Check that the destination is mounted here and is the same file system as on the first node, "
             "or plan a run of its own for every node (`rank` of dataset_plan).",
         )
+    _check_sources(run, wanted.urls)
     probe(wanted.azcopy)
     landing = landing_of(wanted.landing_path, run.destination, wanted.host)
     with _only_worker(wanted.log_path, run.destination, wanted.rank):
@@ -83,6 +87,17 @@ def run_rank(wanted: StageRequest) -> dict[str, t.Any]:
     if progress.state == "failed" and progress.error is not None:
         raise ClusterError(**progress.error, **_totals(progress))
     return {"changed": progress.files > 0, **_totals(progress)}
+
+
+def _check_sources(run: Run, urls: t.Sequence[str]) -> None:
+    """Nobody but the accounts that the user named is sent a signature, whatever the plan says."""
+    planned = [source["url"] for source in run.sources]
+    if planned != [url.rstrip("/") for url in urls]:
+        raise ClusterError(
+            "bad_input",
+            f"The run {run.id} was planned for other sources ({', '.join(planned)}) than this node is to copy from.",
+            "Run again, which plans anew. If it happens again, look who writes to the destination.",
+        )
 
 
 def _work(run: Run, wanted: StageRequest, landing: str) -> RankProgress:

@@ -22,8 +22,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import astuple, dataclass
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.manifest import Blob, is_gzip
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.beneath import is_proper
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.beneath import is_proper, refuse_links, unlink
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.durable import sync_directory
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.own import regular
 
 _GZIP_MAGIC = b"\x1f\x8b"
 
@@ -57,7 +58,7 @@ class Receipt:
             return False
         if self.size != self.raw_size:
             return True
-        with open(path, "rb") as stream:
+        with open(path, "rb", opener=regular) as stream:
             return False if stream.read(len(_GZIP_MAGIC)) == _GZIP_MAGIC else None
 
 
@@ -75,7 +76,7 @@ class ReceiptLog:
     def append(self, receipts: Iterable[Receipt]) -> None:
         lines = "".join(json.dumps(astuple(receipt), ensure_ascii=False) + "\n" for receipt in receipts)
         if lines:
-            with open(self._path, "a", encoding="utf-8") as stream:
+            with open(self._path, "a", encoding="utf-8", opener=regular) as stream:
                 stream.write(lines)
                 stream.flush()
                 os.fsync(stream.fileno())
@@ -125,7 +126,7 @@ def read_receipts(directory: str) -> Receipts:
 
 
 def _receipts_of(path: str) -> Iterator[Receipt]:
-    with contextlib.suppress(FileNotFoundError), open(path, encoding="utf-8") as stream:
+    with contextlib.suppress(FileNotFoundError), open(path, encoding="utf-8", opener=regular) as stream:
         for line in stream:
             try:
                 receipt = Receipt(*json.loads(line))
@@ -148,10 +149,11 @@ def consolidate_receipts(destination: str, directory: str, receipts: Receipts, k
 
     Of several receipts of a file those stay that are about it as it is.
     """
+    refuse_links(destination, [os.path.relpath(os.path.join(directory, "all.jsonl"), destination)])
     old = [entry.path for entry in os.scandir(directory) if entry.name.endswith(".jsonl")]
     target = os.path.join(directory, "all.jsonl")
     part = f"{target}.part"
-    with open(part, "w", encoding="utf-8") as stream:
+    with open(part, "w", encoding="utf-8", opener=regular) as stream:
         for name in keep:
             for receipt in _kept(destination, receipts.of(name)):
                 stream.write(json.dumps(astuple(receipt), ensure_ascii=False) + "\n")
@@ -162,7 +164,7 @@ def consolidate_receipts(destination: str, directory: str, receipts: Receipts, k
     for path in old:
         if path != target:
             with contextlib.suppress(FileNotFoundError):
-                os.unlink(path)
+                unlink(destination, os.path.relpath(path, destination))
 
 
 def _kept(destination: str, receipts: t.Sequence[Receipt]) -> t.Sequence[Receipt]:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import shutil
+import re
 import time
 import typing as t
 import uuid
@@ -25,7 +25,13 @@ from dataclasses import asdict, dataclass, field
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.manifest import Blob, final_name
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.state import StatePaths, read_json, write_json
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.beneath import (
+    is_proper,
+    refuse_links,
+    remove_tree,
+)
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.durable import sync_directory
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.own import regular
 
 PROGRESS_DIR = "progress"
 _KEEP_RUNS = 3
@@ -34,6 +40,8 @@ _DEAD_AFTER_S = 6.0
 #: A worker that is told to stop finishes the files that it is inflating.
 _STOP_S = 60.0
 _LOOK_S = 0.2
+#: As ``plan_run`` names batches: landing directories and claims are called after them.
+_BATCH_ID = re.compile(r"r\d{4,}b\d{2,}")
 
 
 @dataclass(frozen=True)
@@ -83,8 +91,12 @@ class Run:
         return os.path.join(self.directory, PROGRESS_DIR)
 
     def batch_blobs(self, batch_id: str) -> list[Blob]:
-        with open(os.path.join(self.directory, "batches", f"{batch_id}.json"), encoding="utf-8") as stream:
-            return [Blob(*row) for row in json.load(stream)]
+        path = os.path.join(self.directory, "batches", f"{batch_id}.json")
+        with open(path, encoding="utf-8", opener=regular) as stream, _whole(path):
+            blobs = [Blob(*row) for row in json.load(stream)]
+            if not all(is_proper(blob.name) and 0 <= blob.source < len(self.sources) for blob in blobs):
+                raise ValueError("a name leads elsewhere, or a source is unknown")
+            return blobs
 
 
 def new_run_id() -> str:
@@ -96,6 +108,7 @@ def write_run(run: Run, blobs_of: t.Mapping[str, t.Sequence[Blob]]) -> None:
     """Write the run and make it the current one. Workers of earlier runs stop when they see it."""
     paths = StatePaths(run.destination)
     batches = os.path.join(run.directory, "batches")
+    refuse_links(run.destination, [os.path.relpath(batches, run.destination)])
     for directory in (batches, run.claims, run.progress):
         os.makedirs(directory, exist_ok=True)
 
@@ -111,17 +124,37 @@ def write_run(run: Run, blobs_of: t.Mapping[str, t.Sequence[Blob]]) -> None:
     # After a clock was set back the newest run is not the last one by its name.
     earlier = sorted(name for name in os.listdir(paths.runs) if name != run.id)
     for old in earlier[: 1 - _KEEP_RUNS]:
-        shutil.rmtree(os.path.join(paths.runs, old), ignore_errors=True)
+        remove_tree(run.destination, os.path.relpath(paths.run(old), run.destination))
 
 
 def read_run(destination: str, run_id: str) -> Run | None:
-    """The run, or None when there is no such run."""
-    document = read_json(os.path.join(StatePaths(destination).run(run_id), "run.json"))
+    """The run, or None when there is no such run. Raises ClusterError (``corrupt``) for a plan that is none of ours.
+
+    Where to copy to is what the caller says, whatever the plan does.
+    """
+    path = os.path.join(StatePaths(destination).run(run_id), "run.json")
+    document = read_json(path)
     if document is None:
         return None
-    document["shares"] = [RankShare(**share) for share in document["shares"]]
-    document["batches"] = [BatchInfo(**batch) for batch in document["batches"]]
-    return Run(**document)
+    with _whole(path):
+        shares = [RankShare(**share) for share in document["shares"]]
+        batches = [BatchInfo(**batch) for batch in document["batches"]]
+        run = Run(**{**document, "destination": destination, "shares": shares, "batches": batches})
+        if run.id != run_id or not all(_BATCH_ID.fullmatch(batch.id) for batch in batches):
+            raise ValueError("its names are not those of a plan")
+        return run
+
+
+@contextlib.contextmanager
+def _whole(path: str) -> t.Iterator[None]:
+    """Around the reading of a document that is not what we write."""
+    try:
+        yield
+    except (AttributeError, KeyError, TypeError, ValueError) as exc:
+        directory = os.path.dirname(path)
+        raise ClusterError(
+            "corrupt", f"`{path}` is no plan of ours: {exc}.", f"Look who wrote it, delete {directory}, and run again."
+        ) from exc
 
 
 def planned_names(destination: str) -> set[str]:
@@ -138,7 +171,7 @@ def planned_names(destination: str) -> set[str]:
 
 def current_run_id(destination: str) -> str | None:
     document = read_json(StatePaths(destination).current)
-    return document["run"] if isinstance(document, dict) else None
+    return document.get("run") if isinstance(document, dict) else None
 
 
 def withdraw_run(destination: str) -> None:
@@ -211,7 +244,7 @@ def read_progress(run: Run) -> list[RankProgress]:
     for entry in os.scandir(run.progress):
         if entry.name.endswith(".json"):
             document = read_json(entry.path)
-            if document is not None:
+            with contextlib.suppress(TypeError):  # it is none, or none of ours
                 ranks.append(RankProgress(**document))
     return sorted(ranks, key=lambda rank: rank.rank)
 

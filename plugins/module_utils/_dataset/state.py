@@ -24,6 +24,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.manifest i
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.receipts import Receipt, Receipts, about
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.beneath import refuse_links
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.durable import sync_directory
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.own import check_own_directory, regular
 
 STATE_DIR = ".staging"
 _READ_BYTES = 4 << 20
@@ -63,6 +64,16 @@ class StatePaths:
 
     def run(self, run_id: str) -> str:
         return os.path.join(self.runs, run_id)
+
+
+def check_state(destination: str) -> None:
+    """Raise ClusterError (``bad_input``) where others may have written the state, or it lies behind a link.
+
+    It says what is whole, what is deleted, and from where to where workers copy.
+    """
+    paths = StatePaths(destination)
+    for directory in (paths.root, paths.receipts, paths.runs):
+        check_own_directory(directory)
 
 
 #: What one blob's file at the destination is. ``outdated`` was made from an older blob, or is raw where it should be inflated
@@ -186,7 +197,7 @@ def file_crc32(path: str) -> int:
 
 
 def _pieces(path: str) -> Iterator[bytes]:
-    with open(path, "rb", buffering=0) as stream:
+    with open(path, "rb", buffering=0, opener=regular) as stream:
         while piece := stream.read(_READ_BYTES):
             yield piece
 
@@ -207,7 +218,7 @@ def write_json(path: str, document: t.Any, *, durable: bool = False) -> None:
     After a power cut this holds only for a ``durable`` one, which is on disk when this returns.
     """
     part = f"{path}.{os.getpid()}.part"
-    with open(part, "w", encoding="utf-8") as stream:
+    with open(part, "w", encoding="utf-8", opener=regular) as stream:
         json.dump(document, stream, ensure_ascii=False)
         if durable:
             stream.flush()
@@ -220,7 +231,7 @@ def write_json(path: str, document: t.Any, *, durable: bool = False) -> None:
 def read_json(path: str) -> t.Any:
     """The document, or None when there is none (or a crash left nothing that can be read)."""
     try:
-        with open(path, encoding="utf-8") as stream:
+        with open(path, encoding="utf-8", opener=regular) as stream:
             return json.load(stream)
     except (FileNotFoundError, ValueError):
         return None
@@ -231,6 +242,7 @@ __all__ = [
     "Inventory",
     "State",
     "StatePaths",
+    "check_state",
     "extra_names",
     "file_crc32",
     "inspect_destination",

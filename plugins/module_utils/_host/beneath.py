@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import shutil
 import stat
 import typing as t
 
@@ -119,4 +120,11 @@ def unlink(root: str, name: str) -> None:
             raise OSError(exc.errno, exc.strerror, os.path.join(root, name)) from exc
 
 
-__all__ = ["is_proper", "look", "parent_of", "refuse_links", "unlink"]
+def remove_tree(root: str, name: str) -> None:
+    """Delete a directory and what is in it, as far as that can be done; a link in it goes, and what it points to stays."""
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError), parent_of(root, name) as (parent, last):
+        # rmtree takes no descriptor of the parent before Python 3.11.
+        shutil.rmtree(f"/proc/self/fd/{parent}/{last}", ignore_errors=True)
+
+
+__all__ = ["is_proper", "look", "parent_of", "refuse_links", "remove_tree", "unlink"]

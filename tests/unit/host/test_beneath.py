@@ -67,6 +67,17 @@ def test_nothing_is_done_through_a_link(trap: pathlib.Path, name: str) -> None:
     assert list((trap.parent / "etc/deep").iterdir()) == []
 
 
+def test_a_tree_is_removed_and_nothing_that_links_in_or_above_it_point_to(trap: pathlib.Path) -> None:
+    beneath.remove_tree(str(trap), "real")
+    assert not (trap / "real").exists()
+    for name in ("missing", "missing/deeper"):
+        beneath.remove_tree(str(trap), name)
+    with pytest.raises(ClusterError, match="is a symbolic link"):
+        beneath.remove_tree(str(trap), "out/deep")
+    beneath.remove_tree(str(trap), "out")
+    assert sorted(path.name for path in (trap.parent / "etc").iterdir()) == ["deep", "passwd"]
+
+
 def test_the_directory_itself_may_be_reached_through_a_link(tmp_path: pathlib.Path) -> None:
     (tmp_path / "disk").mkdir()
     (tmp_path / "data").symlink_to("disk")
