@@ -20,7 +20,8 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy.run impo
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy.share import share_id
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gzip.drain import LandingItem, drain
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gzip.part_file import sweep_parts
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gzip.part_file import disk_errors, sweep_parts
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.own import make_own_directory
 
 
 def land_and_inflate(request: CopyRequest, settings: Settings, needed: list[SourceFile], done: set[str]) -> CopyOutcome:
@@ -28,6 +29,8 @@ def land_and_inflate(request: CopyRequest, settings: Settings, needed: list[Sour
     base = settings.landing_dir or request.destination
     landing = os.path.join(base, f"{RECORD_PREFIX}{share_id(request)}.landing")
     shutil.rmtree(landing, ignore_errors=True)  # of a run that was killed
+    with disk_errors(landing):
+        make_own_directory(landing)
     sweep_parts(request.destination, older_than_s=3600)
     # The MD5 is checked while decompressing: once is enough.
     copier = _Copier(dataclasses.replace(request, destination=landing, check_md5="NoCheck", decompress=False), settings)

@@ -29,6 +29,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.state i
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.worker import Worker
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gzip.part_file import disk_errors
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.own import make_own_directory
 
 _STOP_OLD_WORKER_S = 20.0
 #: ``struct flock``: l_type, l_whence, l_start, l_len, l_pid (fcntl(2)).
@@ -79,6 +80,9 @@ def run_rank(wanted: StageRequest) -> dict[str, t.Any]:
     probe(wanted.azcopy)
     landing = landing_of(wanted.landing_path, run.destination, wanted.host)
     with _only_worker(wanted.log_path, run.destination, wanted.rank):
+        # What lands there is renamed to its final name: whoever could write there could put a file of his in its place.
+        with disk_errors(landing):
+            make_own_directory(landing)
         sweep_landing(landing, run.id)
         try:
             progress = _work(run, wanted, landing)
