@@ -24,6 +24,13 @@ options:
       - Leave O(destination) alone, and delete only what is on this node. For all but one of the nodes that share the destination.
     type: bool
     default: false
+  only_former:
+    description:
+      - Delete only what was staged for an earlier choice of sources, prefix or decompression and is not of the dataset any more.
+        The dataset and its state stay, as does a former file that was changed since.
+      - Node by node where every node keeps a share of its own.
+    type: bool
+    default: false
   landing_path:
     description:
       - The O(hpcai.gpu_cluster.dataset_stage#module:landing_path) of this node. The directories that hold raw bytes for O(destination)
@@ -60,6 +67,13 @@ EXAMPLES = r"""
     destination: /mnt/scratch/cosmoflow
     allow_data_loss: true
   run_once: true
+
+- name: Delete what the dataset does not name any more
+  hpcai.gpu_cluster.dataset_remove:
+    destination: /mnt/scratch/cosmoflow
+    only_former: true
+    allow_data_loss: true
+  run_once: true
 """
 
 RETURN = r"""
@@ -76,6 +90,7 @@ import shutil
 import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.dataset import Dataset
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.landing import landing_directories
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.receipts import read_receipts
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.run import withdraw_run
@@ -92,7 +107,15 @@ def staged_files(destination: str) -> list[str]:
 
 
 def delete(destination: str, names: t.Iterable[str]) -> None:
-    """Delete files, then directories that became empty, the destination itself included."""
+    """Delete files, the state, then directories that became empty, the destination itself included."""
+    delete_files(destination, names)
+    shutil.rmtree(StatePaths(destination).root, ignore_errors=True)
+    with contextlib.suppress(OSError):
+        os.rmdir(destination)
+
+
+def delete_files(destination: str, names: t.Iterable[str]) -> None:
+    """Delete files, then directories below the destination that became empty."""
     directories: set[str] = set()
     for name in names:
         with contextlib.suppress(FileNotFoundError):
@@ -101,12 +124,9 @@ def delete(destination: str, names: t.Iterable[str]) -> None:
         while directory:
             directories.add(directory)
             directory = os.path.dirname(directory)
-    shutil.rmtree(StatePaths(destination).root, ignore_errors=True)
     for directory in sorted(directories, key=len, reverse=True):
         with contextlib.suppress(OSError), parent_of(destination, directory) as (parent, last):
             os.rmdir(last, dir_fd=parent)  # an error: other files are in it
-    with contextlib.suppress(OSError):
-        os.rmdir(destination)
 
 
 #: Names of runs, of shares of azcopy_copy and dataset_upload, and of locks, as the staging makes them.
@@ -137,6 +157,16 @@ def ask_consent(module: AnsibleModule, destination: str, paths: list[str]) -> No
             "Set `allow_data_loss: true` if that is what you want.",
             files=len(paths),
         )
+
+
+def remove_former(module: AnsibleModule) -> None:
+    destination = os.path.normpath(module.params["destination"])
+    paths = Dataset.open(destination).former() if os.path.isdir(StatePaths(destination).root) else []
+    ask_consent(module, destination, paths)
+    if not module.check_mode:
+        delete_files(destination, paths)
+    before = f"{len(paths)} files at {destination} that are not of the dataset any more\n" if paths else ""
+    module.exit_json(changed=bool(paths), files=len(paths), diff={"before": before, "after": ""})
 
 
 def remove(module: AnsibleModule) -> None:
@@ -171,14 +201,17 @@ def main() -> None:
         argument_spec={
             "destination": {"type": "path"},
             "keep_data": {"type": "bool", "default": False},
+            "only_former": {"type": "bool", "default": False},
             "landing_path": {"type": "path"},
             "log_path": {"type": "path"},
             "allow_data_loss": {"type": "bool", "default": False},
         },
+        required_if=[("only_former", True, ["destination"])],
+        mutually_exclusive=[("only_former", "landing_path"), ("only_former", "log_path")],
         supports_check_mode=True,
     )
     with failing(module):
-        remove(module)
+        remove_former(module) if module.params["only_former"] else remove(module)
 
 
 if __name__ == "__main__":

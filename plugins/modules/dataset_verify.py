@@ -87,6 +87,12 @@ extra_files:
   description: Files below the destination that the manifest does not name. They are left alone.
   type: int
   returned: always
+former_files:
+  description:
+    - Files of an earlier choice of sources, prefix or decompression, as they were staged. They are left alone;
+      M(hpcai.gpu_cluster.dataset_remove) deletes them with O(hpcai.gpu_cluster.dataset_remove#module:only_former).
+  type: int
+  returned: with O(report=true)
 problems:
   description: What differs, by V(missing), V(altered), V(outdated) and V(foreign), with a count, names (20 at most) and a remedy.
   type: list

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import os
+import stat
 import typing as t
 from dataclasses import dataclass
 
@@ -42,6 +43,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.state i
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gzip.part_file import make_directories, sweep_parts
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.beneath import look
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.durable import DurableTree, sync_directory
 
 
@@ -163,10 +165,25 @@ class Dataset:
             sweep_parts(
                 self.destination, older_than_s=0
             )  # of workers that were killed: every file is whole without them
-        wanted = self._all_names()
-        kept = [name for name in receipts if name in wanted]
+        wanted, former = self._all_names(), set(self.former())
+        kept = [name for name in receipts if name in wanted or name in former]
         consolidate_receipts(self.destination, paths.receipts, receipts, kept)
-        return self._explained(result, report)
+        return {**self._explained(result, report), "former_files": len(former)}
+
+    def former(self) -> list[str]:
+        """Files that were staged for an earlier choice of blobs and are as they were. Only their receipts know that they are ours."""
+        receipts, wanted = self.receipts(), self._all_names()
+        return sorted(name for name in receipts if name not in wanted and self._as_staged(name, receipts.of(name)))
+
+    def _as_staged(self, name: str, receipts: t.Sequence[Receipt]) -> bool:
+        try:
+            found = look(self.destination, name)
+        except ClusterError:  # somebody put a link into its place
+            return False
+        return found is not None and any(
+            stat.S_ISREG(found.st_mode) and (one.size, one.mtime_ns) == (found.st_size, found.st_mtime_ns)
+            for one in receipts
+        )
 
 
 __all__ = ["Dataset"]

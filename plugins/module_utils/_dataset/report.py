@@ -50,7 +50,9 @@ def verdict(inventory: Inventory, total: int, manifest: Manifest, names: t.Seque
 def explain(result: t.Mapping[str, t.Any]) -> str:
     """One sentence per problem: what differs, an example, the next step."""
     if result["verdict"] == "ok":
-        return f"All {result['total_files']} files are what the manifest says."
+        former = result.get("former_files", 0)
+        more = f" {former} files of an earlier choice are still there; dataset_remove deletes them with `only_former`."
+        return f"All {result['total_files']} files are what the manifest says.{more if former else ''}"
     parts = [f"{cause['host']}: {cause['message']} {cause['remedy']}" for cause in result.get("causes", [])[:3]]
     parts.insert(0, f"{result['verified_files']} of {result['total_files']} files are what the manifest says.")
     for problem in result["problems"]:

@@ -8,8 +8,11 @@ import os
 
 import pytest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.plan import prepare
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.report import explain
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.modules import dataset_remove
 from ansible_collections.hpcai.gpu_cluster.plugins.modules.dataset_plan import read_options
+from module_run import run_main
 
 pytestmark = [pytest.mark.blob, pytest.mark.slow]
 
@@ -201,6 +204,44 @@ def test_a_file_in_the_other_form_is_copied_again(staging, before: bool) -> None
     plan = staging.stage(decompress=not before)
     assert (plan["missing_files"], plan["verified"]["verdict"]) == (1, "ok")
     assert staging.files()["train/a.bin"] == (raw if before else b"content " * 500)
+
+
+def test_what_an_earlier_prefix_brought_is_still_known(staging) -> None:
+    """It needs no copy when it is wanted again, and can be deleted alone."""
+    for name in ("train/a.bin", "train/changed.bin", "val/b.bin"):
+        staging.put(name, name.encode() * 100, compress=False)
+    data = staging.destination / "data"
+    source = staging.params()["sources"][0]
+    staging.stage(sources=[{**source, "prefix": "train"}])
+    (data / "changed.bin").write_bytes(b"my own results")
+    second = {"sources": [{**source, "prefix": "val"}]}
+    verified = staging.stage(**second)["verified"]
+    assert (verified["verdict"], verified["former_files"]) == ("ok", 1)
+    assert explain(verified).endswith("deletes them with `only_former`.")
+    assert sorted(staging.files()) == ["a.bin", "b.bin", "changed.bin"]
+
+    remove = {"destination": str(data), "only_former": True}
+    refused = run_main(dataset_remove.main, remove)
+    assert (refused["failed"], refused["files"]) == (True, 1)
+    would = run_main(dataset_remove.main, {**remove, "allow_data_loss": True, "_ansible_check_mode": True})
+    assert sorted(staging.files()) == ["a.bin", "b.bin", "changed.bin"]
+    done = run_main(dataset_remove.main, {**remove, "allow_data_loss": True})
+    assert (done["changed"], done["files"], done["diff"]) == (True, 1, would["diff"])
+    assert sorted(staging.files()) == ["b.bin", "changed.bin"]
+    assert run_main(dataset_remove.main, {**remove, "allow_data_loss": True})["changed"] is False
+    assert staging.plan(**second)["changed"] is False
+
+
+def test_a_prefix_that_comes_back_needs_no_copy_and_remove_takes_all(staging) -> None:
+    for name in ("train/a.bin", "val/b.bin"):
+        staging.put(name, name.encode() * 100, compress=False)
+    source = staging.params()["sources"][0]
+    train, val = ({"sources": [{**source, "prefix": prefix}]} for prefix in ("train", "val"))
+    staging.stage(**train)
+    staging.stage(**val)
+    assert staging.plan(**train)["missing_files"] == 0
+    run_main(dataset_remove.main, {"destination": str(staging.destination / "data"), "allow_data_loss": True})
+    assert not (staging.destination / "data").exists()
 
 
 def test_a_raw_file_is_not_adopted_where_the_inflated_one_is_wanted(staging) -> None:
