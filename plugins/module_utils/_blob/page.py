@@ -28,6 +28,7 @@ _METADATA = re.compile(r"<Metadata>.*?</Metadata>", re.DOTALL)
 _PREFIX = re.compile(r'<BlobPrefix><Name(?: Encoded="(true|false)")?>([^<]*)</Name>')
 _MARKER = re.compile(r"<NextMarker(?: ?/>|>([^<]*)</NextMarker>)")
 _FOLDER_STUB = re.compile(r"<hdi_isfolder>\s*true\s*</hdi_isfolder>", re.IGNORECASE)
+_DIRECTORY_MARKS = ("di_isfolder", "<ResourceType>directory", "/</Name>")
 
 
 class PageError(Exception):
@@ -98,7 +99,7 @@ def _read_alike(text: str, cut: int, source: int) -> list[Blob] | None:
         return None
     length, md5, etag, encoding = (order.index(tag) + 1 for tag in _WANTED)
     # Directories are entries of no bytes: pages without such an entry need not be searched for their marks.
-    if "0" in [row[length] for row in found] and ("di_isfolder" in text or "<ResourceType>directory" in text):
+    if "0" in [row[length] for row in found] and any(mark in text for mark in _DIRECTORY_MARKS):
         return None
     # What Blob._make does, without its checks.
     new = tuple.__new__
@@ -169,12 +170,15 @@ def _read_each(text: str, cut: int, source: int) -> list[Blob]:
         if not properties.get("Content-Length", "").isdigit():
             raise PageError("an entry of a page has no size")
         size = int(properties["Content-Length"])
-        is_directory = properties.get("ResourceType") == "directory" or _FOLDER_STUB.search(entry)
+        full = _decode(name.group(2), name.group(1) or "")
+        # Portals and other tools make directories visible by an empty blob whose name ends in a slash.
+        is_directory = (
+            full.endswith("/") or properties.get("ResourceType") == "directory" or _FOLDER_STUB.search(entry)
+        )
         if "Snapshot" in properties or (is_directory and not size):
             count -= 1
             continue
         md5, etag, encoding = (html.unescape(properties.get(tag, "")) for tag in _WANTED[1:])
-        full = _decode(name.group(2), name.group(1) or "")
         blobs.append(Blob(full[cut:], size, md5, etag, encoding, source))
     if len(blobs) != count:
         raise PageError("not every entry of a page could be read")

@@ -88,6 +88,25 @@ def test_directories_are_left_out() -> None:
         assert names_of(server) == ["d/f", "file", "stub/f"]
 
 
+@pytest.mark.parametrize("mark", ["", "<other>x</other>"])
+def test_empty_blobs_that_make_directories_visible_are_left_out(mark: str) -> None:
+    """``train/`` without bytes and without ``hdi_isfolder``: portals and object stores' tools make such ones."""
+    entries = [
+        Entry("train/", 0, metadata=mark),
+        Entry("train/a", 3),
+        Entry("train/empty", 0),
+        Entry("train/sub\x01/", 0, encoded=True),
+    ]
+    with in_process(entries) as server:
+        assert names_of(server) == ["train/a", "train/empty"]
+        assert [blob.name for blob in build_manifest([{"url": server.url, "prefix": "train"}]).blobs] == ["a", "empty"]
+
+
+def test_a_name_that_ends_in_a_slash_but_has_content_is_no_marker() -> None:
+    with in_process([Entry("train/", 3), Entry("train/a", 3)]) as server:
+        assert names_of(server) == ["train/", "train/a"]
+
+
 def test_metadata_named_like_properties_do_not_confuse() -> None:
     fake = "<Etag>fake</Etag><Content-Length>9</Content-Length><Snapshot>x</Snapshot>"
     with in_process([Entry("a", 3, metadata=fake), Entry("b", 4)]) as server:
