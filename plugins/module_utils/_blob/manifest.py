@@ -162,10 +162,14 @@ _UNSAFE = (
     (re.compile(r"^$|//|/$"), "holds an empty component"),
     (re.compile(r"(^|/)\.staging(/|$)"), "uses the component '.staging', which this collection keeps for itself"),
     (re.compile(r"(^|/)\.azDownload-"), "begins with '.azDownload-', which AzCopy keeps for unfinished downloads"),
-    (re.compile(r"\.part(/|$)"), "ends in '.part', which marks an unfinished file"),
+    # What ``_gzip.part_file`` names its files, and sweeps. Any other ``.part`` is a name like all.
+    (
+        re.compile(r"(^|/)\.[0-9a-f]{12}\.[^/]*-\d+-\d+\.part(/|$)"),
+        "has the form of the names that this collection keeps for unfinished files",
+    ),
 )
 # Substrings without which none of the above can match, in a text of names that begins, separates and ends with "\n".
-_SUSPICIOUS = ("\0", "\r", "\n\n", "\n/", "//", "/\n", "/.", "\n.", ".part\n", ".part/")
+_SUSPICIOUS = ("\0", "\r", "\n\n", "\n/", "//", "/\n", "/.", "\n.")
 
 
 def check_names(blobs: t.Sequence[Blob], decompress: bool) -> None:

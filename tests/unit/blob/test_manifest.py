@@ -16,6 +16,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.manifest i
     final_name,
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gzip.part_file import _part_name
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -32,6 +33,9 @@ ODD_NAMES = [
     "a..b",
     "...",
     "-x",
+    "whole.part",
+    ".hidden.part",
+    "dir.part/a",
 ]
 
 blobs_strategy = st.lists(
@@ -152,9 +156,10 @@ def test_a_source_with_a_query_is_refused_without_repeating_it() -> None:
         ("a/.staging", "'.staging'"),
         (".azDownload-1-x", "AzCopy"),
         ("a/.azDownload-1-x", "AzCopy"),
-        ("a.part", "'.part'"),
-        ("dir.part/a", "'.part'"),
-        ("a.part.gz", "'.part'"),
+        (_part_name("a"), "unfinished files"),
+        (f"dir/{_part_name('a')}", "unfinished files"),
+        (f"{_part_name('a')}/b", "unfinished files"),
+        (f"{_part_name('a')}.gz", "unfinished files"),
         ("x" * 256, "more than 255 bytes"),
         ("a/" + "ü" * 128 + "/b", "more than 255 bytes"),
         ("a\ud800", "unicode"),

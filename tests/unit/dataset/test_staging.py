@@ -159,6 +159,16 @@ def test_names_that_confuse_shells_and_globs_arrive(staging) -> None:
     assert staging.files() == staging.content
 
 
+def test_names_like_those_of_unfinished_files_arrive_and_stay(staging) -> None:
+    """Other tools' ``.part`` files are data like all: only what has our own names for them is swept."""
+    for name in ("whole.part", ".hidden.part", "dir.part/a.bin", ".0123456789ab.part", "train/x-1-2.part"):
+        staging.put(name, name.encode() * 100, compress=False)
+    staging.put("train/inflated.part.gz", b"inflated" * 1000)
+    assert staging.stage()["verified"]["verdict"] == "ok"
+    assert staging.plan()["missing_files"] == 0
+    assert staging.files() == staging.content
+
+
 def test_foreign_files_are_refused_unless_allowed(staging) -> None:
     staging.fill(3)
     foreign = staging.destination / "data/train/f_001.tfrecord"
