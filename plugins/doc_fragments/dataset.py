@@ -58,6 +58,22 @@ options:
         description: Directory in the container. Names at the destination are relative to it.
         type: str
         default: ""
+      include:
+        description:
+          - Globs of the blobs that the dataset has; all when empty. They are compared with the path below O(sources[].prefix), in its case.
+          - V(*) and V(?) stay within a directory and V(**) crosses directories. V([a-c]), V([!a-c]) and V({one,other}) are known, and a
+            backslash before a character that stands for itself. A glob that begins with a slash is compared with the whole path, any
+            other one with its last components, so that V(*.idx) is found in every directory. One that ends in a slash is a directory
+            with all that is in it. These are the globs of rclone.
+          - A glob that chooses nothing is an error.
+        type: list
+        elements: str
+        default: []
+      exclude:
+        description: Globs as in O(sources[].include) of blobs that it does not have after all. One that excludes nothing is a warning.
+        type: list
+        elements: str
+        default: []
       sas:
         description:
           - Shared access signature with read and list permission. Leave it out to use the managed identity.

@@ -99,6 +99,8 @@ EXAMPLES = r"""
     sources:
       - url: https://account.blob.core.windows.net/cosmoflow
         prefix: train
+        include: ["*.tfrecord.gz", /index/]
+        exclude: ["*_backup*"]
         sas: "{{ vault_sas }}"
     hosts: "{{ ansible_play_hosts }}"
     decompress: true
@@ -158,6 +160,11 @@ cap_mbps:
   returned: always
 bandwidth:
   description: Sentences that explain what limits the copy.
+  type: list
+  elements: str
+  returned: always
+notes:
+  description: Globs of O(sources[].exclude) that exclude nothing, one sentence each. They are warnings, too.
   type: list
   elements: str
   returned: always
@@ -232,6 +239,8 @@ def main() -> None:
         wanted = read_options(params)
         with disk_errors(params["destination"]):
             listed = list_dataset(wanted) if params["return_manifest"] else prepare(wanted, write=not module.check_mode)
+        for note in listed["notes"]:
+            module.warn(note)
         module.exit_json(**listed)
     except ClusterError as error:
         module.fail_json(**failure(error, *secrets))

@@ -20,6 +20,7 @@ import typing as t
 import urllib.parse
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.choice import Choice
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.connection import open_connection
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.manifest import Blob, Manifest, collector_paused
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.page import (
@@ -65,6 +66,7 @@ def build_manifest(
     sources: t.Sequence[t.Mapping[str, t.Any]],
     *,
     login: Login | None = None,
+    choices: t.Sequence[Choice] = (),
     page_size: int = PAGE_SIZE,
     timeout_s: float = 30,
     retries: int = 4,
@@ -75,8 +77,8 @@ def build_manifest(
 
     A source has ``url`` (container), ``prefix`` (a directory in it, with or without slashes around) and ``sas``; where
     it has no SAS, ``login`` is asked for a token with every page: one may end before a long listing does. Names are
-    relative to the directory. Sources, and the virtual directories of a large source, are listed in parallel. The caller
-    still has to pass the names to ``check_names``.
+    relative to the directory. Sources, and the virtual directories of a large source, are listed in parallel. ``choices``,
+    one per source, say which of its blobs the dataset has. The caller still has to pass the names to ``check_names``.
     """
     if not sources:
         raise ClusterError("bad_input", "There is no source to list.", "Give at least one source with its url.")
@@ -92,13 +94,21 @@ def build_manifest(
     ]
     with collector_paused():
         blobs = _Crew(limits, threads).list_all(jobs)
-    counts = [0] * len(plain)
-    for blob in blobs:
-        counts[blob.source] += 1
-    for source, count in zip(plain, counts):
+    for source, count in zip(plain, _count(blobs, len(plain))):
         if not count:
             raise _nothing_there(source["url"], source["prefix"])
+    if choices:
+        blobs = [blob for blob in blobs if choices[blob.source].takes(blob.name)]
+        for source, choice, count in zip(plain, choices, _count(blobs, len(plain))):
+            choice.check(f"{source['url']}/{source['prefix']}", count)
     return Manifest(plain, blobs)
+
+
+def _count(blobs: t.Iterable[Blob], sources: int) -> list[int]:
+    counts = [0] * sources
+    for blob in blobs:
+        counts[blob.source] += 1
+    return counts
 
 
 def directory_prefix(prefix: str) -> str:

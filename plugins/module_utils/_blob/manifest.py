@@ -200,7 +200,7 @@ def _check_paths(names: list[str]) -> None:
             raise ClusterError(
                 "bad_input",
                 f"The blob name {name!r} cannot be staged: it {reason}.",
-                "Rename the blob, or choose a prefix that leaves it out.",
+                "Rename the blob, or leave it out (`exclude` of the source).",
                 name=name,
             )
 
@@ -223,7 +223,7 @@ def _check_unique(names: list[str], fault: str) -> None:
             raise ClusterError(
                 "bad_input",
                 f"The name {name!r} is {fault} in this dataset.",
-                "Give the sources prefixes that do not overlap, or stage them to different destinations.",
+                "Give the sources prefixes or globs that do not overlap, or stage them to different destinations.",
                 name=name,
             )
         seen.add(name)
@@ -254,7 +254,7 @@ def _file_and_directory(name: str) -> ClusterError:
     return ClusterError(
         "bad_input",
         f"The blob {name!r} is a file and, for other blobs, a directory.",
-        "A filesystem cannot hold both: rename the blob, or choose a prefix that leaves it out.",
+        "A filesystem cannot hold both: rename the blob, or leave it out (`exclude` of the source).",
         name=name,
     )
 

@@ -12,11 +12,18 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.url import
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 
 SAS: dict[str, t.Any] = {"type": "str", "default": "", "no_log": True}
+_GLOBS: dict[str, t.Any] = {"type": "list", "elements": "str", "default": []}
 SOURCES: dict[str, t.Any] = {
     "type": "list",
     "elements": "dict",
     "required": True,
-    "options": {"url": {"type": "str", "required": True}, "prefix": {"type": "str", "default": ""}, "sas": SAS},
+    "options": {
+        "url": {"type": "str", "required": True},
+        "prefix": {"type": "str", "default": ""},
+        "include": _GLOBS,
+        "exclude": _GLOBS,
+        "sas": SAS,
+    },
 }
 IDENTITY: dict[str, t.Any] = {
     "identity": {"type": "str", "choices": ["msi", "workload", "azcli", "spn"], "default": "msi"},

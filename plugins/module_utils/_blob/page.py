@@ -172,9 +172,7 @@ def _read_each(text: str, cut: int, source: int) -> list[Blob]:
         size = int(properties["Content-Length"])
         full = _decode(name.group(2), name.group(1) or "")
         # Portals and other tools make directories visible by an empty blob whose name ends in a slash.
-        is_directory = (
-            full.endswith("/") or properties.get("ResourceType") == "directory" or _FOLDER_STUB.search(entry)
-        )
+        is_directory = full.endswith("/") or properties.get("ResourceType") == "directory" or _FOLDER_STUB.search(entry)
         if "Snapshot" in properties or (is_directory and not size):
             count -= 1
             continue

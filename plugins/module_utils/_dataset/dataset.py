@@ -18,6 +18,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.receipt
     Receipts,
     consolidate_receipts,
     read_receipts,
+    still_ours,
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.report import (
     build_report,
@@ -165,10 +166,9 @@ class Dataset:
             sweep_parts(
                 self.destination, older_than_s=0
             )  # of workers that were killed: every file is whole without them
-        wanted, former = self._all_names(), set(self.former())
-        kept = [name for name in receipts if name in wanted or name in former]
+        kept = still_ours(self.destination, receipts, self._all_names())
         consolidate_receipts(self.destination, paths.receipts, receipts, kept)
-        return {**self._explained(result, report), "former_files": len(former)}
+        return {**self._explained(result, report), "former_files": len(self.former())}
 
     def former(self) -> list[str]:
         """Files that were staged for an earlier choice of blobs and are as they were. Only their receipts know that they are ours."""

@@ -14,6 +14,7 @@ import typing as t
 import zlib
 from dataclasses import dataclass, field
 
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.choice import Choice
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.identity import ManagedIdentity
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.listing import build_manifest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.manifest import Manifest, check_names, final_name
@@ -35,12 +36,13 @@ _NAMED = 5
 class PlanRequest:
     """What is to be staged where. Rates are in Mbit/s, 0 where they are not known.
 
-    A source has ``url``, ``prefix`` and ``sas``. ``rank`` is None where all hosts share the destination. ``manifest`` is what
-    ``list_dataset`` packed, "" for a listing of the sources. ``mount_point`` is "" where none is required.
+    A source has ``url``, ``prefix``, ``include``, ``exclude`` and ``sas``. ``rank`` is None where all hosts share the
+    destination. ``manifest`` is what ``list_dataset`` packed, "" for a listing of the sources. ``mount_point`` is "" where
+    none is required.
     """
 
     destination: str
-    sources: list[dict[str, str]] = field(repr=False)
+    sources: list[dict[str, t.Any]] = field(repr=False)
     hosts: list[str]
     rank: int | None
     manifest: str = field(repr=False)
@@ -58,7 +60,7 @@ class PlanRequest:
 
 def list_dataset(wanted: PlanRequest) -> dict[str, t.Any]:
     """Only list, for nodes that keep a share each. Nothing is stored."""
-    manifest = _list(wanted)
+    manifest, notes = _list(wanted)
     with tempfile.TemporaryDirectory() as directory:
         path = os.path.join(directory, "manifest.jsonl")
         manifest.write(path)
@@ -73,6 +75,7 @@ def list_dataset(wanted: PlanRequest) -> dict[str, t.Any]:
         "missing_files": len(manifest.blobs),
         "missing_bytes": manifest.total_bytes,
         "manifest": packed,
+        "notes": notes,
     }
 
 
@@ -80,7 +83,7 @@ def prepare(wanted: PlanRequest, *, write: bool) -> dict[str, t.Any]:
     """Compare the destination with the source and plan the rest. Raises ClusterError before anything is changed."""
     destination, hosts = wanted.destination, wanted.hosts
     _check(wanted, write)
-    manifest = _unpack(wanted.manifest) if wanted.manifest else _list(wanted)
+    manifest, notes = (_unpack(wanted.manifest), []) if wanted.manifest else _list(wanted)
     dataset = Dataset(destination, manifest, wanted.decompress, wanted.rank, len(hosts))
     indexes = dataset.indexes
     blobs, inventory = dataset.inspect(indexes, content=wanted.content, threads=wanted.threads)
@@ -131,6 +134,7 @@ def prepare(wanted: PlanRequest, *, write: bool) -> dict[str, t.Any]:
         "imbalance": run.imbalance,
         "cap_mbps": bandwidth.cap_mbps,
         "bandwidth": bandwidth.explanation,
+        "notes": notes,
         "diff": {
             "before": f"{total - len(to_copy)} of {total} files verified at {destination}\n",
             "after": f"{total} of {total} files verified at {destination}\n",
@@ -151,7 +155,8 @@ def _facts(manifest: Manifest, indexes: t.Sequence[int], inventory: Inventory) -
     }
 
 
-def _list(wanted: PlanRequest) -> Manifest:
+def _list(wanted: PlanRequest) -> tuple[Manifest, list[str]]:
+    """The manifest of the chosen blobs, and what a person should know about the choice."""
     needs_token = any(not source["sas"] for source in wanted.sources)
     if needs_token and wanted.identity != "msi":
         raise ClusterError(
@@ -160,9 +165,15 @@ def _list(wanted: PlanRequest) -> Manifest:
             "Give the source a SAS, or use the managed identity (`identity: msi`).",
         )
     login = ManagedIdentity(wanted.identity_client_id).token if needs_token else None
-    manifest = build_manifest(wanted.sources, login=login)
+    choices = [Choice(source.get("include") or (), source.get("exclude") or ()) for source in wanted.sources]
+    manifest = build_manifest(wanted.sources, login=login, choices=choices)
     check_names(manifest.blobs, wanted.decompress)
-    return manifest
+    notes = [
+        f"The glob {glob!r} in `exclude` of {source['url']} excludes nothing."
+        for source, choice in zip(manifest.sources, choices)
+        for glob in choice.idle_excludes
+    ]
+    return manifest, notes
 
 
 def _unpack(packed: str) -> Manifest:

@@ -15,10 +15,13 @@ known to be the last one. The file itself tells which one is about it, by its mo
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
+import stat
 import typing as t
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import astuple, dataclass
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.manifest import Blob, is_gzip
@@ -27,6 +30,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.durable im
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.own import regular
 
 _GZIP_MAGIC = b"\x1f\x8b"
+_LOOKS = 16  # at a time
 
 
 @dataclass(frozen=True)
@@ -167,6 +171,27 @@ def consolidate_receipts(destination: str, directory: str, receipts: Receipts, k
                 unlink(destination, os.path.relpath(path, destination))
 
 
+def still_ours(destination: str, receipts: Receipts, wanted: t.Container[str]) -> list[str]:
+    """The wanted names, and those of an earlier choice or form whose files are there: `remove` and a later choice ask for them."""
+    others = [name for name in receipts if name not in wanted]
+    with ThreadPoolExecutor(max_workers=_LOOKS) as pool:
+        there = set(
+            itertools.compress(others, pool.map(lambda name: _is_there(destination, receipts.of(name)), others))
+        )
+    return [name for name in receipts if name in wanted or name in there]
+
+
+def _is_there(destination: str, receipts: t.Sequence[Receipt]) -> bool:
+    """Whether a file may be what was staged: one of another size is somebody else's by now."""
+    try:
+        found = os.lstat(os.path.join(destination, receipts[0].name))
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:  # the file system fails: nothing may be forgotten
+        return True
+    return stat.S_ISREG(found.st_mode) and any(one.size == found.st_size for one in receipts)
+
+
 def _kept(destination: str, receipts: t.Sequence[Receipt]) -> t.Sequence[Receipt]:
     if len(receipts) > 1:
         with contextlib.suppress(OSError):
@@ -174,4 +199,4 @@ def _kept(destination: str, receipts: t.Sequence[Receipt]) -> t.Sequence[Receipt
     return receipts
 
 
-__all__ = ["Receipt", "ReceiptLog", "Receipts", "about", "consolidate_receipts", "read_receipts"]
+__all__ = ["Receipt", "ReceiptLog", "Receipts", "about", "consolidate_receipts", "read_receipts", "still_ours"]

@@ -17,6 +17,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.receipt
     ReceiptLog,
     consolidate_receipts,
     read_receipts,
+    still_ours,
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.state import Inventory, inspect_destination
 
@@ -126,3 +127,15 @@ def test_packed_receipts_are_on_disk_before_the_others_go(place: Place, monkeypa
     monkeypatch.setattr(os, "unlink", note_unlink)
     consolidate_receipts(str(place.path), place.log, read_receipts(place.log), ["a"])
     assert deeds == ["all.jsonl.part", "receipts", "unlink gpu-1.jsonl"]
+
+
+def test_receipts_of_names_that_are_not_wanted_any_more_stay_with_their_files(place: Place) -> None:
+    place.put(NEW, NOON_NS)
+    place.note("gpu-1", receipt(NEW, "new", NOON_NS))
+    receipts = read_receipts(place.log)
+    assert still_ours(str(place.path), receipts, {"a"}) == still_ours(str(place.path), receipts, set()) == ["a"]
+    place.file.write_bytes(b"somebody else's by now")
+    assert still_ours(str(place.path), receipts, set()) == []
+    place.file.unlink()
+    assert still_ours(str(place.path), receipts, set()) == []
+    assert still_ours(str(place.path), receipts, {"a"}) == ["a"]

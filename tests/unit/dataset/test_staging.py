@@ -12,6 +12,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.report 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.modules import dataset_remove
 from ansible_collections.hpcai.gpu_cluster.plugins.modules.dataset_plan import read_options
+from ansible_collections.hpcai.gpu_cluster.plugins.modules.dataset_remove import staged_files
 from module_run import run_main
 
 pytestmark = [pytest.mark.blob, pytest.mark.slow]
@@ -316,6 +317,40 @@ def test_two_sources_form_one_dataset(staging, blobs) -> None:
     sources = [{"url": url, "prefix": prefix, "sas": sas} for prefix in ("train", "validation")]
     assert staging.stage(sources=sources)["verified"]["verdict"] == "ok"
     assert staging.files() == {"a.bin": b"a" * 1000, "b.bin": b"b" * 1000}
+
+
+def source_of(staging, **globs: list[str]) -> list[dict[str, object]]:
+    return [{**staging.params()["sources"][0], **globs}]
+
+
+def test_only_chosen_blobs_are_staged_and_a_name_that_cannot_be_is_left_out(staging) -> None:
+    staging.fill(4)
+    chosen = dict(staging.content)
+    staging.put("logs/.staging/odd", b"odd", compress=False)
+    staging.put("train/f_000.bak", b"backup", compress=False)
+    with pytest.raises(ClusterError, match="`exclude`"):
+        staging.plan()
+    sources = source_of(staging, include=["/train/"], exclude=["*.bak", "*.tmp"])
+    plan = staging.stage(sources=sources)
+    assert (plan["total_files"], plan["verified"]["verdict"]) == (4, "ok")
+    assert [note.partition(" in ")[0] for note in plan["notes"]] == ["The glob '*.tmp'"]
+    assert staging.files() == chosen
+    assert staging.plan(sources=sources)["changed"] is False
+
+
+def test_another_choice_deletes_nothing_and_forgets_nothing(staging) -> None:
+    staging.fill(6)
+    staging.stage()
+    fewer = source_of(staging, include=["f_00[0-2]*"])
+    narrowed = staging.stage(sources=fewer)
+    assert (narrowed["missing_files"], narrowed["total_files"]) == (0, 3)
+    assert (narrowed["verified"]["verdict"], narrowed["verified"]["extra_files"]) == ("ok", 3)
+    assert staging.files() == staging.content
+    # The report packs the receipts: those of the files that are not chosen any more are still there.
+    assert json.loads((staging.destination / "data/.staging/staging.json").read_text())["total_files"] == 3
+    again = staging.plan()
+    assert (again["missing_files"], again["verified_files"]) == (0, 6)
+    assert sorted(staged_files(str(staging.destination / "data"))) == sorted(staging.content)
 
 
 def test_every_rank_keeps_its_own_share(staging, tmp_path) -> None:

@@ -1,0 +1,153 @@
+# Copyright (c) 2026 The hpcai.gpu_cluster developers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Globs that choose blobs, against examples and a second reading of their rules."""
+
+from __future__ import annotations
+
+import re
+import typing as t
+
+import pytest
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.choice import Choice, translate
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.listing import build_manifest
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from hypothesis import given
+from hypothesis import strategies as st
+from lab.list_server import in_process
+
+NAMES = ["a.idx", "a.rec", "train/a.idx", "train/a.rec", "train/deep/b.rec", "retrain/c.rec", "val/train/d.rec"]
+
+
+def chosen(glob: str, names: t.Iterable[str] = NAMES) -> list[str]:
+    expression = re.compile(translate(glob), re.DOTALL)
+    return [name for name in names if expression.fullmatch(name)]
+
+
+@pytest.mark.parametrize(
+    ("glob", "names"),
+    [
+        ("*.idx", ["a.idx", "train/a.idx"]),
+        ("/*.idx", ["a.idx"]),
+        ("a.?ec", ["a.rec", "train/a.rec"]),
+        ("train/*.rec", ["train/a.rec", "val/train/d.rec"]),
+        ("/train/*.rec", ["train/a.rec"]),
+        ("/train/**.rec", ["train/a.rec", "train/deep/b.rec"]),
+        ("/train/**/*.rec", ["train/a.rec", "train/deep/b.rec"]),
+        ("**/a.rec", ["a.rec", "train/a.rec"]),
+        ("train/", ["train/a.idx", "train/a.rec", "train/deep/b.rec", "val/train/d.rec"]),
+        ("/train/", ["train/a.idx", "train/a.rec", "train/deep/b.rec"]),
+        ("train", []),
+        ("{train,val}/*.{rec,idx}", ["train/a.idx", "train/a.rec", "val/train/d.rec"]),
+        ("[b-d].rec", ["train/deep/b.rec", "retrain/c.rec", "val/train/d.rec"]),
+        ("[!a].rec", ["train/deep/b.rec", "retrain/c.rec", "val/train/d.rec"]),
+        ("*.REC", []),
+        ("**", NAMES),
+    ],
+)
+def test_globs_are_those_of_rclone(glob: str, names: list[str]) -> None:
+    assert chosen(glob) == names
+
+
+@pytest.mark.parametrize("name", ["a*b", "a?b", "a[b", "a]b", "a{b,c}", "a\\b", "a.b", "^a$", "a|b", "a-b", "ü\nx"])
+def test_any_name_can_be_written_as_a_glob_of_its_own(name: str) -> None:
+    glob = "".join(f"\\{letter}" if letter in "*?[]{}\\" else letter for letter in name)
+    assert chosen(f"/{glob}", [name, f"x{name}", f"{name}x", "aab", "ab"]) == [name]
+
+
+@pytest.mark.parametrize("glob", ["", "/", "[", "[a", "[]", "[z-a]", "a\\", "{a", "a}", "{{a}}", "[\\"])
+def test_a_malformed_glob_is_refused_by_its_name(glob: str) -> None:
+    with pytest.raises(ClusterError, match=re.escape(repr(glob))) as caught:
+        Choice([glob])
+    assert caught.value.kind == "bad_input"
+
+
+def matches(glob: str, name: str, beginning: bool = True) -> bool:
+    """The rules again, read character by character. ``beginning``: a path component begins here."""
+    if not glob:
+        return not name
+    rest = glob.lstrip("*")
+    stars = len(glob) - len(rest)
+    if stars > 1 and beginning and rest.startswith("/"):
+        ends = [0, *(place + 1 for place, letter in enumerate(name) if letter == "/")]
+        return any(matches(rest[1:], name[end:]) for end in ends)
+    if stars:
+        for end in range(len(name) + 1):
+            if stars == 1 and "/" in name[:end]:
+                return False
+            if matches(rest, name[end:], beginning=False):
+                return True
+        return False
+    if not name:
+        return False
+    if glob.startswith("[!a]"):
+        return name[0] not in "a/" and matches(glob[4:], name[1:], beginning=False)
+    if glob[0] == "?":
+        return name[0] != "/" and matches(glob[1:], name[1:], beginning=False)
+    return glob[0] == name[0] and matches(glob[1:], name[1:], beginning=glob[0] == "/")
+
+
+@given(
+    st.lists(st.sampled_from(["a", "b", "/", "*", "**", "?", "[!a]"]), min_size=1, max_size=6).map("".join),
+    st.text("ab/", min_size=1, max_size=7),
+)
+def test_a_glob_means_what_its_rules_say(glob: str, name: str) -> None:
+    body = glob[1:] if glob.startswith("/") else glob
+    if body in ("", "/"):
+        return
+    body += "**" if body.endswith("/") else ""
+    starts = [0] if glob.startswith("/") else [0, *(place + 1 for place, letter in enumerate(name) if letter == "/")]
+    assert bool(chosen(glob, [name])) == any(matches(body, name[start:]) for start in starts)
+
+
+@given(st.text(max_size=8), st.text(max_size=8))
+def test_no_glob_ends_in_anything_but_an_answer_or_a_refusal(glob: str, name: str) -> None:
+    try:
+        choice = Choice([glob])
+    except ClusterError:
+        return
+    assert choice.takes(name) == bool(chosen(glob, [name]))
+
+
+def staged(names: list[str], prefix: str = "", **globs: list[str]) -> list[str]:
+    with in_process(names) as server:
+        choices = [Choice(**globs)]
+        return [blob.name for blob in build_manifest([{"url": server.url, "prefix": prefix}], choices=choices).blobs]
+
+
+def test_a_dataset_has_what_is_included_and_not_excluded() -> None:
+    assert staged(NAMES, include=["*.rec"], exclude=["/train/"]) == ["a.rec", "retrain/c.rec", "val/train/d.rec"]
+    assert staged(NAMES, exclude=["*.rec"]) == ["a.idx", "train/a.idx"]
+    assert staged(NAMES) == sorted(NAMES)
+
+
+def test_globs_see_the_path_below_the_prefix() -> None:
+    assert staged(NAMES, prefix="train", include=["/a.*"]) == ["a.idx", "a.rec"]
+    with pytest.raises(ClusterError, match=r"'/train/\*'"):
+        staged(NAMES, prefix="train", include=["/train/*"])
+
+
+def test_each_source_has_its_own_globs() -> None:
+    with in_process(["a", "b"]) as one, in_process(["b", "c"]) as two:
+        sources = [{"url": server.url, "prefix": ""} for server in (one, two)]
+        blobs = build_manifest(sources, choices=[Choice(exclude=["b"]), Choice()]).blobs
+    assert [(blob.name, blob.source) for blob in blobs] == [("a", 0), ("b", 1), ("c", 1)]
+
+
+@pytest.mark.parametrize(
+    ("globs", "fragment"),
+    [
+        ({"include": ["*.rec", "*.jpg", "vall/"]}, r"'\*\.jpg', 'vall/'"),
+        ({"exclude": ["**"]}, "leaves no blob"),
+    ],
+)
+def test_a_choice_of_nothing_is_named(globs: dict[str, list[str]], fragment: str) -> None:
+    with pytest.raises(ClusterError, match=fragment) as caught:
+        staged(NAMES, **globs)
+    assert caught.value.kind == "no_match"
+
+
+def test_an_exclude_that_excludes_nothing_is_known() -> None:
+    choice = Choice(include=["*.rec"], exclude=["*.idx", "/a.rec", "*.jpg"])
+    assert [name for name in NAMES if choice.takes(name)] == ["train/a.rec", "train/deep/b.rec", *NAMES[5:]]
+    assert choice.idle_excludes == ["*.idx", "*.jpg"]
