@@ -63,6 +63,25 @@ options:
     description: Replace files at the destination that were not staged by this collection.
     type: bool
     default: false
+  owner:
+    description:
+      - User, by name or number, that owns the files and the directories that they are in, below O(destination). Root when empty.
+      - Names are looked up on the node that plans; M(hpcai.gpu_cluster.dataset_stage) refuses to work where they mean another number.
+      - What was staged before is changed, too. O(destination) itself is left as it is, and so are files with several links.
+    type: str
+    default: ""
+  group:
+    description: Their group, as O(owner).
+    type: str
+    default: ""
+  mode:
+    description: Mode of the files as four octal digits in quotes, such as V("0640"). V("0644") when empty.
+    type: str
+    default: ""
+  directory_mode:
+    description: Mode of the directories. When empty, those that are made are open to all readers, and others are left as they are.
+    type: str
+    default: ""
 extends_documentation_fragment:
   - hpcai.gpu_cluster.attributes
   - hpcai.gpu_cluster.dataset.identity
@@ -187,6 +206,8 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.plan im
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gzip.part_file import disk_errors
 
+_OWNERSHIP = ("owner", "group", "mode", "directory_mode")
+
 
 def read_options(params: t.Mapping[str, t.Any]) -> PlanRequest:
     """The module's options as the request that they make."""
@@ -206,6 +227,7 @@ def read_options(params: t.Mapping[str, t.Any]) -> PlanRequest:
         threads=params["threads"],
         identity=params["identity"],
         identity_client_id=params["identity_client_id"],
+        **{name: params.get(name) or "" for name in _OWNERSHIP},
     )
 
 
@@ -226,6 +248,7 @@ def main() -> None:
             "batch_s": {"type": "float", "default": 60},
             "allow_overwrite": {"type": "bool", "default": False},
             "threads": {"type": "int", "default": 16},
+            **{name: {"type": "str", "default": ""} for name in _OWNERSHIP},
             **IDENTITY,
         },
         supports_check_mode=True,

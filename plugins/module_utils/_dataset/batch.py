@@ -34,6 +34,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.worker 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gzip.drain import Finished, LandingItem, drain
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gzip.room import available_cpus
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.ownership import Ownership
 
 #: What is wrong with a file itself: the next attempt would find the same bytes.
 _FILE_KINDS = frozenset({"changed_at_source", "corrupt", "not_gzip", "truncated"})
@@ -63,6 +64,7 @@ class BatchCopier:
     def __init__(self, run: Run, settings: CopySettings, writer: str) -> None:
         self._run = run
         self._settings = settings
+        self._ownership = Ownership(**run.ownership)
         self._receipts = ReceiptLog(StatePaths(run.destination).receipts, writer)
         # Keeps its token from batch to batch.
         self._login = ManagedIdentity(settings.identity_client_id).token if settings.identity == "msi" else None
@@ -196,6 +198,7 @@ class BatchCopier:
             raw_md5=self._known_md5(blob),
             decompress=self._inflates(blob) and not by_azcopy,
             root=self._run.destination,
+            ownership=self._ownership,
         )
 
     def _inflated_by_azcopy(self, blob: Blob) -> bool:

@@ -12,7 +12,7 @@ import shutil
 import tempfile
 import typing as t
 import zlib
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.choice import Choice
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.identity import ManagedIdentity
@@ -27,6 +27,12 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.run imp
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.shares import plan_run
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.state import Inventory, check_state
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gzip.part_file import disk_errors
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.ownership import (
+    find_ownership,
+    give_below,
+    others_below,
+)
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._shards.plan import DEFAULT_BYTES_PER_SECOND
 
 _NAMED = 5
@@ -38,7 +44,7 @@ class PlanRequest:
 
     A source has ``url``, ``prefix``, ``include``, ``exclude`` and ``sas``. ``rank`` is None where all hosts share the
     destination. ``manifest`` is what ``list_dataset`` packed, "" for a listing of the sources. ``mount_point`` is "" where
-    none is required.
+    none is required. ``owner``, ``group``, ``mode`` and ``directory_mode`` are those of what is written, "" as ever.
     """
 
     destination: str
@@ -56,10 +62,15 @@ class PlanRequest:
     threads: int
     identity: str
     identity_client_id: str
+    owner: str = ""
+    group: str = ""
+    mode: str = ""
+    directory_mode: str = ""
 
 
 def list_dataset(wanted: PlanRequest) -> dict[str, t.Any]:
     """Only list, for nodes that keep a share each. Nothing is stored."""
+    find_ownership(wanted.owner, wanted.group, wanted.mode, wanted.directory_mode)
     manifest, notes = _list(wanted)
     with tempfile.TemporaryDirectory() as directory:
         path = os.path.join(directory, "manifest.jsonl")
@@ -83,6 +94,7 @@ def prepare(wanted: PlanRequest, *, write: bool) -> dict[str, t.Any]:
     """Compare the destination with the source and plan the rest. Raises ClusterError before anything is changed."""
     destination, hosts = wanted.destination, wanted.hosts
     _check(wanted, write)
+    ownership = find_ownership(wanted.owner, wanted.group, wanted.mode, wanted.directory_mode)
     manifest, notes = (_unpack(wanted.manifest), []) if wanted.manifest else _list(wanted)
     dataset = Dataset(destination, manifest, wanted.decompress, wanted.rank, len(hosts))
     indexes = dataset.indexes
@@ -92,6 +104,8 @@ def prepare(wanted: PlanRequest, *, write: bool) -> dict[str, t.Any]:
         if not wanted.allow_overwrite:
             raise _foreign([final_name(blobs[i], dataset.decompress) for i in inventory.foreign], destination)
         to_copy = sorted([*to_copy, *inventory.foreign])
+    whole = [final_name(blobs[i], dataset.decompress) for i in inventory.verified]
+    others = others_below(destination, whole, ownership) if ownership.any else []
     missing_bytes = sum(blobs[i].size for i in to_copy)
     _check_space(destination, missing_bytes)
     bandwidth = plan_download(
@@ -109,6 +123,10 @@ def prepare(wanted: PlanRequest, *, write: bool) -> dict[str, t.Any]:
         bytes_per_second=bandwidth.expected_gbps * 125e6 / len(hosts) or DEFAULT_BYTES_PER_SECOND,
         batch_s=wanted.batch_s,
     )
+    run.ownership = asdict(ownership)
+    if write and others:
+        with disk_errors(destination):
+            give_below(destination, others, ownership)
     if write and to_copy:
         refuse_if_followed(destination)
         dataset.save()
@@ -126,7 +144,7 @@ def prepare(wanted: PlanRequest, *, write: bool) -> dict[str, t.Any]:
         **_facts(manifest, indexes, inventory),
         "hosts": hosts,
         "killed": [] if to_copy else killed_hosts(destination),
-        "changed": bool(to_copy) or unreported,
+        "changed": bool(to_copy or others) or unreported,
         "run": run.id if to_copy else "",
         "missing_files": len(to_copy),
         "missing_bytes": missing_bytes,
@@ -136,7 +154,8 @@ def prepare(wanted: PlanRequest, *, write: bool) -> dict[str, t.Any]:
         "bandwidth": bandwidth.explanation,
         "notes": notes,
         "diff": {
-            "before": f"{total - len(to_copy)} of {total} files verified at {destination}\n",
+            "before": f"{total - len(to_copy)} of {total} files verified at {destination}\n"
+            + f"{len(others)} files and directories of another owner, group or mode\n" * bool(others),
             "after": f"{total} of {total} files verified at {destination}\n",
         },
     }

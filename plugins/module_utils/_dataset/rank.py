@@ -30,6 +30,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.worker 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gzip.part_file import disk_errors
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.own import make_own_directory
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.ownership import Ownership
 
 _STOP_OLD_WORKER_S = 20.0
 #: ``struct flock``: l_type, l_whence, l_start, l_len, l_pid (fcntl(2)).
@@ -77,6 +78,7 @@ def run_rank(wanted: StageRequest) -> dict[str, t.Any]:
             "or plan a run of its own for every node (`rank` of dataset_plan).",
         )
     _check_sources(run, wanted.urls)
+    Ownership(**run.ownership).check_here(wanted.host)
     probe(wanted.azcopy)
     landing = landing_of(wanted.landing_path, run.destination, wanted.host)
     with _only_worker(wanted.log_path, run.destination, wanted.rank):

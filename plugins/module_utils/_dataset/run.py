@@ -77,6 +77,7 @@ class Run:
     batches: list[BatchInfo]
     imbalance: float
     started: float = field(default_factory=time.time)
+    ownership: dict[str, t.Any] = field(default_factory=dict)  # the fields of ``_host.ownership.Ownership``
 
     @property
     def directory(self) -> str:

@@ -26,11 +26,13 @@ import zlib
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gzip.part_file import (
+    AS_EVER,
     GONE_ERRNOS,
     disk_errors,
     parent_of_file,
     part_file,
 )
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.ownership import Ownership
 
 # Input handed to the decompressor at a time, and the most output taken from it at a time: both fit a CPU's cache,
 # and bound the memory of a thread whatever a hostile file expands to.
@@ -113,6 +115,7 @@ def inflate_file(
     raw_size: int | None = None,
     raw_md5: str = "",
     engine: str = "auto",
+    ownership: Ownership = AS_EVER,
 ) -> InflateResult:
     """Decompress the gzip file ``src`` to ``dst``; nothing appears at ``dst`` unless every check passes.
 
@@ -121,7 +124,7 @@ def inflate_file(
     """
     started = time.monotonic()
     chosen = find_engine(engine)
-    with _open_raw(src, raw_size) as source, part_file(dst, root) as (write, _handle):
+    with _open_raw(src, raw_size) as source, part_file(dst, root, ownership) as (write, _handle):
         reader = _Reader(source)
         try:
             members, crc, size = _inflate_members(reader, write, chosen, dst)
@@ -237,23 +240,33 @@ def _inflate_member(
             )
 
 
-def place_file(src: str, dst: str, *, root: str = "", raw_size: int | None = None, raw_md5: str = "") -> InflateResult:
+def place_file(
+    src: str,
+    dst: str,
+    *,
+    root: str = "",
+    raw_size: int | None = None,
+    raw_md5: str = "",
+    ownership: Ownership = AS_EVER,
+) -> InflateResult:
     """Give a file that needs no decompression its final name after the same checks; ``src`` is gone afterwards.
 
     On one filesystem this is a rename after reading the file once (CRC32 and MD5), otherwise a copy through ``.part``.
     """
     started = time.monotonic()
     with _open_raw(src, raw_size) as source:
-        done = _rename(source, src, dst, root, raw_md5)
-        crc, size = done or _copy(source, dst, root, raw_md5)
+        done = _rename(source, src, dst, root, raw_md5, ownership)
+        crc, size = done or _copy(source, dst, root, raw_md5, ownership)
     if not done:
         os.unlink(src)
     return InflateResult(size, crc, size, 0, time.monotonic() - started)
 
 
-def _rename(source: t.BinaryIO, src: str, dst: str, root: str, raw_md5: str) -> tuple[int, int] | None:
+def _rename(
+    source: t.BinaryIO, src: str, dst: str, root: str, raw_md5: str, ownership: Ownership
+) -> tuple[int, int] | None:
     """CRC32 and size of the file that got its final name; None where only a copy of it can."""
-    with parent_of_file(root, dst) as (parent, name):
+    with parent_of_file(root, dst, ownership) as (parent, name):
         read = os.fstat(source.fileno())
         if read.st_dev != os.fstat(parent).st_dev:
             return None
@@ -267,7 +280,7 @@ def _rename(source: t.BinaryIO, src: str, dst: str, root: str, raw_md5: str) -> 
                 "See who else writes to the landing directory, then run again.",
             )
         with disk_errors(dst):
-            os.fchmod(source.fileno(), 0o644)
+            ownership.give_to_file(source.fileno())
             try:
                 os.replace(src, name, dst_dir_fd=parent)
             except OSError as exc:
@@ -278,10 +291,10 @@ def _rename(source: t.BinaryIO, src: str, dst: str, root: str, raw_md5: str) -> 
     return crc, size
 
 
-def _copy(source: t.BinaryIO, dst: str, root: str, raw_md5: str) -> tuple[int, int]:
+def _copy(source: t.BinaryIO, dst: str, root: str, raw_md5: str, ownership: Ownership) -> tuple[int, int]:
     """CRC32 and size of the copy."""
     source.seek(0)
-    with part_file(dst, root) as (write, _handle):
+    with part_file(dst, root, ownership) as (write, _handle):
         crc, size, md5 = _checksums(source, write)
         if raw_md5 and md5 != raw_md5:
             raise _md5_error(dst, raw_md5, md5)

@@ -23,7 +23,9 @@ import typing as t
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.beneath import parent_of
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.ownership import Ownership
 
+AS_EVER = Ownership()
 _COUNTER = itertools.count()
 # A file system that fails or went away: what a disk, a FUSE mount (GlusterFS) and NFS say then. No option mends these.
 GONE_ERRNOS = frozenset(
@@ -64,7 +66,7 @@ def make_directories(path: str) -> None:
 
 
 @contextlib.contextmanager
-def parent_of_file(root: str, dst: str) -> t.Iterator[tuple[int, str]]:
+def parent_of_file(root: str, dst: str, ownership: Ownership = AS_EVER) -> t.Iterator[tuple[int, str]]:
     """The descriptor of a file's directory, made where it is missing, and the file's name in it.
 
     No component below ``root`` may be a link (``_host.beneath``); without a root the directory of the file is its root.
@@ -74,7 +76,8 @@ def parent_of_file(root: str, dst: str) -> t.Iterator[tuple[int, str]]:
         with disk_errors(dst):
             if not os.path.isdir(root):
                 make_directories(root)
-            parent = stack.enter_context(parent_of(root, os.path.relpath(dst, root), make=True))
+            name = os.path.relpath(dst, root)
+            parent = stack.enter_context(parent_of(root, name, make=True, on_made=ownership.give_to_directory))
         yield parent
 
 
@@ -102,20 +105,23 @@ def disk_errors(dst: str) -> t.Iterator[None]:
 
 
 @contextlib.contextmanager
-def part_file(dst: str, root: str = "") -> t.Iterator[tuple[t.Callable[[bytes], None], int]]:
+def part_file(
+    dst: str, root: str = "", ownership: Ownership = AS_EVER
+) -> t.Iterator[tuple[t.Callable[[bytes], None], int]]:
     """Give a write function and the descriptor of a ``.part`` file, which gets the final name, or goes after an error.
 
     Between ``root`` and the file no link is followed.
     """
-    with parent_of_file(root, dst) as (parent, name), _part(parent, name, dst) as part:
+    with parent_of_file(root, dst, ownership) as (parent, name), _part(parent, name, dst, ownership) as part:
         yield part
 
 
 @contextlib.contextmanager
-def _part(parent: int, name: str, dst: str) -> t.Iterator[tuple[t.Callable[[bytes], None], int]]:
+def _part(parent: int, name: str, dst: str, ownership: Ownership) -> t.Iterator[tuple[t.Callable[[bytes], None], int]]:
     part = _part_name(name)
+    mode = 0o644 if ownership.mode is None else 0o600  # until it is what was asked for
     with disk_errors(dst):
-        handle = os.open(part, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644, dir_fd=parent)  # O_EXCL follows no link
+        handle = os.open(part, os.O_RDWR | os.O_CREAT | os.O_EXCL, mode, dir_fd=parent)  # O_EXCL follows no link
 
     def write(data: bytes) -> None:
         with disk_errors(dst):
@@ -127,7 +133,7 @@ def _part(parent: int, name: str, dst: str) -> t.Iterator[tuple[t.Callable[[byte
         try:
             yield write, handle
             with disk_errors(dst):
-                os.fchmod(handle, 0o644)
+                ownership.give_to_file(handle)
         finally:
             with disk_errors(dst):  # a network filesystem may only now find that it is full
                 os.close(handle)
@@ -157,4 +163,13 @@ def sweep_parts(directory: str, *, older_than_s: float) -> int:
     return removed
 
 
-__all__ = ["GONE_ERRNOS", "disk_errors", "make_directories", "parent_of_file", "part_file", "part_files", "sweep_parts"]
+__all__ = [
+    "AS_EVER",
+    "GONE_ERRNOS",
+    "disk_errors",
+    "make_directories",
+    "parent_of_file",
+    "part_file",
+    "part_files",
+    "sweep_parts",
+]

@@ -29,10 +29,13 @@ def is_proper(name: t.Any) -> bool:
 
 
 @contextlib.contextmanager
-def parent_of(root: str, name: str, *, make: bool = False) -> t.Iterator[tuple[int, str]]:
+def parent_of(
+    root: str, name: str, *, make: bool = False, on_made: t.Callable[[int], None] | None = None
+) -> t.Iterator[tuple[int, str]]:
     """The descriptor of the directory that holds ``name`` below ``root``, and the last component of the name.
 
-    ``make`` makes what is missing, open to all readers whatever the umask. Raises OSError where a directory is missing or
+    ``make`` makes what is missing, open to all readers whatever the umask, or as ``on_made`` has it, which gets the
+    descriptor of each directory that was made. Raises OSError where a directory is missing or
     is none, and ClusterError (``bad_input``) where the name leads out of ``root``.
     """
     if not is_proper(name):
@@ -43,7 +46,8 @@ def parent_of(root: str, name: str, *, make: bool = False) -> t.Iterator[tuple[i
     current = os.open(root, _DIRECTORY)
     try:
         for depth, directory in enumerate(directories):
-            following = _enter(current, directory, os.path.join(root, *directories[: depth + 1]), make)
+            path = os.path.join(root, *directories[: depth + 1])
+            following = _enter(current, directory, path, (on_made or _open_to_readers) if make else None)
             _close(current)
             current = following
         yield current, last
@@ -56,11 +60,11 @@ def _close(directory: int) -> None:
         os.close(directory)
 
 
-def _enter(parent: int, name: str, path: str, make: bool) -> int:
+def _enter(parent: int, name: str, path: str, on_made: t.Callable[[int], None] | None) -> int:
     try:
         return os.open(name, _DIRECTORY | os.O_NOFOLLOW, dir_fd=parent)
     except FileNotFoundError:
-        if not make:
+        if on_made is None:
             raise
     except OSError as exc:
         if exc.errno in (errno.ELOOP, errno.ENOTDIR) and _is_link(name, parent):
@@ -68,10 +72,13 @@ def _enter(parent: int, name: str, path: str, make: bool) -> int:
         raise
     with contextlib.suppress(FileExistsError):  # another thread or rank was quicker
         os.mkdir(name, 0o755, dir_fd=parent)
-    made = _enter(parent, name, path, make=False)
-    # Keeps an inherited set-group-ID. By its descriptor: chmod follows a link that came in its place.
-    os.fchmod(made, stat.S_IMODE(os.fstat(made).st_mode) | 0o755)
+    made = _enter(parent, name, path, None)
+    on_made(made)  # by its descriptor: a path could lead to a link that came in its place
     return made
+
+
+def _open_to_readers(directory: int) -> None:
+    os.fchmod(directory, stat.S_IMODE(os.fstat(directory).st_mode) | 0o755)  # keeps an inherited set-group-ID
 
 
 def _link(path: str) -> ClusterError:

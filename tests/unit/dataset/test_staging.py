@@ -5,6 +5,8 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import pwd
+import stat
 
 import pytest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.plan import prepare
@@ -351,6 +353,46 @@ def test_another_choice_deletes_nothing_and_forgets_nothing(staging) -> None:
     again = staging.plan()
     assert (again["missing_files"], again["verified_files"]) == (0, 6)
     assert sorted(staged_files(str(staging.destination / "data"))) == sorted(staging.content)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+def test_what_is_staged_belongs_to_whom_it_shall(staging) -> None:
+    staging.fill(3)
+    staging.stage()
+    staging.put("later/raw.bin", b"raw" * 1000, compress=False)
+    data = staging.destination / "data"
+
+    def modes() -> dict[str, tuple[int, int, int]]:
+        found = {str(path.relative_to(data)): path.stat() for path in data.rglob("*") if ".staging" not in path.parts}
+        return {name: (one.st_uid, one.st_gid, stat.S_IMODE(one.st_mode)) for name, one in found.items()}
+
+    wanted = {"owner": "nobody", "group": "12345", "mode": "0640", "directory_mode": "0750"}
+    with pytest.raises(ClusterError, match="user 'nobdy'"):
+        staging.plan(**{**wanted, "owner": "nobdy"})
+    uid = pwd.getpwnam("nobody").pw_uid
+    assert prepare(read_options(staging.params(**wanted)), write=False)["changed"] is True
+    assert set(modes().values()) == {(0, 0, 0o755), (0, 0, 0o644)}
+    plan = staging.stage(**wanted)
+    assert (plan["missing_files"], plan["verified"]["verdict"]) == (1, "ok")
+    assert "files and directories of another owner" in plan["diff"]["before"]
+    files = dict.fromkeys(staging.content, (uid, 12345, 0o640))
+    assert modes() == {**files, "train": (uid, 12345, 0o750), "later": (uid, 12345, 0o750)}
+    assert staging.plan(**wanted)["changed"] is False
+    # The ranks ask no receipt for it, and content stays what it was.
+    assert staging.verify()["verdict"] == "ok"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+def test_a_node_that_gives_a_name_another_number_copies_nothing(staging) -> None:
+    staging.fill(2)
+    plan = staging.plan(owner="nobody")
+    document = staging.destination / "data/.staging/runs" / plan["run"] / "run.json"
+    run = json.loads(document.read_text())
+    run["ownership"]["uid"] += 1
+    document.write_text(json.dumps(run))
+    ranks = staging.copy(plan["run"])
+    assert all("the user 'nobody' is" in rank["msg"] for rank in ranks.values())
+    assert staging.files() == {}
 
 
 def test_every_rank_keeps_its_own_share(staging, tmp_path) -> None:
