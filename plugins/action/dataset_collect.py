@@ -21,7 +21,8 @@ def of_a_killed_worker(result: t.Mapping[str, t.Any]) -> bool:
     if not (result.get("finished") and result.get("failed")):
         return False
     if "error_kind" in result:
-        return bool(result["error_kind"] == "worker_lost")
+        # One that ended with an exception was not killed: that is a defect, and stays a failure.
+        return bool(result["error_kind"] == "worker_lost" and "Traceback" not in str(result.get("msg")))
     return "data" in result and not str(result["data"]).strip() and not str(result.get("stderr", "")).strip()
 
 

@@ -14,6 +14,9 @@ description:
   - AzCopy lands the raw bytes. Every file is inflated if wanted, its checksums are compared (MD5 of the blob, CRC-32 and length
     of gzip's trailer), and only then it gets its final name and a receipt.
   - Ends when nothing is left that anybody may claim. Meant to be started with C(async) on all nodes at once.
+  - With C(async) the process that Ansible started goes on by itself, as C(dataset_stage). A SAS is in its memory only, and on the command
+    line of AzCopy while that runs. M(hpcai.gpu_cluster.dataset_collect) and M(ansible.builtin.async_status) read the result.
+  - Files of Ansible that hold a SAS, which killed modules of earlier versions of this collection left on the node, are deleted.
   - A worker of an earlier run on this node is stopped first.
 version_added: 0.1.0
 author: The hpcai.gpu_cluster developers (@hpcai)
@@ -152,12 +155,18 @@ failed_files:
 import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.common.parameters import remove_values
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.options import AZCOPY, IDENTITY, SOURCES, failure
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.secrets import hide_secrets, refuse_queries
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.killed import sweep_killed
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.payloads import (
+    remote_directories,
+    sweep_payloads,
+)
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.rank import StageRequest, run_rank
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gzip.part_file import disk_errors
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.background import asked_for
 
 
 def argument_spec() -> dict[str, t.Any]:
@@ -206,21 +215,51 @@ def read_options(params: t.Mapping[str, t.Any]) -> StageRequest:
     )
 
 
+def copy(params: t.Mapping[str, t.Any], secrets: t.Sequence[str]) -> dict[str, t.Any]:
+    """What the module returns, also where it fails."""
+    try:
+        if not params["run"]:
+            swept = sweep_killed(params["destination"], params["landing_path"] or "", params["host"])
+            return {"changed": swept, "msg": "Nothing to copy."}
+        with disk_errors(params["destination"]):
+            return run_rank(read_options(params))
+    except ClusterError as error:
+        return {"failed": True, "changed": False, **failure(error, *secrets)}
+
+
+def lost(host: str, reason: str) -> dict[str, t.Any]:
+    """What the module returns where its process ended before it could."""
+    error = ClusterError(
+        "worker_lost",
+        f"The copy on {host} ended before its time: {reason.strip()}.",
+        "Other nodes take over what it had begun. Where files are missing, run again; what it finished is kept.",
+    )
+    return {"failed": True, "changed": False, **error.as_result()}
+
+
 def main() -> None:
     module = AnsibleModule(argument_spec=argument_spec(), supports_check_mode=False, no_log=True)
     params: dict[str, t.Any] = module.params
     secrets = [source["sas"] for source in params["sources"]]
     hide_secrets(module, *secrets)
+
+    def hidden(result: dict[str, t.Any]) -> dict[str, t.Any]:
+        return t.cast("dict[str, t.Any]", remove_values(result, module.no_log_values))
+
     try:
         refuse_queries(module, [source["url"] for source in params["sources"]])
-        if not params["run"]:
-            swept = sweep_killed(params["destination"], params["landing_path"] or "", params["host"])
-            module.exit_json(changed=swept, msg="Nothing to copy.")
-        with disk_errors(params["destination"]):
-            result = run_rank(read_options(params))
-        module.exit_json(**result)
+        sweep_payloads(remote_directories(getattr(module, "_remote_tmp", None) or "~/.ansible/tmp"))
+        job = asked_for("dataset_stage")
+        if job is not None:
+            with disk_errors(job.directory):
+                started = job.start(
+                    lambda: hidden(copy(params, secrets)), lambda reason: hidden(lost(params["host"], reason))
+                )
+            module.exit_json(changed=True, **started)
     except ClusterError as error:
         module.fail_json(**failure(error, *secrets))
+    result = copy(params, secrets)
+    (module.fail_json if result.get("failed") else module.exit_json)(**result)
 
 
 if __name__ == "__main__":

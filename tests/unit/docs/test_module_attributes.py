@@ -110,5 +110,7 @@ def test_every_module_has_an_action_that_names_the_variables_of_roles() -> None:
     assert not [
         name
         for name, text in texts.items()
-        if not re.search(r"@names_role_variables\n    def run|\((ModuleAction|NodeStateAction)\)", text)
+        if not re.search(
+            r"@names_role_variables\n    def run|\(((|Piped|Background)ModuleAction|NodeStateAction)\)", text
+        )
     ]
