@@ -19,7 +19,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.identity i
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.listing import build_manifest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.manifest import Manifest, check_names, final_name
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.url import BlobUrl, parse_blob_url
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.bandwidth import plan_download
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.bandwidth import DownloadPlan, plan_download
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.dataset import Dataset
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.followed import refuse_if_followed
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.killed import killed_hosts
@@ -120,7 +120,7 @@ def prepare(wanted: PlanRequest, *, write: bool) -> dict[str, t.Any]:
         destination=destination,
         hosts=hosts if dataset.rank is None else [hosts[dataset.rank]],
         decompress=dataset.decompress,
-        bytes_per_second=bandwidth.expected_gbps * 125e6 / len(hosts) or DEFAULT_BYTES_PER_SECOND,
+        bytes_per_second=expected_bytes_per_second(bandwidth, len(hosts)),
         batch_s=wanted.batch_s,
     )
     run.ownership = asdict(ownership)
@@ -159,6 +159,13 @@ def prepare(wanted: PlanRequest, *, write: bool) -> dict[str, t.Any]:
             "after": f"{total} of {total} files verified at {destination}\n",
         },
     }
+
+
+def expected_bytes_per_second(bandwidth: DownloadPlan, nodes: int) -> float:
+    """What one node is expected to take: batches are as long as wanted only where that is about right."""
+    if bandwidth.expected_gbps:
+        return bandwidth.expected_gbps * 125e6 / nodes
+    return min(DEFAULT_BYTES_PER_SECOND, bandwidth.cap_mbps * 125e3 or DEFAULT_BYTES_PER_SECOND)
 
 
 def _facts(manifest: Manifest, indexes: t.Sequence[int], inventory: Inventory) -> dict[str, t.Any]:
@@ -264,4 +271,4 @@ def _account(url: str) -> str:
     return f"{parsed.host}/{parsed.account}"
 
 
-__all__ = ["PlanRequest", "list_dataset", "prepare"]
+__all__ = ["PlanRequest", "expected_bytes_per_second", "list_dataset", "prepare"]

@@ -18,6 +18,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.run imp
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._shards.plan import (
     DEFAULT_BATCH_SECONDS,
     DEFAULT_BYTES_PER_SECOND,
+    MAX_BATCHES_PER_RANK,
     file_seconds,
     make_batches,
     plan_shards,
@@ -27,6 +28,8 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._shards.plan imp
 # but not below twenty seconds: AzCopy needs two for the smallest job.
 _SMALL_BATCH_S = 20.0
 _SMALL_BATCHES = 4
+# Every batch is two files or more in one directory, which idle ranks read: 20,000 of 60 s each are 900 TB at 6 Gb/s.
+_MAX_BATCHES = 20_000
 
 
 def plan_run(
@@ -46,12 +49,13 @@ def plan_run(
     blobs = [manifest.blobs[index] for index in to_copy]
     seconds = file_seconds([blob.size for blob in blobs], bytes_per_second)
     plan = plan_shards(seconds, len(hosts))
+    most = max(_SMALL_BATCHES, min(MAX_BATCHES_PER_RANK, _MAX_BATCHES // len(hosts)))
     batches: list[BatchInfo] = []
     blobs_of: dict[str, list[Blob]] = {}
     shares: list[RankShare] = []
     for rank, (host, share) in enumerate(zip(hosts, plan.shares)):
         shares.append(_share(rank, host, [blobs[i] for i in share]))
-        for number, members in enumerate(_batches(share, seconds, plan.loads[rank], batch_s)):
+        for number, members in enumerate(_batches(share, seconds, plan.loads[rank], batch_s, most)):
             batch_id = f"r{rank:04d}b{number:02d}"
             blobs_of[batch_id] = [blobs[i] for i in members]
             batches.append(BatchInfo(batch_id, rank, len(members), sum(blob.size for blob in blobs_of[batch_id])))
@@ -68,9 +72,11 @@ def plan_run(
     return run, blobs_of
 
 
-def _batches(share: t.Sequence[int], seconds: t.Sequence[float], load_s: float, batch_s: float) -> list[list[int]]:
+def _batches(
+    share: t.Sequence[int], seconds: t.Sequence[float], load_s: float, batch_s: float, most: int
+) -> list[list[int]]:
     smaller = max(1, min(_SMALL_BATCHES, int(load_s / min(_SMALL_BATCH_S, batch_s))))
-    return make_batches(share, seconds, target_s=batch_s, min_batches=smaller)
+    return make_batches(share, seconds, target_s=batch_s, min_batches=smaller, max_batches=most)
 
 
 def _share(rank: int, host: str, blobs: t.Sequence[Blob]) -> RankShare:

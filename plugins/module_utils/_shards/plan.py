@@ -24,7 +24,8 @@ DEFAULT_SECONDS_PER_FILE = 0.005
 DEFAULT_BYTES_PER_SECOND = 750e6
 
 DEFAULT_BATCH_SECONDS = 60.0
-MAX_BATCHES_PER_RANK = 16
+# 16 hours of batches of a minute each; a share that takes longer gets longer ones.
+MAX_BATCHES_PER_RANK = 1000
 
 # A plan this close to the ideal is not improved any further; its estimates of seconds are coarser by far.
 _GOOD_ENOUGH = 1.0001
