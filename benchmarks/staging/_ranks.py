@@ -86,6 +86,7 @@ def parameters(url: str, destination: Path, ranks: int, **options: t.Any) -> dic
         "concurrency": 0,
         "decompress_engine": "collection",
         "landing_path": None,
+        "landing_limit_gib": 0,
         "log_path": str(destination.parent / "log"),
         "claim_expiry_s": 60,
         "stall_timeout_s": 60,

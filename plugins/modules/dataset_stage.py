@@ -59,6 +59,13 @@ options:
   landing_path:
     description: Directory for raw bytes, best on a node-local disk. Inside the destination when left out.
     type: path
+  landing_limit_gib:
+    description:
+      - At most so many GiB of raw bytes wait on this node to be checked. Where they are inflated slower than they arrive, the
+        next download waits. V(0) is what is free where they land, which is looked at before every copy in any case.
+      - What AzCopy inflates with O(decompress_engine=azcopy) counts with its size before that.
+    type: float
+    default: 0
   claim_expiry_s:
     description: Seconds without sign of life after which another rank's batch is taken over.
     type: float
@@ -182,6 +189,7 @@ def argument_spec() -> dict[str, t.Any]:
         "threads": {"type": "int", "default": 0},
         "decompress_engine": {"type": "str", "choices": ["collection", "azcopy"], "default": "collection"},
         "landing_path": {"type": "path"},
+        "landing_limit_gib": {"type": "float", "default": 0},
         "claim_expiry_s": {"type": "float", "default": 60},
         "stall_timeout_s": {"type": "float", "default": 45},
         "timeout_s": {"type": "float", "default": 86400},
@@ -206,6 +214,7 @@ def read_options(params: t.Mapping[str, t.Any]) -> StageRequest:
         threads=params["threads"],
         decompress_engine=params["decompress_engine"],
         landing_path=params["landing_path"] or "",
+        landing_limit_gib=params["landing_limit_gib"],
         log_path=params["log_path"],
         claim_expiry_s=params["claim_expiry_s"],
         stall_timeout_s=params["stall_timeout_s"],

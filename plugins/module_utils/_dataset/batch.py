@@ -23,6 +23,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.url import
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.version import Source, Versions
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.bandwidth import most_processes, split_cap
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.keeper import Keeper
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.landing_room import LandingRoom
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.receipts import (
     Receipt,
     ReceiptLog,
@@ -42,7 +43,10 @@ _FILE_KINDS = frozenset({"changed_at_source", "corrupt", "not_gzip", "truncated"
 
 @dataclass(frozen=True)
 class CopySettings:
-    """What is the same for all batches of a rank. ``sas`` has one entry per source and is in no repr."""
+    """What is the same for all batches of a rank. ``sas`` has one entry per source and is in no repr.
+
+    ``landing_limit_bytes`` bounds the raw bytes that wait on this node; 0 is what the disk has.
+    """
 
     azcopy: str
     landing: str
@@ -53,6 +57,7 @@ class CopySettings:
     threads: int = 0
     decompress_engine: str = "collection"
     stall_timeout_s: float = 45.0
+    landing_limit_bytes: int = 0
     log_dir: str = ""
     identity: str = "none"
     identity_client_id: str = ""
@@ -65,21 +70,23 @@ class BatchCopier:
         self._run = run
         self._settings = settings
         self._ownership = Ownership(**run.ownership)
+        self._room = LandingRoom(settings.landing, settings.landing_limit_bytes)
         self._receipts = ReceiptLog(StatePaths(run.destination).receipts, writer)
         # Keeps its token from batch to batch.
         self._login = ManagedIdentity(settings.identity_client_id).token if settings.identity == "msi" else None
 
     def __call__(self, batch: BatchInfo, attempt: int, hooks: Hooks) -> BatchOutcome:
-        blobs = {self._raw_name(blob): blob for blob in self._left(batch, attempt)}
-        if not blobs:
+        left = self._left(batch, attempt)
+        if not left:
             return BatchOutcome()
         landing = os.path.join(self._settings.landing, f"{self._run.id}-{batch.id}")
         shutil.rmtree(landing, ignore_errors=True)  # of an attempt that was killed here
         stuck = False
         try:
             os.makedirs(landing, mode=0o700)
-            failed, outcome = self._copy(blobs, landing, hooks)
-            stuck = outcome.error is not None and outcome.error.kind == "stuck"
+            landed = self._land_all(left, landing, hooks)
+            stuck = landed.error is not None and landed.error.kind == "stuck"
+            return landed
         except OSError as error:
             return BatchOutcome(
                 error=ClusterError("io", f"{error}.", "Check the landing directory and the destination.")
@@ -87,6 +94,31 @@ class BatchCopier:
         finally:
             if not stuck:  # a disk that does not answer would not answer us either
                 shutil.rmtree(landing, ignore_errors=True)
+
+    def _land_all(self, blobs: list[Blob], landing: str, hooks: Hooks) -> BatchOutcome:
+        """All blobs, as many at a time as there is room for."""
+        failed: list[dict[str, str]] = []
+        while blobs:
+            with self._room.take(blobs, hooks.should_stop) as portion:
+                if not portion.count:
+                    return BatchOutcome(error=_stopped())
+                now, blobs = blobs[: portion.count], blobs[portion.count :]
+
+                def on_file(raw_bytes: int, final_bytes: int, gone: t.Callable[[int], None] = portion.give) -> None:
+                    gone(raw_bytes)
+                    hooks.on_file(raw_bytes, final_bytes)
+
+                # The network is free for the next batch when nothing of this one is left to land.
+                landed = _later if blobs else hooks.landed
+                outcome = self._land_portion(now, landing, replace(hooks, on_file=on_file, landed=landed))
+            if outcome.error is not None:
+                return outcome
+            failed += outcome.failed
+        return BatchOutcome(failed=failed)
+
+    def _land_portion(self, portion: t.Sequence[Blob], landing: str, hooks: Hooks) -> BatchOutcome:
+        blobs = {self._raw_name(blob): blob for blob in portion}
+        failed, outcome = self._copy(blobs, landing, hooks)
         if hooks.should_stop():
             return BatchOutcome(error=outcome.error or _stopped())
         return _judge(failed, outcome, lambda name: self._explain(name, blobs))
@@ -314,6 +346,10 @@ def _gone(name: str) -> ClusterError:
     return ClusterError(
         "changed_at_source", f"`{name}` was listed but is not there any more.", "Run again to list the source anew."
     )
+
+
+def _later() -> None:
+    """More is to land."""
 
 
 def _stopped() -> ClusterError:

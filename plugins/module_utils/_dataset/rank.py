@@ -41,8 +41,8 @@ _FLOCK = struct.Struct("hhqqi4x")
 class StageRequest:
     """One node's part in a run. ``urls`` and ``sas`` have one entry per source; ``landing_path`` is "" for the destination's own.
 
-    Times are in seconds, ``cap_mbps`` in Mbit/s; 0 of ``cap_mbps``, ``concurrency`` and ``threads`` is no limit, AzCopy's
-    choice, and one per CPU.
+    Times are in seconds, ``cap_mbps`` in Mbit/s; 0 of ``cap_mbps``, ``landing_limit_gib``, ``concurrency`` and ``threads`` is no
+    limit, what the disk has, AzCopy's choice, and one per CPU.
     """
 
     destination: str
@@ -58,6 +58,7 @@ class StageRequest:
     threads: int
     decompress_engine: str
     landing_path: str
+    landing_limit_gib: float
     log_path: str
     claim_expiry_s: float
     stall_timeout_s: float
@@ -118,6 +119,7 @@ def _work(run: Run, wanted: StageRequest, landing: str) -> RankProgress:
         threads=wanted.threads,
         decompress_engine=wanted.decompress_engine,
         stall_timeout_s=wanted.stall_timeout_s,
+        landing_limit_bytes=int(wanted.landing_limit_gib * (1 << 30)),
         log_dir=os.path.join(wanted.log_path, run.id),
         identity=wanted.identity,
         identity_client_id=wanted.identity_client_id,

@@ -70,6 +70,7 @@ class Staging:
             "concurrency": 0,
             "decompress_engine": "collection",
             "landing_path": None,
+            "landing_limit_gib": 0,
             "log_path": str(self.destination / "log"),
             "claim_expiry_s": 60,
             "stall_timeout_s": 120,
