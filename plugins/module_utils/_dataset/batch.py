@@ -27,7 +27,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.landing
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.receipts import (
     Receipt,
     ReceiptLog,
-    read_receipts,
+    receipts_of,
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.run import BatchInfo, Run
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.state import StatePaths, inspect_destination
@@ -66,12 +66,12 @@ class CopySettings:
 class BatchCopier:
     """Copies batches of one run on one node. Used by ``worker.Worker``."""
 
-    def __init__(self, run: Run, settings: CopySettings, writer: str) -> None:
+    def __init__(self, run: Run, settings: CopySettings) -> None:
         self._run = run
         self._settings = settings
         self._ownership = Ownership(**run.ownership)
         self._room = LandingRoom(settings.landing, settings.landing_limit_bytes)
-        self._receipts = ReceiptLog(StatePaths(run.destination).receipts, writer)
+        self._receipts = StatePaths(run.destination).receipts
         # Keeps its token from batch to batch.
         self._login = ManagedIdentity(settings.identity_client_id).token if settings.identity == "msi" else None
 
@@ -84,7 +84,8 @@ class BatchCopier:
         stuck = False
         try:
             os.makedirs(landing, mode=0o700)
-            landed = self._land_all(left, landing, hooks)
+            log = ReceiptLog(self._receipts, self._writer(batch, attempt))
+            landed = self._land_all(left, landing, log, hooks)
             stuck = landed.error is not None and landed.error.kind == "stuck"
             return landed
         except OSError as error:
@@ -95,7 +96,7 @@ class BatchCopier:
             if not stuck:  # a disk that does not answer would not answer us either
                 shutil.rmtree(landing, ignore_errors=True)
 
-    def _land_all(self, blobs: list[Blob], landing: str, hooks: Hooks) -> BatchOutcome:
+    def _land_all(self, blobs: list[Blob], landing: str, log: ReceiptLog, hooks: Hooks) -> BatchOutcome:
         """All blobs, as many at a time as there is room for."""
         failed: list[dict[str, str]] = []
         while blobs:
@@ -110,24 +111,24 @@ class BatchCopier:
 
                 # The network is free for the next batch when nothing of this one is left to land.
                 landed = _later if blobs else hooks.landed
-                outcome = self._land_portion(now, landing, replace(hooks, on_file=on_file, landed=landed))
+                outcome = self._land_portion(now, landing, log, replace(hooks, on_file=on_file, landed=landed))
             if outcome.error is not None:
                 return outcome
             failed += outcome.failed
         return BatchOutcome(failed=failed)
 
-    def _land_portion(self, portion: t.Sequence[Blob], landing: str, hooks: Hooks) -> BatchOutcome:
+    def _land_portion(self, portion: t.Sequence[Blob], landing: str, log: ReceiptLog, hooks: Hooks) -> BatchOutcome:
         blobs = {self._raw_name(blob): blob for blob in portion}
-        failed, outcome = self._copy(blobs, landing, hooks)
+        failed, outcome = self._copy(blobs, landing, log, hooks)
         if hooks.should_stop():
             return BatchOutcome(error=outcome.error or _stopped())
         return _judge(failed, outcome, lambda name: self._explain(name, blobs))
 
     def _copy(
-        self, blobs: t.Mapping[str, Blob], landing: str, hooks: Hooks
+        self, blobs: t.Mapping[str, Blob], landing: str, log: ReceiptLog, hooks: Hooks
     ) -> tuple[list[tuple[str, ClusterError]], CopyOutcome]:
         """Copy blobs by their raw names; returns the files that failed, and what AzCopy did. Nothing runs any more afterwards."""
-        with Keeper(self._run.destination, self._receipts) as keeper:
+        with Keeper(self._run.destination, log) as keeper:
             watched = replace(hooks, should_stop=lambda: hooks.should_stop() or keeper.broken())
             with contextlib.closing(self._versions(watched.should_stop)) as versions:
                 return self._land(blobs, landing, watched, keeper, versions)
@@ -173,10 +174,14 @@ class BatchCopier:
         blobs = self._run.batch_blobs(batch.id)
         if not attempt:
             return blobs
-        receipts = read_receipts(StatePaths(self._run.destination).receipts)
+        receipts = receipts_of(self._receipts, [self._writer(batch, earlier) for earlier in range(attempt)])
         inventory = inspect_destination(blobs, self._run.destination, receipts, decompress=self._run.decompress)
         done = set(inventory.verified)
         return [blob for index, blob in enumerate(blobs) if index not in done]
+
+    def _writer(self, batch: BatchInfo, attempt: int) -> str:
+        """Who tries a batch again finds what the tries before it have finished, without a look at all other receipts."""
+        return f"{self._run.id}-{batch.id}.{attempt}"
 
     @staticmethod
     def _raw_name(blob: Blob) -> str:

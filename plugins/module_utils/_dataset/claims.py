@@ -9,6 +9,7 @@ The only primitive is the exclusive creation of a file, which every shared file 
     ``<batch>.<attempt>``           claimed: the owner rewrites it as a heartbeat, ``owner beat seconds fraction-done``
     ``<batch>.<attempt>.released``  the attempt failed or its owner was given up; the next attempt may be claimed
     ``<batch>.done``                finished, with its result
+    ``end``                         nothing is left to claim: whoever waits need not read all the others to see it
 
 A claim is *stale* when an observer saw no new heartbeat for ``expiry_s`` of the observer's own clock, so that clocks of
 nodes need not agree. Two owners of one batch do no harm: both write the same checked content and rename it.
@@ -24,6 +25,8 @@ from dataclasses import dataclass, field
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.state import read_json, write_json
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.own import regular
+
+_END = "end"
 
 
 @dataclass
@@ -136,6 +139,14 @@ class Claims:
     def finished(self, state: BatchState) -> bool:
         """True when no rank will work on the batch again: it is done, or given up after too many attempts."""
         return state.done or (state.next_attempt is not None and state.next_attempt >= self._max_attempts)
+
+    def end(self) -> None:
+        """Tell all that wait that every batch is finished."""
+        with open(os.path.join(self._directory, _END), "w", encoding="utf-8"):
+            pass
+
+    def ended(self) -> bool:
+        return os.path.exists(os.path.join(self._directory, _END))
 
     def claimable(self, state: BatchState) -> bool:
         return state.next_attempt is not None and state.next_attempt < self._max_attempts

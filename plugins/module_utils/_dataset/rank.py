@@ -108,7 +108,6 @@ def _check_sources(run: Run, urls: t.Sequence[str]) -> None:
 
 
 def _work(run: Run, wanted: StageRequest, landing: str) -> RankProgress:
-    writer = f"{run.id}-{wanted.rank}-{os.getpid()}"
     settings = CopySettings(
         azcopy=wanted.azcopy,
         landing=landing,
@@ -126,7 +125,7 @@ def _work(run: Run, wanted: StageRequest, landing: str) -> RankProgress:
     )
     claims = Claims(run.claims, f"{wanted.host}:{os.getpid()}", expiry_s=wanted.claim_expiry_s)
     deadline = time.monotonic() + wanted.timeout_s
-    worker = Worker(run, wanted.rank, wanted.host, claims, BatchCopier(run, settings, writer), deadline=deadline)
+    worker = Worker(run, wanted.rank, wanted.host, claims, BatchCopier(run, settings), deadline=deadline)
     with _stop_on_signal(worker):
         return worker.run()
 

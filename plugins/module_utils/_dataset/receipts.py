@@ -129,6 +129,15 @@ def read_receipts(directory: str) -> Receipts:
     return receipts
 
 
+def receipts_of(directory: str, writers: Iterable[str]) -> Receipts:
+    """The receipts of some writers, of which any may have written none."""
+    receipts = Receipts()
+    for writer in writers:
+        for receipt in _receipts_of(os.path.join(directory, f"{writer}.jsonl")):
+            receipts.add(receipt)
+    return receipts
+
+
 def _receipts_of(path: str) -> Iterator[Receipt]:
     with contextlib.suppress(FileNotFoundError), open(path, encoding="utf-8", opener=regular) as stream:
         for line in stream:
@@ -199,4 +208,13 @@ def _kept(destination: str, receipts: t.Sequence[Receipt]) -> t.Sequence[Receipt
     return receipts
 
 
-__all__ = ["Receipt", "ReceiptLog", "Receipts", "about", "consolidate_receipts", "read_receipts", "still_ours"]
+__all__ = [
+    "Receipt",
+    "ReceiptLog",
+    "Receipts",
+    "about",
+    "consolidate_receipts",
+    "read_receipts",
+    "receipts_of",
+    "still_ours",
+]

@@ -12,6 +12,7 @@ ends and while files are inflated.
 from __future__ import annotations
 
 import os
+import random
 import threading
 import time
 import typing as t
@@ -19,6 +20,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.claims import BatchState, Claims
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.looks import Looks
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.run import (
     BatchInfo,
     RankProgress,
@@ -54,8 +56,6 @@ _START_S = 2.0
 _AZCOPY_START_S = 1.0
 _AZCOPY_STARTS_SLOWER = 2.0
 _LEAD_PART = 0.1
-#: A rank with nothing to do looks again this soon, then half as often each time: most ranks end within the same second.
-_FIRST_LOOK_S = 0.1
 #: A shared file system that loses a server blocks or fails for a while before it goes on without it.
 _TROUBLE_S = 60.0
 #: It may also hide a file for a moment: only what is missing at so many heartbeats in a row has been removed.
@@ -114,6 +114,8 @@ class Worker:
         self._deadline = deadline
         self._batches = {batch.id: batch for batch in run.batches}
         self._own = [batch.id for batch in run.batches if batch.rank == rank]
+        self._looks = Looks(len(run.shares), poll_s)
+        self._all_finished = False
         self._stop = threading.Event()
         self._ended = threading.Event()
         self._missing_beats = 0
@@ -172,32 +174,41 @@ class Worker:
     # -- choosing -----------------------------------------------------------------------------------------------
 
     def _work(self, pool: ThreadPoolExecutor) -> None:
-        pause_s = first_look_s = min(_FIRST_LOOK_S, self._poll_s)
         while not self._stop.is_set():
             self._tolerate(self._collect)
             if not self._network.acquire(timeout=self._poll_s):
                 continue
             if self._stop.is_set():
                 break
-            picked = None if self._io_trouble.rest_s(time.monotonic()) else self._tolerate(self._pick)
+            picked = self._look(time.monotonic())
             if picked is not None:
                 self._show("working")
                 self._in_flight[pool.submit(self._copy_one, self._batches[picked[0]], picked[1])] = picked[0]
-                pause_s = first_look_s
                 continue
             self._network.release()
             if not self._in_flight and self._tolerate(self._over, otherwise=False):
                 return
+            pause_s = min(self._looks.wait_s(time.monotonic()) or self._poll_s, self._poll_s)
             if self._in_flight:
                 self._show("working")
-                wait(self._in_flight, self._poll_s, FIRST_COMPLETED)
+                wait(self._in_flight, pause_s, FIRST_COMPLETED)
             else:
                 self._show("waiting")
                 self._stop.wait(pause_s)
-                pause_s = min(2 * pause_s, self._poll_s)
         while self._in_flight:
             self._tolerate(self._collect)
             time.sleep(0.05)
+
+    def _look(self, now: float) -> tuple[str, int] | None:
+        """What to copy next, where it is time to look."""
+        if self._io_trouble.rest_s(now) or self._looks.wait_s(now):
+            return None
+        picked: tuple[str, int] | None = self._tolerate(self._pick)
+        if picked is None:
+            self._looks.missed(now)
+        else:
+            self._looks.found()
+        return picked
 
     def _pick(self) -> tuple[str, int] | None:
         """The next batch and its attempt, already claimed: own ones first, then those of the rank that has most left, then the stale."""
@@ -210,13 +221,20 @@ class Worker:
         for batch, state in states.items():
             if self._claims.claimable(state):
                 left.setdefault(self._batches[batch].rank, []).append(batch)
-        for rank in sorted(left, key=lambda rank: -len(left[rank])):
-            for batch in reversed(left[rank]):
-                attempt = states[batch].attempt + 1
-                if self._claims.claim(batch, attempt):
-                    self._count_help(batch, attempt)
-                    return batch, attempt
-        return self._pick_from_others(states)
+        wanted = [batch for rank in sorted(left, key=lambda rank: -len(left[rank])) for batch in reversed(left[rank])]
+        for number, batch in enumerate(wanted):
+            attempt = states[batch].attempt + 1
+            if self._claims.claim(batch, attempt):
+                self._count_help(batch, attempt)
+                return batch, attempt
+            if not number:
+                # Who was quicker goes through the same list, as all others do: in its order each meets all before it at each batch.
+                wanted[1:] = random.sample(wanted[1:], len(wanted) - 1)
+        picked = self._pick_from_others(states)
+        if picked is None and all(map(self._claims.finished, states.values())):
+            self._all_finished = True
+            self._claims.end()
+        return picked
 
     def _pick_from_others(self, states: dict[str, BatchState]) -> tuple[str, int] | None:
         """Take over from an owner that is silent, or so slow that we are quicker from the beginning.
@@ -248,7 +266,8 @@ class Worker:
         self.progress.retried_batches += attempt > 0
 
     def _over(self) -> bool:
-        return all(self._claims.finished(state) for state in self._claims.survey(self._batches).values())
+        """Whether nobody will work on any batch again: seen here, or by the first who saw it."""
+        return self._all_finished or self._claims.ended()
 
     # -- copying ------------------------------------------------------------------------------------------------
 
@@ -320,6 +339,7 @@ class Worker:
         """Take in the batches that ended."""
         for future in [future for future in self._in_flight if future.done()]:
             batch, outcome = self._in_flight.pop(future), future.result()
+            self._looks.found()
             if batch in self._lost:
                 self._claims.forget(batch)
                 continue

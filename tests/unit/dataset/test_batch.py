@@ -75,8 +75,8 @@ class Copying:
         write_run(run, blobs_of)
         self.landing.mkdir()
         settings = CopySettings(str(azcopy), str(self.landing), ["sv=1&sig=c2lnbmF0dXJl"], log_dir=str(place / "log"))
-        self.copier = BatchCopier(run, settings, "gpu-1")
-        self.receipts = pathlib.Path(StatePaths(str(self.data)).receipts, "gpu-1.jsonl")
+        self.copier = BatchCopier(run, settings)
+        self.receipts = pathlib.Path(StatePaths(str(self.data)).receipts, f"{run.id}-r0000b00.0.jsonl")
         self.batch: BatchInfo = run.batches[0]
 
 

@@ -155,7 +155,7 @@ def test_a_batch_that_does_not_fit_lands_in_portions(
     )
     copied: list[int] = []
     landed: list[int] = []
-    outcome = BatchCopier(run, settings, "gpu-1")(
+    outcome = BatchCopier(run, settings)(
         run.batches[0], 0, Hooks(lambda raw, _bytes: copied.append(raw), lambda: landed.append(len(copied)), never)
     )
     assert (outcome.error, outcome.failed) == (None, [])
