@@ -153,9 +153,13 @@ retried_batches:
   type: int
   returned: always
 failed_files:
-  description: Files that are themselves at fault, each with C(name), C(kind), C(message) and C(remedy). The first hundred.
+  description: Files that are themselves at fault, each with C(name), C(kind), C(message) and C(remedy). The first twenty.
   type: list
   elements: dict
+  returned: always
+failed_count:
+  description: How many files are themselves at fault. The report of M(hpcai.gpu_cluster.dataset_verify) names all.
+  type: int
   returned: always
 """
 

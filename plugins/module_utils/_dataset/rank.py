@@ -140,7 +140,8 @@ def _totals(progress: RankProgress) -> dict[str, t.Any]:
         "batches": progress.batches,
         "stolen_batches": progress.stolen_batches,
         "retried_batches": progress.retried_batches,
-        "failed_files": progress.failed[:100],  # `failed` is what Ansible itself says
+        "failed_files": progress.failed,  # `failed` is what Ansible itself says
+        "failed_count": progress.failed_count,
     }
 
 

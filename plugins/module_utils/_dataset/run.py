@@ -34,6 +34,8 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.durable im
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.own import regular
 
 PROGRESS_DIR = "progress"
+#: A rank writes its progress every two seconds, and the controller reads that of all ranks every second.
+NAMED_FAILURES = 20
 _KEEP_RUNS = 3
 #: A worker shows a sign of life every two seconds, also while it ends; who shows none for so long was killed.
 _DEAD_AFTER_S = 6.0
@@ -215,7 +217,10 @@ def _working(destination: str) -> t.Iterator[tuple[str, RankProgress]]:
 
 @dataclass
 class RankProgress:
-    """What one rank has done so far. ``raw_bytes`` crossed the network, ``bytes`` were written."""
+    """What one rank has done so far. ``raw_bytes`` crossed the network, ``bytes`` were written.
+
+    ``failed`` names the first of ``failed_count`` files that are themselves at fault; results of batches name all.
+    """
 
     rank: int
     host: str
@@ -229,11 +234,16 @@ class RankProgress:
     retried_batches: int = 0
     seconds: float = 0.0
     failed: list[dict[str, str]] = field(default_factory=list)
+    failed_count: int = 0
     error: dict[str, str] | None = None
 
     @property
     def ended(self) -> bool:
         return self.state in ("finished", "failed")
+
+    def add_failed(self, files: t.Sequence[dict[str, str]]) -> None:
+        self.failed_count += len(files)
+        self.failed += files[: NAMED_FAILURES - len(self.failed)]
 
     def write(self, run: Run) -> None:
         write_json(os.path.join(run.progress, f"{self.rank}.json"), asdict(self))
@@ -251,6 +261,7 @@ def read_progress(run: Run) -> list[RankProgress]:
 
 
 __all__ = [
+    "NAMED_FAILURES",
     "PROGRESS_DIR",
     "BatchInfo",
     "RankProgress",

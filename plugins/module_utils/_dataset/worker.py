@@ -346,7 +346,7 @@ class Worker:
             if outcome.error is None:
                 self._claims.finish(batch, {"failed": outcome.failed})
                 self.progress.batches += 1
-                self.progress.failed.extend(outcome.failed)
+                self.progress.add_failed(outcome.failed)
                 continue
             if outcome.error.kind in FATAL_KINDS | RANK_KINDS:
                 self._give_up(outcome.error)

@@ -11,7 +11,7 @@ import sys
 
 import pytest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset import rank
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.run import RankProgress
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.run import RankProgress, Run, read_progress
 
 #: Keys of a result that Ansible itself reads.
 RESERVED = {"changed", "failed", "skipped", "unreachable", "msg", "rc", "exception", "warnings", "invocation"}
@@ -24,9 +24,20 @@ def test_files_that_failed_do_not_make_ansible_fail_the_task() -> None:
     assert totals["failed_files"] == [failure]
 
 
-def test_at_most_a_hundred_failed_files_are_named() -> None:
-    failures = [{"name": str(number), "kind": "corrupt"} for number in range(101)]
-    assert rank._totals(RankProgress(0, "gpu-1", failed=failures))["failed_files"] == failures[:100]
+def test_twenty_failed_files_are_named_and_all_are_counted(tmp_path: pathlib.Path) -> None:
+    """The progress of every rank is written every two seconds and read every second: it must not grow with failures."""
+    failures = [{"name": f"{number:0200d}", "kind": "corrupt"} for number in range(20_000)]
+    progress = RankProgress(0, "gpu-1")
+    for start in range(0, len(failures), 7000):
+        progress.add_failed(failures[start : start + 7000])
+    totals = rank._totals(progress)
+    assert totals["failed_files"] == failures[:20]
+    assert totals["failed_count"] == 20_000
+    run = Run("r", str(tmp_path), "", False, [], [], [], 1.0)
+    pathlib.Path(run.progress).mkdir(parents=True)
+    progress.write(run)
+    assert pathlib.Path(run.progress, "0.json").stat().st_size < 10_000
+    assert read_progress(run) == [progress]
 
 
 #: Holds the lock of a rank, with the number of another process in its file.
