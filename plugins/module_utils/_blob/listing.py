@@ -20,6 +20,7 @@ import typing as t
 import urllib.parse
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.capacity import Capacity, free_memory_bytes
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.choice import Choice
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.connection import open_connection
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.manifest import Blob, Manifest, collector_paused
@@ -42,9 +43,11 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import C
 # Names that XML cannot hold come percent-encoded from 2021-02-12 on; Azurite 3.35 knows this version as Azure does.
 API_VERSION = "2023-11-03"
 PAGE_SIZE = 5000  # the service's own maximum
-# Only this many virtual directories are listed side by side; with more, half-filled last pages would cost more LIST
-# calls than the parallelism is worth.
+# This many virtual directories are listed side by side whatever is in them. More only where the average one fills a part of a
+# page: half-filled last pages would cost more LIST calls than the parallelism is worth.
 MAX_DIRECTORIES = 128
+_MAX_FILLED_DIRECTORIES = 10_000
+_FILLED_PART = 1 / 4
 # Smaller containers are listed in one go: half-filled pages of many directories would only cost more calls.
 SPLIT_AFTER_PAGES = 8
 _MAX_DESCENT = 4
@@ -72,13 +75,15 @@ def build_manifest(
     retries: int = 4,
     deadline_s: float = 60,
     threads: int = 8,
+    capacity: Capacity | None = None,
 ) -> Manifest:
     """List every source once and join them to one dataset.
 
     A source has ``url`` (container), ``prefix`` (a directory in it, with or without slashes around) and ``sas``; where
     it has no SAS, ``login`` is asked for a token with every page: one may end before a long listing does. Names are
-    relative to the directory. Sources, and the virtual directories of a large source, are listed in parallel. ``choices``,
-    one per source, say which of its blobs the dataset has. The caller still has to pass the names to ``check_names``.
+    relative to the directory. More than ``capacity`` are refused. Sources, and the virtual directories of a large source, are
+    listed in parallel. ``choices``, one per source, say which of its blobs the dataset has. The caller still has to pass the
+    names to ``check_names``.
     """
     if not sources:
         raise ClusterError("bad_input", "There is no source to list.", "Give at least one source with its url.")
@@ -89,11 +94,11 @@ def build_manifest(
     ]
     secrets = [str(source.get("sas") or "") for source in sources]
     jobs = [
-        _Job(index, source["url"], source["prefix"], source["prefix"], sas, None if sas else login, True)
+        _Job(index, source["url"], source["prefix"], source["prefix"], sas, None if sas else login)
         for index, (source, sas) in enumerate(zip(plain, secrets))
     ]
     with collector_paused():
-        blobs = _Crew(limits, threads).list_all(jobs)
+        blobs = _Crew(limits, threads, capacity or Capacity(free_memory_bytes())).list_all(jobs)
     for source, count in zip(plain, _count(blobs, len(plain))):
         if not count:
             raise _nothing_there(source["url"], source["prefix"])
@@ -126,14 +131,14 @@ class _Job(t.NamedTuple):
     base: str
     sas: str
     login: Login | None
-    may_split: bool
 
 
 class _Crew:
     """Lists sources and their virtual directories with a pool of threads; the first error stops them all."""
 
-    def __init__(self, limits: Limits, threads: int) -> None:
+    def __init__(self, limits: Limits, threads: int, capacity: Capacity) -> None:
         self._limits = limits
+        self._capacity = capacity
         self._threads = max(threads, 1)
         self._stop = threading.Event()
         self._local = threading.local()
@@ -163,8 +168,9 @@ class _Crew:
         blobs: list[Blob] = []
         for number, page in enumerate(listing.pages(job.prefix, len(job.base), job.source), 1):
             blobs += page.blobs
-            if page.next_marker and job.may_split and number == SPLIT_AFTER_PAGES:
-                level = self._find_directories(job)
+            self._capacity.add(len(page.blobs))
+            if page.next_marker and number == SPLIT_AFTER_PAGES:
+                level = self._find_directories(job, blobs)
                 if level.prefixes:
                     return _split(job, blobs, level)
             if self._stop.is_set():  # another listing failed, and its error ends this one too
@@ -182,13 +188,18 @@ class _Crew:
             self._opened.append(listing)
         return t.cast(Listing, listing)
 
-    def _find_directories(self, job: _Job) -> Page:
-        """The virtual directories of a source and the blobs beside them, or none where that would not help."""
+    def _find_directories(self, job: _Job, listed: t.Sequence[Blob]) -> Page:
+        """The virtual directories of a source and the blobs beside them, or none where that would not help.
+
+        What is ``listed`` already tells how many blobs a directory has.
+        """
         prefix = job.prefix
         # A connection of its own: on the other one the answer to the next page is already under way.
         with contextlib.closing(self._listing(job)) as listing:
             for _depth in range(_MAX_DESCENT):
                 level = listing.level(prefix, len(job.base), job.source)
+                if level.next_marker and self._are_filled(level, listed, len(prefix) - len(job.base)):
+                    level = listing.level(prefix, len(job.base), job.source, _MAX_FILLED_DIRECTORIES)
                 if level.next_marker or not level.prefixes:
                     break
                 if len(level.prefixes) > 1:
@@ -197,6 +208,12 @@ class _Crew:
                     break
                 prefix = level.prefixes[0]
         return Page([], [], "")
+
+    def _are_filled(self, level: Page, listed: t.Sequence[Blob], start: int) -> bool:
+        """Whether the directories of a level, whose names begin at ``start``, have enough blobs to be listed one by one."""
+        directories = {blob.name[start:].partition("/")[0] for blob in listed}
+        filled = len(listed) >= len(directories) * self._limits.page_size * _FILLED_PART
+        return filled and len(level.prefixes) > len(level.blobs)
 
     def _listing(self, job: _Job) -> Listing:
         return Listing(job.url, job.sas, job.login, self._limits, self._stop)
@@ -214,7 +231,7 @@ def _split(job: _Job, listed: list[Blob], level: Page) -> tuple[list[Blob], list
     whole = set(of) - {begun, ""}
     kept = [blob for blob, directory in zip(listed, of) if directory in whole]
     left = [prefix for prefix in level.prefixes if prefix.rstrip("/").rpartition("/")[2] not in whole]
-    return kept + level.blobs, [job._replace(prefix=prefix, may_split=False) for prefix in left]
+    return kept + level.blobs, [job._replace(prefix=prefix) for prefix in left]
 
 
 class Listing:
@@ -268,9 +285,19 @@ class Listing:
                 return
             marker = following
 
-    def level(self, prefix: str, cut: int, source: int) -> Page:
-        """What is directly below ``prefix``; it has a next marker where that is too much to be split."""
-        return self._parse(self._fetch(self._target(prefix, "", "/", MAX_DIRECTORIES)), cut, source, directories=True)
+    def level(self, prefix: str, cut: int, source: int, most: int = MAX_DIRECTORIES) -> Page:
+        """What is directly below ``prefix``; it has a next marker where that is more than ``most`` entries."""
+        blobs: list[Blob] = []
+        prefixes: dict[str, None] = {}
+        marker = ""
+        while True:
+            text = self._fetch(self._target(prefix, marker, "/", min(most, PAGE_SIZE)))
+            page = self._parse(text, cut, source, directories=True)
+            blobs += page.blobs
+            prefixes.update(dict.fromkeys(page.prefixes))  # one may begin on a page and go on on the next
+            marker = page.next_marker
+            if not marker or len(blobs) + len(prefixes) >= most:
+                return Page(blobs, list(prefixes), marker)
 
     def _target(self, prefix: str, marker: str, delimiter: str = "", page_size: int = 0) -> str:
         query = {"restype": "container", "comp": "list", "include": "metadata"}

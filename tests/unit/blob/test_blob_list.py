@@ -6,12 +6,14 @@
 from __future__ import annotations
 
 import http.server
+import pathlib
 import threading
 import time
 import typing as t
 
 import pytest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob import patience
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.capacity import Capacity, free_memory_bytes
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.listing import (
     build_manifest,
     directory_prefix,
@@ -358,6 +360,56 @@ def test_a_small_container_costs_its_pages_whatever_its_directories() -> None:
         manifest = build_manifest([{"url": server.url, "prefix": ""}], page_size=10)
         assert [blob.name for blob in manifest.blobs] == sorted(names)
         assert server.stats["LIST"] == 6
+
+
+def listed_whole(server: ListServer, prefix: str) -> int:
+    """How many pages were asked for all that is below a prefix, whatever the depth."""
+    return sum(query.get("prefix", "") == prefix and "delimiter" not in query for query in server.queries)
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        [f"train/{number:03d}/f{file}" for number in range(300) for file in range(10)],
+        [*(f"train/{number:03d}/f{file}" for number in range(300) for file in range(10)), "val/a", "val/b"],
+        [*(f"train/{number:03d}/f{file}" for number in range(300) for file in range(10)), "train/.x", "train/z"],
+    ],
+    ids=["one level down", "two directories above", "files beside"],
+)
+def test_directories_that_fill_pages_are_listed_side_by_side_however_many_there_are(names: list[str]) -> None:
+    """300 directories, of which 128 were the most: all pages came one after the other."""
+    with in_process(names) as server:
+        manifest = build_manifest([{"url": server.url, "prefix": ""}], page_size=10)
+        assert [blob.name for blob in manifest.blobs] == sorted(names)
+        assert listed_whole(server, "") + listed_whole(server, "train/") <= 20, "the rest is listed by directories"
+        assert server.stats["LIST"] <= 300 + 40
+
+
+def test_a_listing_with_too_many_names_is_refused_before_all_are_read() -> None:
+    with in_process(dataset(5000)) as server:
+        for capacity, reason in (
+            (Capacity(0, most=100), "more than 100 names, which is the most"),
+            (Capacity(130_000), r"more than 100 names\. To plan them takes about 1300 bytes .* 0\.0 GB are free"),
+        ):
+            server.stats["LIST"] = 0
+            with pytest.raises(ClusterError, match=reason) as caught:
+                build_manifest([{"url": server.url, "prefix": ""}], page_size=10, capacity=capacity)
+            assert caught.value.kind == "bad_input"
+            assert server.stats["LIST"] < 30
+        assert len(build_manifest([{"url": server.url}], capacity=Capacity(6_500_000, most=5000)).blobs) == 5000
+
+
+def test_ten_to_the_eight_names_are_refused_whatever_the_memory(tmp_path: pathlib.Path) -> None:
+    capacity = Capacity(2 * 10**12)
+    capacity.add(50_000_000)
+    with pytest.raises(ClusterError, match="50000000 names"):
+        capacity.add(1)
+    meminfo = tmp_path / "meminfo"
+    meminfo.write_text("MemTotal:       10 kB\nMemFree:         1 kB\nMemAvailable:       4 kB\n")
+    assert free_memory_bytes(str(meminfo)) == 4096
+    meminfo.write_text("MemTotal:       10 kB\n")
+    assert free_memory_bytes(str(meminfo)) == free_memory_bytes(str(tmp_path / "none")) == 0
+    assert free_memory_bytes() > 1 << 20
 
 
 def test_https_goes_through_the_proxy_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
