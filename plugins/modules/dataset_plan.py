@@ -30,7 +30,9 @@ options:
     description: This node's rank, when every node keeps a share of its own. Leave it out for a shared destination.
     type: int
   manifest:
-    description: The manifest that another node listed (its RV(manifest)), instead of listing again.
+    description:
+      - RV(manifest) of the node that listed first.
+      - Where that is only its digest, this node lists again, and fails when the source has changed in between.
     type: str
   return_manifest:
     description: Only list, and return the manifest for the other nodes.
@@ -192,7 +194,8 @@ manifest_digest:
   type: str
   returned: always
 manifest:
-  description: The manifest, packed, with O(return_manifest=true).
+  description:
+    - The manifest, packed, with O(return_manifest=true). Only its digest where the manifests for all O(hosts) would be more than 1 MB.
   type: str
   returned: when asked for
 """

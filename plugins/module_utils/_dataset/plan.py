@@ -36,6 +36,10 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.ownership 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._shards.plan import DEFAULT_BYTES_PER_SECOND
 
 _NAMED = 5
+#: What may pass the controller on the way to all nodes together, and what a name takes of it, packed.
+_MOST_CARRIED_BYTES = 1_000_000
+_PACKED_BYTES_PER_NAME = 46
+_DIGEST = "sha256:"
 
 
 @dataclass(frozen=True)
@@ -43,7 +47,7 @@ class PlanRequest:
     """What is to be staged where. Rates are in Mbit/s, 0 where they are not known.
 
     A source has ``url``, ``prefix``, ``include``, ``exclude`` and ``sas``. ``rank`` is None where all hosts share the
-    destination. ``manifest`` is what ``list_dataset`` packed, "" for a listing of the sources. ``mount_point`` is "" where
+    destination. ``manifest`` is what ``list_dataset`` returned, "" for a listing of the sources. ``mount_point`` is "" where
     none is required. ``owner``, ``group``, ``mode`` and ``directory_mode`` are those of what is written, "" as ever.
     """
 
@@ -69,14 +73,13 @@ class PlanRequest:
 
 
 def list_dataset(wanted: PlanRequest) -> dict[str, t.Any]:
-    """Only list, for nodes that keep a share each. Nothing is stored."""
+    """Only list, for nodes that keep a share each. Nothing is stored.
+
+    A manifest that is too large to be handed to all nodes is its digest: each lists by itself and compares.
+    """
     find_ownership(wanted.owner, wanted.group, wanted.mode, wanted.directory_mode)
     manifest, notes = _list(wanted)
-    with tempfile.TemporaryDirectory() as directory:
-        path = os.path.join(directory, "manifest.jsonl")
-        manifest.write(path)
-        with open(path, "rb") as stream:
-            packed = base64.b85encode(zlib.compress(stream.read())).decode()
+    carried = len(manifest.blobs) * len(wanted.hosts) * _PACKED_BYTES_PER_NAME <= _MOST_CARRIED_BYTES
     return {
         **_facts(manifest, range(len(manifest.blobs)), Inventory()),
         "hosts": wanted.hosts,
@@ -85,9 +88,17 @@ def list_dataset(wanted: PlanRequest) -> dict[str, t.Any]:
         "run": "",
         "missing_files": len(manifest.blobs),
         "missing_bytes": manifest.total_bytes,
-        "manifest": packed,
+        "manifest": _pack(manifest) if carried else f"{_DIGEST}{manifest.digest}",
         "notes": notes,
     }
+
+
+def _pack(manifest: Manifest) -> str:
+    with tempfile.TemporaryDirectory() as directory:
+        path = os.path.join(directory, "manifest.jsonl")
+        manifest.write(path)
+        with open(path, "rb") as stream:
+            return base64.b85encode(zlib.compress(stream.read())).decode()
 
 
 def prepare(wanted: PlanRequest, *, write: bool) -> dict[str, t.Any]:
@@ -95,7 +106,7 @@ def prepare(wanted: PlanRequest, *, write: bool) -> dict[str, t.Any]:
     destination, hosts = wanted.destination, wanted.hosts
     _check(wanted, write)
     ownership = find_ownership(wanted.owner, wanted.group, wanted.mode, wanted.directory_mode)
-    manifest, notes = (_unpack(wanted.manifest), []) if wanted.manifest else _list(wanted)
+    manifest, notes = (_agreed(wanted), []) if wanted.manifest else _list(wanted)
     dataset = Dataset(destination, manifest, wanted.decompress, wanted.rank, len(hosts))
     indexes = dataset.indexes
     blobs, inventory = dataset.inspect(indexes, content=wanted.content, threads=wanted.threads)
@@ -200,6 +211,20 @@ def _list(wanted: PlanRequest) -> tuple[Manifest, list[str]]:
         for glob in choice.idle_excludes
     ]
     return manifest, notes
+
+
+def _agreed(wanted: PlanRequest) -> Manifest:
+    """What another node listed. Shares of one manifest fit together: those of two would leave files out."""
+    if not wanted.manifest.startswith(_DIGEST):
+        return _unpack(wanted.manifest)
+    manifest, _notes = _list(wanted)
+    if f"{_DIGEST}{manifest.digest}" != wanted.manifest:
+        raise ClusterError(
+            "changed_at_source",
+            f"This node lists {len(manifest.blobs)} blobs that are not those of the first node's listing.",
+            "Blobs were added, replaced or deleted in between. Run again when the source no longer changes.",
+        )
+    return manifest
 
 
 def _unpack(packed: str) -> Manifest:
