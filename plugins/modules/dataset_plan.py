@@ -261,7 +261,7 @@ def main() -> None:
     secrets = [source["sas"] for source in params["sources"]]
     hide_secrets(module, *secrets)
     try:
-        refuse_queries(module, [source["url"] for source in params["sources"]])
+        refuse_queries(module, params["sources"])
         wanted = read_options(params)
         with disk_errors(params["destination"]):
             listed = list_dataset(wanted) if params["return_manifest"] else prepare(wanted, write=not module.check_mode)

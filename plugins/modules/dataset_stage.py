@@ -260,7 +260,7 @@ def main() -> None:
         return t.cast("dict[str, t.Any]", remove_values(result, module.no_log_values))
 
     try:
-        refuse_queries(module, [source["url"] for source in params["sources"]])
+        refuse_queries(module, params["sources"])
         sweep_payloads(remote_directories(getattr(module, "_remote_tmp", None) or "~/.ansible/tmp"))
         job = asked_for("dataset_stage")
         if job is not None:

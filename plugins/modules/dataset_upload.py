@@ -179,7 +179,7 @@ def main() -> None:
     wanted = Upload(**{**params, "work_path": params["work_path"] or ""}, destination=f"{url}/{prefix}".rstrip("/"))
     hide_secrets(module, wanted.sas)
     try:
-        refuse_queries(module, [url])
+        refuse_queries(module, [{"url": url, "prefix": prefix}])
         if wanted.compress:
             check_work_path(wanted)
         module.exit_json(**upload(wanted, write=not module.check_mode))

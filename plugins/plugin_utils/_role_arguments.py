@@ -16,6 +16,9 @@ import typing as t
 from ansible.errors import AnsibleError, AnsibleUndefinedVariable, AnsibleValueOmittedError
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible.module_utils.common.parameters import remove_values
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.secrets import check_place
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._places import places_of
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._plain_arguments import resolved
 
 Options = t.Mapping[str, t.Mapping[str, t.Any]]
@@ -74,7 +77,7 @@ def validate(options: Options, templar: _Templar, *, injected: bool = True) -> V
             else:
                 unresolved[name] = f"{name} has no value: {_reason(options[name], exc)}"
     checked = {name: option for name, option in options.items() if name not in later and name not in unresolved}
-    found = _messages(checked, values)
+    found = [*_messages(checked, values), *_misplaced_secrets(checked, values)]
     secrets = {text for name, option in checked.items() for text in secrets_of(option, values.get(name))}
     return Verdict([*unresolved.values(), *(str(remove_values(message, secrets)) for message in found)], later)
 
@@ -91,6 +94,17 @@ def _messages(options: Options, values: t.Mapping[str, t.Any]) -> list[str]:
         return [
             text for (name, option), one in zip(options.items(), one_by_one) for text in _messages({name: option}, one)
         ]
+
+
+def _misplaced_secrets(options: Options, values: t.Mapping[str, t.Any]) -> t.Iterator[str]:
+    """A SAS in a URL, where the option has a place of its own for it."""
+    for name, option in options.items():
+        if {"url", "sas"} <= set(option.get("options") or {}):
+            for url, prefix in places_of(values.get(name)):
+                try:
+                    check_place(url, prefix)
+                except ClusterError as error:
+                    yield f"{name}: {error}"
 
 
 def _expected(name: str, option: t.Mapping[str, t.Any]) -> str:

@@ -16,13 +16,33 @@ import typing as t
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.url import redact, spellings
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 
-# Where the query begins; also in a URL that was percent-encoded as a whole, where a name may hold `%3F`.
-_QUERY = re.compile(r"(?i)[?#]|%3f(?=.*sig(?:=|%3d))")
+_QUERY = re.compile("[?#]")
+_MARK = r"(?:[/?#&;@]|%(?:25)*(?:23|26|2f|3f))"
+_EQUALS = r"(?:=|%(?:25)*3d)"
+# Fields of a SAS ("Create a service SAS" and "Create a user delegation SAS", learn.microsoft.com), percent-encoded or not.
+_FIELD = re.compile(rf"(?i){_MARK}(?:se|si|sip|skoid|sp|spr|sr|srt|ss|st|sv){_EQUALS}")
+_SIGNATURE = re.compile(rf"(?i){_MARK}?sig{_EQUALS}")
+_ENCODED_QUERY = re.compile(r"(?i)%(?:25)*(?:23|3f)")
+
+
+def _sas_at(text: str) -> int:
+    """Where a SAS begins that is no query, -1 where none does. A signature alone may be the name of a directory."""
+    signature, field = _SIGNATURE.search(text), _FIELD.search(text)
+    if signature is None or not (field or _ENCODED_QUERY.match(signature.group())):
+        return -1
+    return min(match.start() for match in (signature, field) if match)
+
+
+def _end_of(url: str) -> int:
+    """Where a URL has to end: before its query or fragment, or a SAS that somebody put into its path."""
+    query = _QUERY.search(url)
+    places = [query.start() if query else -1, _sas_at(url)]
+    return min((place for place in places if place >= 0), default=len(url))
 
 
 def query_of(url: str) -> str:
-    """What follows the ``?``, '' where there is none."""
-    return _QUERY.split(url, maxsplit=1)[1] if _QUERY.search(url) else ""
+    """What follows where a URL has to end, '' where nothing does: a query, a fragment, or a SAS in the path."""
+    return re.sub(rf"(?i)^{_MARK}", "", url[_end_of(url) :])
 
 
 def hide_secrets(module: t.Any, *secrets: str | None) -> None:
@@ -31,17 +51,30 @@ def hide_secrets(module: t.Any, *secrets: str | None) -> None:
         module.no_log_values.update(spellings(secret or ""))
 
 
-def refuse_queries(module: t.Any, urls: t.Iterable[str]) -> None:
-    """Refuse a URL with a query, without repeating the query."""
-    with_query = [url for url in urls if _QUERY.search(url)]
-    hide_secrets(module, *(query_of(url) for url in with_query))
-    if with_query:
-        base = redact(_QUERY.split(with_query[0], maxsplit=1)[0])
+def check_place(url: str, prefix: str = "") -> None:
+    """Refuse a URL that holds more than a place, and a SAS in the prefix, without repeating it."""
+    end, sas = _end_of(url), _sas_at(url)
+    if end < len(url):
+        what = "holds a SAS" if end == sas else "is followed by a query"
         raise ClusterError(
             "bad_input",
-            f"The URL `{base}` is followed by a query, and a SAS in a URL reaches logs and results.",
-            "End the URL where the query begins, and give the SAS beside it as `sas`.",
+            f"The URL `{redact(url[:end])}` {what}, and a SAS in a URL reaches logs and results.",
+            f"End the URL where the {'SAS' if end == sas else 'query'} begins, and give the SAS beside it as `sas`.",
+        )
+    if _sas_at(f"/{prefix}") >= 0:
+        raise ClusterError(
+            "bad_input",
+            f"The prefix beside the URL `{redact(url)}` holds a SAS, which would reach logs and results.",
+            "End the prefix where the SAS begins, and give the SAS beside it as `sas`.",
         )
 
 
-__all__ = ["hide_secrets", "query_of", "refuse_queries"]
+def refuse_queries(module: t.Any, places: t.Iterable[t.Mapping[str, t.Any]]) -> None:
+    """Refuse a place, which has ``url`` and ``prefix``, with a SAS in one of them, without repeating the SAS."""
+    for place in places:
+        url, prefix = str(place["url"]), str(place.get("prefix") or "")
+        hide_secrets(module, query_of(url), prefix if _sas_at(f"/{prefix}") >= 0 else "")
+        check_place(url, prefix)
+
+
+__all__ = ["check_place", "hide_secrets", "query_of", "refuse_queries"]

@@ -277,3 +277,18 @@ def test_no_message_shows_a_secret(sources: t.Any) -> None:
     verdict = judged("dataset_staging", **{**STAGED, "dataset_staging_sources": sources})
     assert verdict.errors
     assert "sig=hidden" not in str(verdict)
+
+
+@pytest.mark.parametrize(
+    "tail", ["?sv=1&sig=hidden", "#sv=1&sig=hidden", "/sv=1&sig=hidden", "/%3Fsv%3D1%26sig%3Dhidden"]
+)
+def test_a_sas_in_a_url_is_refused_before_any_role_starts(tail: str) -> None:
+    sources = [SOURCES[0], {"url": f"https://account.blob.core.windows.net/c{tail}"}]
+    for host in (
+        {**STAGED, "dataset_staging_sources": sources},
+        {**STAGED, "dataset_staging_upload_destination": sources[1]},
+    ):
+        [error] = judged("dataset_staging", **host).errors
+        assert error.startswith("dataset_staging_")
+        assert "give the SAS beside it as `sas`" in error
+        assert "hidden" not in error

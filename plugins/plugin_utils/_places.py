@@ -1,0 +1,51 @@
+# Copyright (c) 2026 The hpcai.gpu_cluster developers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Places in blob storage among a task's arguments: refused on the controller where they hold a SAS.
+
+What a module is sent may lie on the node's disk, and in its log, before the module can look at it.
+"""
+
+from __future__ import annotations
+
+import typing as t
+
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.options import failure
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.secrets import check_place
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._role_variables import (
+    ModuleAction,
+    names_role_variables,
+)
+
+Result = dict[str, t.Any]
+
+
+def places_of(value: t.Any) -> t.Iterator[tuple[str, str]]:
+    """URL and prefix of every place in a value of any shape."""
+    if isinstance(value, dict):
+        if value.get("url"):
+            yield str(value["url"]), str(value.get("prefix") or "")
+        for inner in value.values():
+            if isinstance(inner, (dict, list)):
+                yield from places_of(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from places_of(inner)
+
+
+class PlacesModuleAction(ModuleAction):
+    """Runs a module with places among its options, unless one of them holds a SAS."""
+
+    @names_role_variables
+    def run(self, tmp: str | None = None, task_vars: Result | None = None) -> Result:
+        """Run it, in the background, too."""
+        try:
+            for url, prefix in places_of(self._task.args):
+                check_place(url, prefix)
+        except ClusterError as error:
+            return {"failed": True, "changed": False, **failure(error)}
+        return super().run(tmp, task_vars)
+
+
+__all__ = ["PlacesModuleAction", "places_of"]
