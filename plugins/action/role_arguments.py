@@ -58,7 +58,8 @@ class ActionModule(ActionBase):
             templar = self._templar.copy_with_new_env(available_variables=_variables(found.values(), task_vars or {}))
             for name, files in found.items():
                 options = files.options.get(args["entry_point"], {})
-                verdict = validate(options, templar, injected=constants.INJECT_FACTS_AS_VARS)
+                injected = constants.INJECT_FACTS_AS_VARS
+                verdict = validate(options, templar, injected=injected, limits=files.limits)
                 errors += [f"{name}: {error}" for error in verdict.errors]
                 later.update(verdict.later)
         if errors:

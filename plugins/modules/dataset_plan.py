@@ -49,6 +49,11 @@ options:
   mount_point:
     description: Fail unless this is a mounted file system, so that nothing is written below an empty mount point.
     type: path
+  landing_path:
+    description:
+      - Where M(hpcai.gpu_cluster.dataset_stage) will put raw bytes on this node. Nothing is planned where that is no directory that can
+        be written to. Leave it out where they land in O(destination).
+    type: path
   nic_mbps:
     description: What one node's network interface carries, in Mbit/s. V(0) when unknown.
     type: float
@@ -205,6 +210,7 @@ import typing as t
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.options import IDENTITY, SOURCES, failure
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.secrets import hide_secrets, refuse_queries
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.limits import check_options
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.plan import PlanRequest, list_dataset, prepare
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gzip.part_file import disk_errors
@@ -223,6 +229,7 @@ def read_options(params: t.Mapping[str, t.Any]) -> PlanRequest:
         decompress=params["decompress"],
         content=params["content"],
         mount_point=params["mount_point"] or "",
+        landing_path=params["landing_path"] or "",
         nic_mbps=params["nic_mbps"],
         egress_mbps=params["egress_mbps"],
         batch_s=params["batch_s"],
@@ -246,6 +253,7 @@ def main() -> None:
             "decompress": {"type": "bool", "default": False},
             "content": {"type": "bool", "default": False},
             "mount_point": {"type": "path"},
+            "landing_path": {"type": "path"},
             "nic_mbps": {"type": "float", "default": 0},
             "egress_mbps": {"type": "float", "default": 0},
             "batch_s": {"type": "float", "default": 60},
@@ -262,6 +270,7 @@ def main() -> None:
     hide_secrets(module, *secrets)
     try:
         refuse_queries(module, params["sources"])
+        check_options(params)
         wanted = read_options(params)
         with disk_errors(params["destination"]):
             listed = list_dataset(wanted) if params["return_manifest"] else prepare(wanted, write=not module.check_mode)

@@ -170,6 +170,7 @@ from ansible.module_utils.common.parameters import remove_values
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.options import AZCOPY, IDENTITY, SOURCES, failure
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.secrets import hide_secrets, refuse_queries
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.killed import sweep_killed
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.limits import check_options
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.payloads import (
     remote_directories,
     sweep_payloads,
@@ -261,6 +262,7 @@ def main() -> None:
 
     try:
         refuse_queries(module, params["sources"])
+        check_options(params)
         sweep_payloads(remote_directories(getattr(module, "_remote_tmp", None) or "~/.ansible/tmp"))
         job = asked_for("dataset_stage")
         if job is not None:

@@ -149,6 +149,7 @@ import urllib.parse
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.options import AZCOPY, IDENTITY, SAS, failure
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.secrets import hide_secrets, refuse_queries
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.limits import check_options
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.upload import Upload, upload
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 
@@ -180,6 +181,7 @@ def main() -> None:
     hide_secrets(module, wanted.sas)
     try:
         refuse_queries(module, [{"url": url, "prefix": prefix}])
+        check_options(module.params)
         if wanted.compress:
             check_work_path(wanted)
         module.exit_json(**upload(wanted, write=not module.check_mode))

@@ -20,6 +20,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.secrets im
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._places import places_of
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._plain_arguments import resolved
+from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._role_limits import beyond
 
 Options = t.Mapping[str, t.Mapping[str, t.Any]]
 _NAME = re.compile(r"[a-zA-Z_]\w*")
@@ -55,8 +56,8 @@ class Verdict(t.NamedTuple):
     later: dict[str, str]
 
 
-def validate(options: Options, templar: _Templar, *, injected: bool = True) -> Verdict:
-    """Validate the templar's variables by the options of an argument spec.
+def validate(options: Options, templar: _Templar, *, injected: bool = True, limits: Options | None = None) -> Verdict:
+    """Validate the templar's variables by the options of an argument spec, and by the limits of some of them.
 
     ``injected``: Ansible gives facts names of their own, too (``inject_facts_as_vars``). Where it does not, ``ansible_hostname`` is none
     that will be known later.
@@ -77,7 +78,11 @@ def validate(options: Options, templar: _Templar, *, injected: bool = True) -> V
             else:
                 unresolved[name] = f"{name} has no value: {_reason(options[name], exc)}"
     checked = {name: option for name, option in options.items() if name not in later and name not in unresolved}
-    found = [*_messages(checked, values), *_misplaced_secrets(checked, values)]
+    found = [
+        *_messages(checked, values),
+        *_misplaced_secrets(checked, values),
+        *beyond(limits or {}, checked, values),
+    ]
     secrets = {text for name, option in checked.items() for text in secrets_of(option, values.get(name))}
     return Verdict([*unresolved.values(), *(str(remove_values(message, secrets)) for message in found)], later)
 

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 # Private to the collection: it may change without notice.
-"""Argument specs, defaults, and vars of this collection's roles."""
+"""Argument specs, limits, defaults, and vars of this collection's roles."""
 
 from __future__ import annotations
 
@@ -17,21 +17,26 @@ ROLES = Path(__file__).resolve().parents[2] / "roles"
 
 
 class RoleFiles(t.NamedTuple):
-    """``options`` are those of every entry point; ``defaults`` and ``variables`` hold templates."""
+    """``options`` are those of every entry point, ``limits`` those of single options; ``defaults`` and ``variables`` hold templates."""
 
     options: dict[str, dict[str, t.Any]]
     defaults: dict[str, t.Any]
     variables: dict[str, t.Any]
+    limits: dict[str, dict[str, t.Any]]
 
 
 @functools.cache
 def role_files(folder: Path) -> RoleFiles:
     """What is in a role's folder. A file that is not there is empty."""
-    specs = folder / "meta/argument_specs.yml"
-    # A spec holds no templates that count, and Ansible's loader, which notes where every word stands, takes ten times as long.
-    found = yaml_load(specs.read_text(encoding="utf-8"))["argument_specs"] if specs.is_file() else {}
+    found = _plain(folder / "meta/argument_specs.yml").get("argument_specs", {})
     options = {entry_point: spec.get("options") or {} for entry_point, spec in found.items()}
-    return RoleFiles(options, _templates(folder / "defaults/main.yml"), _templates(folder / "vars/main.yml"))
+    defaults, variables = _templates(folder / "defaults/main.yml"), _templates(folder / "vars/main.yml")
+    return RoleFiles(options, defaults, variables, _plain(folder / "meta/limits.yml"))
+
+
+def _plain(path: Path) -> dict[str, t.Any]:
+    """A file without templates: Ansible's loader, which notes where every word stands, takes ten times as long."""
+    return (yaml_load(path.read_text(encoding="utf-8")) or {}) if path.is_file() else {}
 
 
 def _templates(path: Path) -> dict[str, t.Any]:

@@ -26,6 +26,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.killed 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.run import write_run
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.shares import plan_run
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.state import Inventory, check_state
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.writable import check_directory, check_writable
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gzip.part_file import disk_errors
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.ownership import (
@@ -48,7 +49,7 @@ class PlanRequest:
 
     A source has ``url``, ``prefix``, ``include``, ``exclude`` and ``sas``. ``rank`` is None where all hosts share the
     destination. ``manifest`` is what ``list_dataset`` returned, "" for a listing of the sources. ``mount_point`` is "" where
-    none is required. ``owner``, ``group``, ``mode`` and ``directory_mode`` are those of what is written, "" as ever.
+    none is required, ``landing_path`` where raw bytes land in the destination. ``owner``, ``group``, ``mode`` and ``directory_mode`` are those of what is written, "" as ever.
     """
 
     destination: str
@@ -59,6 +60,7 @@ class PlanRequest:
     decompress: bool
     content: bool
     mount_point: str
+    landing_path: str
     nic_mbps: float
     egress_mbps: float
     batch_s: float
@@ -118,6 +120,9 @@ def prepare(wanted: PlanRequest, *, write: bool) -> dict[str, t.Any]:
     whole = [final_name(blobs[i], dataset.decompress) for i in inventory.verified]
     others = others_below(destination, whole, ownership) if ownership.any else []
     missing_bytes = sum(blobs[i].size for i in to_copy)
+    if write and to_copy:
+        check_writable("destination", destination)
+        check_writable("landing_path", wanted.landing_path or destination)
     _check_space(destination, missing_bytes)
     bandwidth = plan_download(
         nodes=len(hosts),
@@ -262,8 +267,7 @@ def _check(wanted: PlanRequest, write: bool) -> None:
             f"The destination {destination} is not below the mount point {mount_point}.",
             "Correct one of the two.",
         )
-    if os.path.exists(destination) and not os.path.isdir(destination):
-        raise ClusterError("bad_input", f"{destination} is not a directory.", "Choose another destination.")
+    check_directory("destination", destination)
     check_state(destination)
 
 

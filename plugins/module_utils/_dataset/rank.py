@@ -27,6 +27,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.landing
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.run import RankProgress, Run, read_run
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.state import check_state
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.worker import Worker
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.writable import check_writable
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gzip.part_file import disk_errors
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.own import make_own_directory
@@ -81,6 +82,8 @@ def run_rank(wanted: StageRequest) -> dict[str, t.Any]:
     _check_sources(run, wanted.urls)
     Ownership(**run.ownership).check_here(wanted.host)
     probe(wanted.azcopy)
+    if wanted.landing_path:
+        check_writable("landing_path", wanted.landing_path)
     landing = landing_of(wanted.landing_path, run.destination, wanted.host)
     with _only_worker(wanted.log_path, run.destination, wanted.rank):
         # What lands there is renamed to its final name: whoever could write there could put a file of his in its place.

@@ -286,6 +286,23 @@ def test_the_destination_must_be_mounted(staging) -> None:
     assert (would["missing_files"], list(staging.destination.iterdir())) == (1, [])
 
 
+@pytest.mark.parametrize("option", ["destination", "landing_path"])
+def test_a_file_where_a_directory_belongs_is_refused_before_anything_is_made(staging, option: str) -> None:
+    staging.fill(1)
+    (staging.destination / "file").write_text("")
+    with pytest.raises(ClusterError, match=f"^`{option}` is .*file is no directory"):
+        staging.plan(**{option: f"{staging.destination}/file/data"})
+    assert [path.name for path in staging.destination.iterdir()] == ["file"]
+
+
+def test_a_node_that_cannot_land_anything_says_so_at_once(staging) -> None:
+    staging.fill(1)
+    plan = staging.plan()
+    (staging.destination / "file").write_text("")
+    ranks = staging.copy(plan["run"], ranks=1, landing_path=f"{staging.destination}/file")
+    assert (ranks[0]["error_kind"], "`landing_path` is" in ranks[0]["msg"]) == ("bad_input", True)
+
+
 def test_the_destination_is_open_to_readers_whatever_the_umask(staging) -> None:
     staging.fill(1)
     before = os.umask(0o077)

@@ -72,6 +72,12 @@ def judged(role: str, entry: str = "main", **host: t.Any) -> Verdict:
     return validate(role_files(ROLES / role).options[entry], templar)
 
 
+def limited(role: str, **host: t.Any) -> Verdict:
+    """As playbooks do: by the role's limits, too."""
+    files = role_files(ROLES / role)
+    return validate(files.options["main"], Templar(DataLoader(), known(role, **host)), limits=files.limits)
+
+
 def by_ansible(role: str, entry: str, variables: dict[str, t.Any]) -> list[str] | None:
     """What Ansible's own task says about the spec as Ansible itself reads it. None: it failed over the value."""
     loader = DataLoader()
@@ -292,3 +298,50 @@ def test_a_sas_in_a_url_is_refused_before_any_role_starts(tail: str) -> None:
         assert error.startswith("dataset_staging_")
         assert "give the SAS beside it as `sas`" in error
         assert "hidden" not in error
+
+
+@pytest.mark.parametrize(
+    ("option", "wrong", "right"),
+    [
+        ("batch_s", [0, -1, "0", "-2.5", "nan", "inf", trust_as_template("{{ 0 * 1 }}")], [0.5, "60"]),
+        ("processes", [0, -8, "0"], [1, "8"]),
+        ("checkpoint_processes", [0], [1]),
+        ("max_rounds", [0, -1], [1]),
+        *((name, [-1, "-1"], [0, 4]) for name in ("concurrency", "threads", "nic_mbps", "egress_mbps", "ingress_mbps")),
+        *((name, [0, -1], [30]) for name in ("claim_expiry_s", "stall_timeout_s", "timeout_s")),
+        ("destination", ["", "data", "./data", "../data"], ["/data", "~/data", "$SCRATCH/data"]),
+        *((name, ["data", "./data"], ["", "/data"]) for name in ("mount_point", "landing_path", "upload_source")),
+        *((name, ["", "data"], ["/data"]) for name in ("log_path", "azcopy_path")),
+    ],
+)
+def test_a_value_outside_its_limit_is_refused_by_its_name(option: str, wrong: list[t.Any], right: list[t.Any]) -> None:
+    name = f"dataset_staging_{option}"
+    for value in wrong:
+        [error] = limited("dataset_staging", **{**STAGED, name: value}).errors
+        assert error.startswith(f"{name} is "), error
+        assert "it has to be " in error
+    for value in right:
+        assert limited("dataset_staging", **{**STAGED, name: value}) == Verdict([], {})
+
+
+def test_a_value_of_a_wrong_type_is_refused_once() -> None:
+    [error] = limited("dataset_staging", **STAGED, dataset_staging_processes="many").errors
+    assert "'dataset_staging_processes' is of type" in error
+
+
+@pytest.mark.parametrize("role", sorted({role for role, _entry in ENTRIES}))
+def test_limits_are_of_numbers_and_paths_that_the_role_has_and_its_defaults_keep_them(role: str) -> None:
+    files = role_files(ROLES / role)
+    kinds = {"least": {"int", "float"}, "above": {"int", "float"}, "absolute": {"path", "str"}}
+    options = {name: option for options in files.options.values() for name, option in options.items()}
+    for name, limit in files.limits.items():
+        [kind] = limit
+        assert options[name]["type"] in kinds[kind]
+    if "main" in files.options:
+        assert limited(role, **(STAGED if role == "dataset_staging" else {})) == Verdict([], {})
+
+
+def test_every_number_of_staging_has_a_limit() -> None:
+    files = role_files(ROLES / "dataset_staging")
+    numbers = {name for name, option in files.options["main"].items() if option["type"] in ("int", "float")}
+    assert numbers <= set(files.limits)
