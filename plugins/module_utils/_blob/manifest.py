@@ -28,6 +28,9 @@ VERSION = 1
 # Blobs encoded or hashed at a time: large enough for C speed, small enough to be no memory worth mentioning.
 _CHUNK = 10_000
 _MAX_COMPONENT_BYTES = 255  # NAME_MAX of the Linux filesystems
+# AzCopy downloads a file as ".azDownload-<36 characters>-<name>" first (10.32.2).
+_MAX_NAME_BYTES = _MAX_COMPONENT_BYTES - 49
+_NAMED = 5
 _GZIP_ENCODINGS = ("gzip", "x-gzip")
 
 
@@ -178,55 +181,79 @@ def check_names(blobs: t.Sequence[Blob], decompress: bool) -> None:
     Everything else that a blob may be called is legal: spaces, ``;``, ``[``, quotes, unicode.
     """
     names = [final_name(blob, decompress) for blob in blobs]
-    for start in range(0, len(names), _CHUNK):
-        _check_paths(names[start : start + _CHUNK])
+    _check_paths(_chunks(names, blobs, decompress))
     if decompress:
-        for start in range(0, len(blobs), _CHUNK):
-            _check_paths([blob.name for blob in blobs[start : start + _CHUNK]])
-        _check_unique([blob.name for blob in blobs], "listed twice")
+        _check_unique([blob.name for blob in blobs], blobs, "listed twice")
         _check_no_packed_file_is_a_directory(blobs)
-    _check_unique(names, "the target of two blobs")
+    _check_unique(names, blobs, "the target of two blobs")
     _check_no_file_is_a_directory(names)
 
 
-def _check_paths(names: list[str]) -> None:
-    text = "\n".join(["", *names, ""])
-    harmless = text.count("\n") == len(names) + 1 and text.isascii() and max(map(len, names)) <= _MAX_COMPONENT_BYTES
-    if harmless and not any(mark in text for mark in _SUSPICIOUS):
-        return
-    for name in names:
-        reason = next((reason for pattern, reason in _UNSAFE if pattern.search(name)), "") or _too_long(name)
-        if reason:
-            raise ClusterError(
-                "bad_input",
-                f"The blob name {name!r} cannot be staged: it {reason}.",
-                "Rename the blob, or leave it out (`exclude` of the source).",
-                name=name,
-            )
+def _chunks(names: list[str], blobs: t.Sequence[Blob], decompress: bool) -> t.Iterator[list[str]]:
+    """The names at the destination, and where they differ those under which blobs land."""
+    for start in range(0, len(names), _CHUNK):
+        yield names[start : start + _CHUNK]
+        if decompress:
+            yield [blob.name for blob in blobs[start : start + _CHUNK]]
+
+
+def _check_paths(chunks: t.Iterable[list[str]]) -> None:
+    refused: dict[str, str] = {}
+    for chunk in chunks:
+        text = "\n".join(["", *chunk, ""])
+        harmless = text.count("\n") == len(chunk) + 1 and text.isascii() and max(map(len, chunk)) <= _MAX_NAME_BYTES
+        if not harmless or any(mark in text for mark in _SUSPICIOUS):
+            refused.update((name, reason) for name in chunk if (reason := _reason_against(name)))
+    if refused:
+        raise _unsafe(refused)
+
+
+def _reason_against(name: str) -> str:
+    return next((reason for pattern, reason in _UNSAFE if pattern.search(name)), "") or _too_long(name)
+
+
+def _unsafe(refused: t.Mapping[str, str]) -> ClusterError:
+    """One error for all names that are refused, with why."""
+    (name, reason), *_others = refused.items()
+    message = f"The blob name {name!r} cannot be staged: it {reason}."
+    if len(refused) > 1:
+        named = "; ".join(f"{name!r} {reason}" for name, reason in list(refused.items())[:_NAMED])
+        message = f"{len(refused)} blob names cannot be staged: {named}{'; …' if len(refused) > _NAMED else '.'}"
+    return ClusterError(
+        "bad_input",
+        message,
+        "Rename the blob, or leave it out (`exclude` of the source).",
+        name=name,
+        names=list(refused)[:100],
+    )
 
 
 def _too_long(name: str) -> str:
     try:
-        if all(len(component.encode("utf-8")) <= _MAX_COMPONENT_BYTES for component in name.split("/")):
-            return ""
+        *directories, file = (len(component.encode("utf-8")) for component in name.split("/"))
     except UnicodeEncodeError:
         return "is not valid unicode"
-    return f"holds a component of more than {_MAX_COMPONENT_BYTES} bytes"
+    if max(directories, default=0) > _MAX_COMPONENT_BYTES:
+        return f"holds a component of more than {_MAX_COMPONENT_BYTES} bytes"
+    if file > _MAX_NAME_BYTES:
+        return f"ends in a component of {file} bytes, and AzCopy leaves room for {_MAX_NAME_BYTES}"
+    return ""
 
 
-def _check_unique(names: list[str], fault: str) -> None:
+def _check_unique(names: list[str], blobs: t.Sequence[Blob], fault: str) -> None:
     if len(set(names)) == len(names):
         return
-    seen: set[str] = set()
-    for name in names:
-        if name in seen:
+    seen: dict[str, Blob] = {}
+    for name, blob in zip(names, blobs):
+        other = seen.setdefault(name, blob)
+        if other is not blob:
+            both = f"{other.name!r} of source {other.source + 1} and {blob.name!r} of source {blob.source + 1}"
             raise ClusterError(
                 "bad_input",
-                f"The name {name!r} is {fault} in this dataset.",
-                "Give the sources prefixes or globs that do not overlap, or stage them to different destinations.",
+                f"The name {name!r} is {fault} in this dataset: {both}.",
+                "Give the sources prefixes or globs that do not overlap, rename one, or stage them to different destinations.",
                 name=name,
             )
-        seen.add(name)
 
 
 def _check_no_file_is_a_directory(names: list[str]) -> None:

@@ -49,7 +49,8 @@ class PlanRequest:
 
     A source has ``url``, ``prefix``, ``include``, ``exclude`` and ``sas``. ``rank`` is None where all hosts share the
     destination. ``manifest`` is what ``list_dataset`` returned, "" for a listing of the sources. ``mount_point`` is "" where
-    none is required, ``landing_path`` where raw bytes land in the destination. ``owner``, ``group``, ``mode`` and ``directory_mode`` are those of what is written, "" as ever.
+    none is required, ``landing_path`` where raw bytes land in the destination. ``owner``, ``group``, ``mode`` and
+    ``directory_mode`` are those of what is written, "" as ever.
     """
 
     destination: str

@@ -160,7 +160,10 @@ def test_a_source_with_a_query_is_refused_without_repeating_it() -> None:
         pytest.param(f"dir/{_part_name('a')}", "unfinished files", id="part below"),
         pytest.param(f"{_part_name('a')}/b", "unfinished files", id="part as directory"),
         pytest.param(f"{_part_name('a')}.gz", "unfinished files", id="packed part"),
-        ("x" * 256, "more than 255 bytes"),
+        ("x" * 207, "component of 207 bytes, and AzCopy leaves room for 206"),
+        ("a/" + "ü" * 104, "component of 208 bytes, and AzCopy leaves room for 206"),
+        ("x" * 204 + ".gz", "component of 207 bytes, and AzCopy leaves room for 206"),
+        ("x" * 256, "component of 256 bytes, and AzCopy leaves room for 206"),
         ("a/" + "ü" * 128 + "/b", "more than 255 bytes"),
         ("a\ud800", "unicode"),
     ],
@@ -184,6 +187,32 @@ def test_an_accepted_name_is_a_path_below_the_destination(names: list[str], deco
         assert not {"", ".", ".."}.intersection(name.split("/"))
         assert not {"\n", "\0"}.intersection(name)
     assert len(set(names)) == len(names)
+
+
+def test_names_as_long_as_azcopy_and_the_file_system_allow_are_accepted() -> None:
+    check_names([Blob("d" * 255 + "/" + "x" * 206, 1), Blob("ü" * 103, 1)], decompress=True)
+
+
+def test_all_names_that_are_refused_are_named_at_once() -> None:
+    names = ["../a", *(f"f{number}" for number in range(25_000)), "b.azDownload-", "c/", "x" * 207]
+    with pytest.raises(ClusterError) as caught:
+        check_names([Blob(name, 1, encoding="gzip") for name in names], decompress=True)
+    message = caught.value.message
+    assert message.startswith(
+        "3 blob names cannot be staged: '../a' holds a '.' or '..' component; 'c/' holds an empty"
+    )
+    assert "leaves room for 206" in message
+    assert caught.value.details["names"] == ["../a", "c/", "x" * 207]
+    many = [Blob(f"{number}/", 1) for number in range(500)]
+    with pytest.raises(ClusterError, match="500 blob names") as caught:
+        check_names(many, decompress=False)
+    assert (len(caught.value.message) < 1000, len(caught.value.details["names"])) == (True, 100)
+
+
+def test_both_blobs_that_clash_are_named_with_their_sources() -> None:
+    blobs = [Blob("x", 1), Blob("x.gz", 1, encoding="gzip", source=1)]
+    with pytest.raises(ClusterError, match=r"'x' of source 1 and 'x\.gz' of source 2"):
+        check_names(blobs, decompress=True)
 
 
 @pytest.mark.parametrize(
