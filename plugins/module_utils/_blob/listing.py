@@ -27,6 +27,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.manifest i
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.page import (
     Page,
     PageError,
+    Reason,
     next_marker,
     page_text,
     parse_page,
@@ -97,8 +98,9 @@ def build_manifest(
         _Job(index, source["url"], source["prefix"], source["prefix"], sas, None if sas else login)
         for index, (source, sas) in enumerate(zip(plain, secrets))
     ]
+    crew = _Crew(limits, threads, capacity or Capacity(free_memory_bytes()))
     with collector_paused():
-        blobs = _Crew(limits, threads, capacity or Capacity(free_memory_bytes())).list_all(jobs)
+        blobs = crew.list_all(jobs)
     for source, count in zip(plain, _count(blobs, len(plain))):
         if not count:
             raise _nothing_there(source["url"], source["prefix"])
@@ -106,7 +108,9 @@ def build_manifest(
         blobs = [blob for blob in blobs if choices[blob.source].takes(blob.name)]
         for source, choice, count in zip(plain, choices, _count(blobs, len(plain))):
             choice.check(f"{source['url']}/{source['prefix']}", count)
-    return Manifest(plain, blobs)
+    manifest = Manifest(plain, blobs)
+    manifest.unreadable = {(blob.source, blob.name): reason for blob, reason in crew.unreadable}
+    return manifest
 
 
 def _count(blobs: t.Iterable[Blob], sources: int) -> list[int]:
@@ -143,6 +147,7 @@ class _Crew:
         self._stop = threading.Event()
         self._local = threading.local()
         self._opened: list[Listing] = []
+        self.unreadable: list[tuple[Blob, Reason]] = []  # may name a blob twice
 
     def list_all(self, jobs: t.Iterable[_Job]) -> list[Blob]:
         blobs: list[Blob] = []
@@ -168,6 +173,7 @@ class _Crew:
         blobs: list[Blob] = []
         for number, page in enumerate(listing.pages(job.prefix, len(job.base), job.source), 1):
             blobs += page.blobs
+            self.unreadable += page.unreadable
             self._capacity.add(len(page.blobs))
             if page.next_marker and number == SPLIT_AFTER_PAGES:
                 level = self._find_directories(job, blobs)
@@ -200,6 +206,7 @@ class _Crew:
                 level = listing.level(prefix, len(job.base), job.source)
                 if level.next_marker and self._are_filled(level, listed, len(prefix) - len(job.base)):
                     level = listing.level(prefix, len(job.base), job.source, _MAX_FILLED_DIRECTORIES)
+                self.unreadable += level.unreadable
                 if level.next_marker or not level.prefixes:
                     break
                 if len(level.prefixes) > 1:

@@ -59,6 +59,8 @@ class Manifest:
         self.blobs = sorted(blobs)
         self.total_bytes = sum(blob.size for blob in self.blobs)
         self._digest = ""
+        #: Of a fresh listing only: by source and name, why a blob cannot be copied as it is now. In no file.
+        self.unreadable: dict[tuple[int, str], str] = {}
 
     @property
     def digest(self) -> str:

@@ -27,6 +27,8 @@ _NAME = re.compile(r'<Name(?: Encoded="(true|false)")?>([^<]*)</Name>')
 _METADATA = re.compile(r"<Metadata>.*?</Metadata>", re.DOTALL)
 _PREFIX = re.compile(r'<BlobPrefix><Name(?: Encoded="(true|false)")?>([^<]*)</Name>')
 _MARKER = re.compile(r"<NextMarker(?: ?/>|>([^<]*)</NextMarker>)")
+_ARCHIVED = ">Archive<"
+_MARKED = "di_isfolder>"
 _FOLDER_STUB = re.compile(r"<hdi_isfolder>\s*true\s*</hdi_isfolder>", re.IGNORECASE)
 _DIRECTORY_MARKS = ("di_isfolder", "<ResourceType>directory", "/</Name>")
 
@@ -35,12 +37,20 @@ class PageError(Exception):
     """The page is cut short or not what the service documents. The text says which."""
 
 
+#: ``archived``: in the archive tier. ``folder``: with data, but marked as a directory, for which AzCopy takes it.
+Reason = t.Literal["archived", "folder"]
+
+
 class Page(t.NamedTuple):
-    """``blobs`` under their names in the container, virtual directories (``prefixes``), and the next page's marker."""
+    """``blobs`` under their names in the container, virtual directories (``prefixes``), and the next page's marker.
+
+    ``unreadable`` are blobs among them that nobody can copy as they are, each with the reason.
+    """
 
     blobs: list[Blob]
     prefixes: list[str]
     next_marker: str
+    unreadable: t.Sequence[tuple[Blob, Reason]] = ()
 
 
 def page_text(body: bytes | bytearray | memoryview) -> str:
@@ -67,11 +77,12 @@ def parse_page(text: str, cut: int = 0, source: int = 0, *, directories: bool = 
     ``directories`` are in a page only where a delimiter was sent: not looking for them saves a tenth.
     """
     marker = next_marker(text)
-    blobs = _read_alike(text, cut, source)
+    unreadable: list[tuple[Blob, Reason]] = []
+    blobs = None if _ARCHIVED in text or _MARKED in text else _read_alike(text, cut, source)
     if blobs is None:
-        blobs = _read_each(text, cut, source)
+        blobs = _read_each(text, cut, source, unreadable)
     prefixes = [_decode(name, encoded) for encoded, name in _PREFIX.findall(text)] if directories else []
-    return Page(blobs, prefixes, marker)
+    return Page(blobs, prefixes, marker, unreadable)
 
 
 def _read_alike(text: str, cut: int, source: int) -> list[Blob] | None:
@@ -156,7 +167,7 @@ def _element(tag: str) -> str:
     return f"<{tag}(?:>{'([^<]*)' if tag in _WANTED else '[^<]*'}</{tag}>| ?/>)"
 
 
-def _read_each(text: str, cut: int, source: int) -> list[Blob]:
+def _read_each(text: str, cut: int, source: int, unreadable: list[tuple[Blob, Reason]]) -> list[Blob]:
     blobs: list[Blob] = []
     count = text.count("<Blob>")
     pieces = text.split("<Blob>")[1:]
@@ -178,6 +189,10 @@ def _read_each(text: str, cut: int, source: int) -> list[Blob]:
             continue
         md5, etag, encoding = (html.unescape(properties.get(tag, "")) for tag in _WANTED[1:])
         blobs.append(Blob(full[cut:], size, md5, etag, encoding, source))
+        if is_directory:
+            unreadable.append((blobs[-1], "folder"))
+        elif properties.get("AccessTier") == "Archive":
+            unreadable.append((blobs[-1], "archived"))
     if len(blobs) != count:
         raise PageError("not every entry of a page could be read")
     return blobs
@@ -188,4 +203,4 @@ def _decode(name: str, encoded: str) -> str:
     return urllib.parse.unquote(plain) if encoded == "true" else plain
 
 
-__all__ = ["Page", "PageError", "next_marker", "page_text", "parse_page"]
+__all__ = ["Page", "PageError", "Reason", "next_marker", "page_text", "parse_page"]

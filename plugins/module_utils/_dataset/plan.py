@@ -18,6 +18,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.choice imp
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.identity import ManagedIdentity
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.listing import build_manifest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.manifest import Manifest, check_names, final_name
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.unreadable import check_readable
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.url import BlobUrl, parse_blob_url
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.bandwidth import DownloadPlan, plan_download
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.dataset import Dataset
@@ -83,6 +84,7 @@ def list_dataset(wanted: PlanRequest) -> dict[str, t.Any]:
     find_ownership(wanted.owner, wanted.group, wanted.mode, wanted.directory_mode)
     manifest, notes = _list(wanted)
     carried = len(manifest.blobs) * len(wanted.hosts) * _PACKED_BYTES_PER_NAME <= _MOST_CARRIED_BYTES
+    check_readable(manifest.unreadable, manifest.blobs)
     return {
         **_facts(manifest, range(len(manifest.blobs)), Inventory()),
         "hosts": wanted.hosts,
@@ -118,6 +120,7 @@ def prepare(wanted: PlanRequest, *, write: bool) -> dict[str, t.Any]:
         if not wanted.allow_overwrite:
             raise _foreign([final_name(blobs[i], dataset.decompress) for i in inventory.foreign], destination)
         to_copy = sorted([*to_copy, *inventory.foreign])
+    check_readable(manifest.unreadable, [blobs[i] for i in to_copy])
     whole = [final_name(blobs[i], dataset.decompress) for i in inventory.verified]
     others = others_below(destination, whole, ownership) if ownership.any else []
     missing_bytes = sum(blobs[i].size for i in to_copy)

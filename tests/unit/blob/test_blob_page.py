@@ -75,6 +75,23 @@ def test_snapshots_are_left_out() -> None:
     assert len(parse_page(page(old, one)).blobs) == 1
 
 
+@pytest.mark.parametrize("neighbors", [0, 3])
+def test_blobs_that_cannot_be_copied_are_told_with_the_reason(neighbors: int) -> None:
+    plain = "".join(PROPERTIES.values()).format(size=7)
+    hot, archive = (f"{plain}<AccessTier>{tier}</AccessTier>" for tier in ("Hot", "Archive"))
+    result = parse_page(
+        page(
+            *(blob(f"a{number}", hot) for number in range(neighbors)),
+            blob("b", archive),
+            blob("c", hot, "<Metadata><hdi_isfolder>true</hdi_isfolder></Metadata>"),
+            blob("d", hot, "<Metadata><AccessTier>Archive</AccessTier><x>Archive</x></Metadata>"),
+            *(blob(f"e{number}", hot) for number in range(neighbors)),
+        )
+    )
+    assert [(one.name, reason) for one, reason in result.unreadable] == [("b", "archived"), ("c", "folder")]
+    assert len(result.blobs) == 3 + 2 * neighbors
+
+
 def test_names_are_cut_and_sources_numbered() -> None:
     blobs = parse_page(page(blob("train/a", "<Content-Length>1</Content-Length>")), cut=6, source=3).blobs
     assert [(one.name, one.source) for one in blobs] == [("a", 3)]

@@ -1,0 +1,46 @@
+# Copyright (c) 2026 The hpcai.gpu_cluster developers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Blobs and containers of other kinds: what cannot be copied is named before the copy, what can is copied."""
+
+from __future__ import annotations
+
+import typing as t
+import urllib.parse
+
+import pytest
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.plan import list_dataset
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.modules.dataset_plan import read_options
+
+pytestmark = [pytest.mark.blob, pytest.mark.slow]
+
+
+def call(staging: t.Any, name: str, query: str = "", body: bytes = b"", **headers: str) -> None:
+    path = f"{staging.container}/{urllib.parse.quote(name)}" if name else staging.container
+    named = {f"x-ms-{key.replace('__', '-')}": value for key, value in headers.items()}
+    staging.service._call("PUT", path, query, headers=named, body=body)
+
+
+def test_archived_blobs_are_named_at_the_listing_unless_they_are_staged_already(staging) -> None:
+    for name in ("a", "b", "c"):
+        staging.put(f"{name}.bin", name.encode() * 100, compress=False)
+    call(staging, "b.bin", "comp=tier", access__tier="Archive")
+    for attempt in (staging.plan, lambda: list_dataset(read_options(staging.params()))):
+        with pytest.raises(ClusterError, match=r"^1 blob is in the archive tier.*'b\.bin'") as caught:
+            attempt()
+        assert (caught.value.kind, caught.value.details) == ("archived", {"names": ["b.bin"]})
+    assert not (staging.destination / "data").exists()
+    call(staging, "b.bin", "comp=tier", access__tier="Hot")
+    staging.stage()
+    call(staging, "b.bin", "comp=tier", access__tier="Archive")
+    assert staging.plan()["missing_files"] == 0
+
+
+def test_a_directory_with_data_is_refused_before_anything_is_copied(staging) -> None:
+    staging.put("a.bin", b"a", compress=False)
+    for name, data in (("empty", b""), ("full", b"data"), ("fuller", b"more data")):
+        call(staging, name, body=data, blob__type="BlockBlob", meta__hdi_isfolder="true")
+    with pytest.raises(ClusterError, match=r"^2 blobs are marked as directories.*'full', 'fuller'\.") as caught:
+        staging.plan()
+    assert caught.value.kind == "bad_input"
