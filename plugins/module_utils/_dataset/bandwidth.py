@@ -22,6 +22,9 @@ UPLOAD_SHARE = 0.92
 UPLOAD_CONCURRENCY = 10
 
 
+_Key = t.TypeVar("_Key")
+
+
 class DownloadPlan(t.NamedTuple):
     """``bound`` is what limits the copy (``nic``, ``egress``, ``unknown``), ``expected_gbps`` that of all nodes."""
 
@@ -93,7 +96,7 @@ def plan_upload(*, processes: int, ingress_mbps: float, share: float = UPLOAD_SH
     return UploadPlan(cap, processes * cap, UPLOAD_CONCURRENCY, [text])
 
 
-def split_cap(cap_mbps: float, bytes_of: t.Mapping[int, int]) -> dict[int, float]:
+def split_cap(cap_mbps: float, bytes_of: t.Mapping[_Key, int]) -> dict[_Key, float]:
     """A node's cap (0: none) for each of several sources that it copies from at once: by their bytes.
 
     None gets less than AzCopy needs to send anything: one small file beside 9 GB must not fail the copy.

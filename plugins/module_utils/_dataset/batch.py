@@ -192,13 +192,14 @@ class BatchCopier:
         return self._run.decompress and is_gzip(blob.encoding)
 
     def _requests(self, blobs: t.Iterable[Blob], landing: str) -> list[CopyRequest]:
-        by_source: dict[int, list[str]] = {}
-        size_of: dict[int, int] = {}
-        for blob in blobs:
-            by_source.setdefault(blob.source, []).append(blob.name)
-            size_of[blob.source] = size_of.get(blob.source, 0) + blob.size
+        # AzCopy's --decompress fails at encodings that it does not know, so those blobs have a copy of their own.
+        kinds: dict[tuple[int, bool], list[str]] = {}
+        size_of: dict[tuple[int, bool], int] = {}
         settings = self._settings
-        by_azcopy = self._run.decompress and settings.decompress_engine == "azcopy"
+        for blob in blobs:
+            kind = (blob.source, self._inflates(blob) and settings.decompress_engine == "azcopy")
+            kinds.setdefault(kind, []).append(blob.name)
+            size_of[kind] = size_of.get(kind, 0) + blob.size
         caps = split_cap(settings.cap_mbps, size_of)
         return [
             CopyRequest(
@@ -210,19 +211,19 @@ class BatchCopier:
                 decompress=by_azcopy,
                 # Checked while the file is read anyway; AzCopy cannot check what it inflates without reading it twice.
                 check_md5="FailIfDifferent" if by_azcopy else "NoCheck",
-                cap_mbps=caps[source],
+                cap_mbps=caps[source, by_azcopy],
                 concurrency=settings.concurrency,
                 processes=min(
                     settings.processes,
                     suggest_processes(len(names), available_cpus()),
-                    most_processes(caps[source]),
+                    most_processes(caps[source, by_azcopy]),
                 ),
                 log_dir=settings.log_dir,
                 plan_dir=os.path.join(settings.log_dir, "plans"),
                 identity="none" if settings.sas[source] else settings.identity,
                 identity_client_id=settings.identity_client_id,
             )
-            for source, names in by_source.items()
+            for (source, by_azcopy), names in kinds.items()
         ]
 
     def _item(self, raw_name: str, blob: Blob, landing: str) -> LandingItem:

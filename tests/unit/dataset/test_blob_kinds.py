@@ -44,3 +44,12 @@ def test_a_directory_with_data_is_refused_before_anything_is_copied(staging) -> 
     with pytest.raises(ClusterError, match=r"^2 blobs are marked as directories.*'full', 'fuller'\.") as caught:
         staging.plan()
     assert caught.value.kind == "bad_input"
+
+
+def test_azcopy_leaves_encodings_alone_that_it_cannot_inflate(staging) -> None:
+    staging.put("a.bin.gz", b"inflated " * 500)
+    raw = b"not really brotli " * 50
+    staging.service.put(staging.container, "b.bin.br", raw, encoding="br")
+    staging.content["b.bin.br"] = raw
+    assert staging.stage(decompress_engine="azcopy")["verified"]["verdict"] == "ok"
+    assert staging.files() == staging.content
