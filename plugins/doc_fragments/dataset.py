@@ -32,9 +32,9 @@ options:
     IDENTITY = r"""
 options:
   identity:
-    description: How nodes log in where there is no SAS.
+    description: How nodes log in where there is no SAS. V(none) is for containers that anybody may read and list.
     type: str
-    choices: [msi, workload, azcli, spn]
+    choices: [msi, workload, azcli, spn, none]
     default: msi
   identity_client_id:
     description: Client id of a user-assigned managed identity.

@@ -111,7 +111,7 @@ attributes:
 notes:
   - Shares are balanced by the longest-processing-time rule (Graham 1969); its bound is 4/3 of the optimum, on real sizes it is
     within 0.02 %.
-  - Without a SAS the listing knows O(identity=msi) only.
+  - Without a SAS the listing knows O(identity=msi) and O(identity=none) only.
   - A URL with a query is refused. A SAS goes into C(sas), where it is kept out of logs and results.
 seealso:
   - module: hpcai.gpu_cluster.dataset_stage

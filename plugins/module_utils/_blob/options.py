@@ -26,7 +26,7 @@ SOURCES: dict[str, t.Any] = {
     },
 }
 IDENTITY: dict[str, t.Any] = {
-    "identity": {"type": "str", "choices": ["msi", "workload", "azcli", "spn"], "default": "msi"},
+    "identity": {"type": "str", "choices": ["msi", "workload", "azcli", "spn", "none"], "default": "msi"},
     "identity_client_id": {"type": "str", "default": ""},
 }
 AZCOPY: dict[str, t.Any] = {

@@ -29,7 +29,7 @@ def refusal(place: str, status: int, body: bytes, sas: str = "") -> ClusterError
         return ClusterError(
             "auth_failed",
             f"{place} is not there for anonymous readers ({said}).",
-            "Give a SAS, or use a managed identity; if that changes nothing, check the name of the container.",
+            "Give a SAS, or use a managed identity (`identity: msi`); if that changes nothing, check the name of the container.",
         )
     if status == 404:
         return ClusterError(

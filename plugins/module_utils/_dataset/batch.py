@@ -164,7 +164,7 @@ class BatchCopier:
         """Why a blob did not land although AzCopy complains about nothing."""
         blob = blobs[raw_name]
         sas = self._settings.sas[blob.source]
-        if not sas:
+        if not sas and self._settings.identity != "none":
             return None  # AzCopy's own login decides, and says so when it is refused
         directory = parse_blob_url(_directory_url(self._run.sources[blob.source]))
         return explain_absence(replace(directory, path=f"{directory.path}/{blob.name}".lstrip("/")), clean_sas(sas))

@@ -203,12 +203,13 @@ def _facts(manifest: Manifest, indexes: t.Sequence[int], inventory: Inventory) -
 
 def _list(wanted: PlanRequest) -> tuple[Manifest, list[str]]:
     """The manifest of the chosen blobs, and what a person should know about the choice."""
-    needs_token = any(not source["sas"] for source in wanted.sources)
+    needs_token = wanted.identity != "none" and any(not source["sas"] for source in wanted.sources)
     if needs_token and wanted.identity != "msi":
         raise ClusterError(
             "bad_input",
             f"A source has no SAS, and with the identity {wanted.identity} only AzCopy can log in, not the listing.",
-            "Give the source a SAS, or use the managed identity (`identity: msi`).",
+            "Give the source a SAS, or use the managed identity (`identity: msi`), or `identity: none` for a container that "
+            "anybody may read and list.",
         )
     login = ManagedIdentity(wanted.identity_client_id).token if needs_token else None
     choices = [Choice(source.get("include") or (), source.get("exclude") or ()) for source in wanted.sources]

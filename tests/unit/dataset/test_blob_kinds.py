@@ -53,3 +53,16 @@ def test_azcopy_leaves_encodings_alone_that_it_cannot_inflate(staging) -> None:
     staging.content["b.bin.br"] = raw
     assert staging.stage(decompress_engine="azcopy")["verified"]["verdict"] == "ok"
     assert staging.files() == staging.content
+
+
+def test_a_public_container_needs_neither_sas_nor_identity(staging) -> None:
+    source = {"url": staging.service.url(staging.container), "prefix": "", "sas": ""}
+    with pytest.raises(ClusterError) as caught:
+        staging.plan(sources=[source], identity="none")
+    assert caught.value.kind == "auth_failed"
+    staging.container += "public"  # with a SAS only a new one can be made public
+    call(staging, "", "restype=container", blob__public__access="container")
+    staging.fill(4)
+    source["url"] = staging.service.url(staging.container)
+    assert staging.stage(sources=[source], identity="none")["verified"]["verdict"] == "ok"
+    assert staging.files() == staging.content
