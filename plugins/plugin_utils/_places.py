@@ -13,6 +13,7 @@ import typing as t
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.options import failure
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.secrets import check_place
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._lists import listed
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._role_variables import (
     ModuleAction,
     names_role_variables,
@@ -40,6 +41,8 @@ class PlacesModuleAction(ModuleAction):
     @names_role_variables
     def run(self, tmp: str | None = None, task_vars: Result | None = None) -> Result:
         """Run it, in the background, too."""
+        if "sources" in self._task.args:
+            self._task.args["sources"] = listed(self._task.args["sources"])
         try:
             for url, prefix in places_of(self._task.args):
                 check_place(url, prefix)

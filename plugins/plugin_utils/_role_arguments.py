@@ -18,6 +18,7 @@ from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible.module_utils.common.parameters import remove_values
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.secrets import check_place
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._lists import listed
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._places import places_of
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._plain_arguments import resolved
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._role_limits import beyond
@@ -77,6 +78,7 @@ def validate(options: Options, templar: _Templar, *, injected: bool = True, limi
                 later[name] = _missing(exc)
             else:
                 unresolved[name] = f"{name} has no value: {_reason(options[name], exc)}"
+    values = {name: listed(value) if options[name].get("type") == "list" else value for name, value in values.items()}
     checked = {name: option for name, option in options.items() if name not in later and name not in unresolved}
     found = [
         *_messages(checked, values),

@@ -107,13 +107,20 @@ def test_what_only_looks_like_a_token_is_a_name(run: Run, path: str) -> None:
 
 def test_a_play_refuses_it_before_anything_reaches_the_node(tmp_path: pathlib.Path) -> None:
     """One play for all of them: starting ansible-playbook is what takes the time."""
-    known = {"url": f"{URL}/{SAS}", "sources": [{"url": URL}, {"url": f"{URL}/{SAS}"}]}
+    sources = [{"url": URL}, {"url": f"{URL}/{SAS}"}]
+    known = {"url": f"{URL}/{SAS}", "sources": sources, "answer": json.dumps(sources)}
     (tmp_path / "known.json").write_text(json.dumps(known), encoding="utf-8")  # Ansible quotes tasks that fail
     whole = {"destination": "/nowhere/data", "sources": "{{ sources }}"}
     calls: list[dict[str, t.Any]] = [
         {"hpcai.gpu_cluster.dataset_plan": {**whole, "hosts": ["gpu-1"]}},
         {
-            "hpcai.gpu_cluster.dataset_stage": {**whole, "run": "r", "rank": 0, "host": "gpu-1"},
+            "hpcai.gpu_cluster.dataset_stage": {
+                **whole,
+                "sources": "{{ answer }}",
+                "run": "r",
+                "rank": 0,
+                "host": "gpu-1",
+            },
             "async": 60,
             "poll": 0,
         },

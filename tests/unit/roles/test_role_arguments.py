@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 import typing as t
 
 import pytest
@@ -345,3 +346,21 @@ def test_every_number_of_staging_has_a_limit() -> None:
     files = role_files(ROLES / "dataset_staging")
     numbers = {name for name, option in files.options["main"].items() if option["type"] in ("int", "float")}
     assert numbers <= set(files.limits)
+
+
+@pytest.mark.parametrize("given", [SOURCES, SOURCES[0]])
+def test_a_list_in_json_is_the_list_that_a_survey_means(given: t.Any) -> None:
+    assert judged("dataset_staging", **{**STAGED, "dataset_staging_sources": json.dumps(given, indent=1)}) == Verdict(
+        [], {}
+    )
+    wrong = json.dumps([{"url": "https://a/b", "key": "sig=hidden"}, *SOURCES])
+    [error] = judged("dataset_staging", **{**STAGED, "dataset_staging_sources": wrong}).errors
+    assert "dataset_staging_sources.key" in error
+    assert "hidden" not in error
+
+
+def test_json_that_is_broken_is_refused_without_a_secret() -> None:
+    broken = json.dumps(SOURCES)[:-1]
+    verdict = judged("dataset_staging", **{**STAGED, "dataset_staging_sources": broken})
+    assert verdict.errors
+    assert "hidden" not in str(verdict)
