@@ -11,11 +11,13 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import json
 import os
 import subprocess
 import sys
 import time
+import traceback
 import typing as t
 from pathlib import Path
 
@@ -115,30 +117,61 @@ def separate(params: dict[str, t.Any]) -> list[dict[str, t.Any]]:
     return ranks
 
 
-def copy(ranks: t.Sequence[dict[str, t.Any]]) -> tuple[float, list[dict[str, t.Any]]]:
+def copy(ranks: t.Sequence[dict[str, t.Any]], *, namespaces: bool = True) -> tuple[float, list[dict[str, t.Any]]]:
     """Run all ranks, each in its namespace; returns the makespan in seconds and each rank's result."""
     began = time.monotonic()
-    children = []
-    for namespace, params in enumerate(ranks):
-        read_end, write_end = os.pipe()
-        pid = os.fork()
-        if pid == 0:
-            os.close(read_end)
-            _enter(namespace)
-            result = run_rank(dataset_stage.read_options(params))
-            os.write(write_end, json.dumps(result).encode())
-            os._exit(0)
-        os.close(write_end)
-        children.append((pid, read_end))
-    results = []
-    for pid, read_end in children:
-        with os.fdopen(read_end) as stream:
-            text = stream.read()
-        _pid, status = os.waitpid(pid, 0)
-        if status or not text:
-            raise RuntimeError(f"A rank ended with status {status}.")
-        results.append(json.loads(text))
+    children = [
+        _start(number if namespaces else None, functools.partial(run_rank, dataset_stage.read_options(params)))
+        for number, params in enumerate(ranks)
+    ]
+    results = [_result(child) for child in children]
     return time.monotonic() - began, results
+
+
+def inside(number: int, work: t.Callable[[], t.Any]) -> t.Any:
+    """What ``work`` returns in a rank's namespace, as JSON can carry it."""
+    return _result(_start(number, work))
+
+
+def inside_processes(works: t.Iterable[t.Callable[[], t.Any]]) -> list[t.Any]:
+    """What each of them returns, each in a process of its own, all at the same time."""
+    return [_result(child) for child in [_start(None, work) for work in works]]
+
+
+def command_inside(number: int, *argv: str) -> list[str]:
+    """A command that runs another one in a rank's namespace."""
+    return ["ip", "netns", "exec", f"{_PREFIX}-{number}", *argv]
+
+
+def _start(namespace: int | None, work: t.Callable[[], t.Any]) -> tuple[int, int]:
+    """A process that does some work; its id, and where its result can be read."""
+    read_end, write_end = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.close(read_end)
+        status = 1
+        try:
+            if namespace is not None:
+                _enter(namespace)
+            with os.fdopen(write_end, "w") as stream:
+                stream.write(json.dumps(work()))
+            status = 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(status)
+    os.close(write_end)
+    return pid, read_end
+
+
+def _result(child: tuple[int, int]) -> t.Any:
+    pid, read_end = child
+    with os.fdopen(read_end) as stream:
+        text = stream.read()
+    _pid, status = os.waitpid(pid, 0)
+    if status or not text:
+        raise RuntimeError(f"A rank ended with status {status}.")
+    return json.loads(text)
 
 
 def _enter(number: int) -> None:
@@ -157,4 +190,15 @@ def verify(ranks: t.Sequence[dict[str, t.Any]]) -> None:
             raise RuntimeError(f"The dataset is not whole: {result['problems']}")
 
 
-__all__ = ["copy", "network", "parameters", "plan", "separate", "shared", "verify"]
+__all__ = [
+    "command_inside",
+    "copy",
+    "inside",
+    "inside_processes",
+    "network",
+    "parameters",
+    "plan",
+    "separate",
+    "shared",
+    "verify",
+]

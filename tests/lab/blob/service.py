@@ -160,7 +160,7 @@ class Azurite(BlobService):
 
     def start(self, timeout_s: float = 30) -> None:
         argv = [azurite_path(), "--silent", "--disableTelemetry", "--skipApiVersionCheck"]
-        argv += ["--blobHost", "127.0.0.1", "--blobPort", str(self.port)]
+        argv += ["--blobHost", self.address, "--blobPort", str(self.port)]
         argv += ["--location", self._location] if self._location else ["--inMemoryPersistence"]
         self._process = subprocess.Popen(
             [*argv, *self.options],
@@ -174,7 +174,7 @@ class Azurite(BlobService):
         while time.monotonic() < deadline:
             if self._process.poll() is not None:
                 raise RuntimeError(f"Azurite ended at once with exit code {self._process.returncode}: {argv}")
-            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), timeout=1):
+            with contextlib.suppress(OSError), socket.create_connection((self.address, self.port), timeout=1):
                 return
             time.sleep(0.05)
         self.stop()
