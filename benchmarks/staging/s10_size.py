@@ -1,0 +1,118 @@
+#!/usr/bin/env python3
+# Copyright (c) 2026 The hpcai.gpu_cluster developers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""S10: ten million names and a thousand ranks. What planning costs the first node and the controller, and what claiming costs all.
+
+``python benchmarks/staging/s10_size.py`` (about 20 minutes; the names need 2 GB of memory for the server and 5 GB below ``--work``).
+The module lists a server that holds the names in memory, plans for all ranks and stores the plan; beside it stands a tenth of the names.
+What it is told and prints is what goes through the controller, for the whole run where the nodes share a destination; where each keeps a
+share of its own, the other nodes are told the names. Then a thousand workers that copy nothing claim batches on a local file system,
+and an eighth of them: what each asks of the file system must not grow with their number.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+import typing as t
+
+from _many_ranks import simulate
+from _report import ROOT, Goal, goal_met, report
+from lab.list_server import spawned
+
+_FEWER = 8
+# ru_maxrss would not do for the memory: a new process begins with what the one that started it had.
+_PLAN = """
+import json, re, resource, sys
+from ansible.module_utils.testing import patch_module_args
+from ansible_collections.hpcai.gpu_cluster.plugins.modules.dataset_plan import main
+status = 0
+with patch_module_args(json.load(sys.stdin)):
+    try:
+        main()
+    except SystemExit as end:
+        status = end.code
+peak = int(re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read()).group(1)) / 1024
+used = resource.getrusage(resource.RUSAGE_SELF)
+print(json.dumps([status, peak, used.ru_utime + used.ru_stime]), file=sys.stderr)
+"""
+
+
+def told(url: str, destination: str, ranks: int, **options: t.Any) -> str:
+    """The module's options as JSON."""
+    hosts = [f"gpu-{rank:04d}.cluster.example" for rank in range(ranks)]
+    source = {"url": url, "prefix": "train", "sas": "sv=2021-12-02&sp=rl&sig=any"}
+    return json.dumps(
+        {"destination": destination, "sources": [source], "hosts": hosts, "nic_mbps": 1000, "batch_s": 60, **options}
+    )
+
+
+def measure(names: int, ranks: int, work: str, *, local: bool) -> dict[str, t.Any]:
+    """One call of the module on the first node."""
+    with tempfile.TemporaryDirectory(dir=work, prefix="s10-") as place, spawned(names, directories=100) as server:
+        text = told(server.url, f"{place}/data", ranks, return_manifest=local)
+        environment = {"PYTHONPATH": str(ROOT / ".venv" / "collections"), "PATH": "/usr/bin:/bin"}
+        began = time.monotonic()
+        done = subprocess.run(
+            [sys.executable, "-c", _PLAN], input=text, env=environment, capture_output=True, text=True, check=True
+        )
+        seconds = time.monotonic() - began
+    status, memory, cpu_s = json.loads(done.stderr.splitlines()[-1])
+    if status:
+        sys.exit(f"The plan for {names:,} names fails: {done.stdout[-2000:]}")
+    return {
+        "names": names,
+        "scope": "local" if local else "shared",
+        "wall s": seconds,
+        "CPU s": cpu_s,
+        "MiB": memory,
+        "kB through the controller": (len(text) + len(done.stdout)) / 1000,
+        "us per name": seconds / names * 1e6,
+    }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--names", type=int, default=10_000_000)
+    parser.add_argument("--ranks", type=int, default=1000)
+    parser.add_argument("--work", default="/var/tmp", help="a directory on a local disk (default: %(default)s)")
+    parser.add_argument("--part", choices=["plan", "claims", "both"], default="both")
+    options = parser.parse_args()
+    goals: list[Goal] = []
+    if options.part != "claims":
+        rows = [
+            measure(options.names // 10, options.ranks, options.work, local=False),
+            measure(options.names, options.ranks, options.work, local=False),
+            measure(options.names, options.ranks, options.work, local=True),
+        ]
+        small, large, local = rows
+        planning = [
+            Goal("memory of the first node, shared", large["MiB"] * 1.048576, 2000, " MB"),
+            Goal("memory of the first node, local", local["MiB"] * 1.048576, 2000, " MB"),
+            Goal("through the controller, shared", large["kB through the controller"], 1000, " kB"),
+            Goal("through the controller, local", local["kB through the controller"], 1000, " kB"),
+        ]
+        ratio = (
+            f"a name costs {large['us per name'] / small['us per name']:.2f} x as much time as among a tenth of them"
+        )
+        report(f"S10 {options.names:,} names for {options.ranks:,} ranks", rows, ratio=ratio, goal=planning)
+        goals += planning
+    if options.part != "plan":
+        few, many = (simulate(ranks, options.work) for ranks in (options.ranks // _FEWER, options.ranks))
+        claiming = [
+            Goal(f"{what}, {many['ranks']:,} ranks over {few['ranks']:,}", many[what] / max(few[what], 1), 2)
+            for what in ("calls per rank", "entries per rank")
+        ]
+        ratio = f"{many['seconds'] / few['seconds']:.2f} x as long with {_FEWER} x the ranks and batches"
+        report(f"S10 {options.ranks:,} ranks claim batches", [few, many], ratio=ratio, goal=claiming)
+        goals += claiming
+    return 0 if goal_met(goals) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
