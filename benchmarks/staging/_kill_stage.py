@@ -11,11 +11,13 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import fcntl
 import json
 import os
 import re
 import shutil
 import signal
+import struct
 import subprocess
 import sys
 import time
@@ -70,6 +72,16 @@ def _process(pid: int) -> Process | None:
         return Process(pid, tuple(words), Path(f"/proc/{pid}/environ").read_bytes())
     except OSError:
         return None  # it has ended
+
+
+def _holder(path: Path) -> int:
+    """The process that holds a lock of fcntl(2), 0 for none."""
+    flock = struct.Struct("hhqqi4x")
+    with contextlib.suppress(OSError), path.open("r+") as lock:
+        asked = flock.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+        kind, *_place, pid = flock.unpack(fcntl.fcntl(lock, fcntl.F_GETLK, asked))
+        return 0 if kind == fcntl.F_UNLCK else int(pid)
+    return 0
 
 
 def _pids() -> list[int]:
@@ -199,8 +211,7 @@ class Stage:
     def worker(self, host: str) -> Process | None:
         """Who holds the lock of the node's rank."""
         for lock in (self.place / host / "log").glob("rank-*.lock"):
-            text = lock.read_text()
-            process = _process(int(text)) if text.isdigit() else None
+            process = _process(_holder(lock))
             if process is not None and str(self.place).encode() in process.environment:
                 return process
         return None

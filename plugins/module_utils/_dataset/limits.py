@@ -20,6 +20,7 @@ LEAST = {
     "concurrency": 0,
     "egress_mbps": 0,
     "ingress_mbps": 0,
+    "landing_limit_gib": 0,
     "nic_mbps": 0,
     "processes": 1,
     "threads": 0,

@@ -84,7 +84,7 @@ def test_a_batch_whose_receipts_cannot_be_written_ends_its_azcopy(tmp_path: path
     """Else the next batch, or another attempt at this one, copies beside it into the same directory."""
     # The second file comes late enough for receipts to be written, the third never.
     copying = Copying(tmp_path, endpoint, ["a", "b"], pause_s=1.2)
-    copying.receipts.mkdir()
+    copying.receipts.mkdir(parents=True)
 
     began = time.monotonic()
     outcome = copying.copier(copying.batch, 0, HOOKS)

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import http.server
 import pathlib
 import sys
@@ -22,6 +24,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.worker 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 
 PATIENCE_S = 240
+MD5 = base64.b64encode(hashlib.md5(bytes(8), usedforsecurity=False).digest()).decode()
 GIB = 1 << 30
 
 
@@ -142,7 +145,7 @@ def test_a_batch_that_does_not_fit_lands_in_portions(
     data, log, azcopy = tmp_path / "data", tmp_path / "log.txt", tmp_path / "azcopy"
     azcopy.write_text(AZCOPY.format(python=sys.executable, log=str(log)))
     azcopy.chmod(0o755)
-    manifest = Manifest([{"url": endpoint, "prefix": ""}], [Blob(name, 8, etag="e") for name in "abcde"])
+    manifest = Manifest([{"url": endpoint, "prefix": ""}], [Blob(name, 8, MD5, etag="e") for name in "abcde"])
     run, blobs_of = plan_run(manifest, range(5), destination=str(data), hosts=["gpu-1"], decompress=False)
     pathlib.Path(StatePaths(str(data)).runs).mkdir(parents=True)
     write_run(run, blobs_of)

@@ -9,6 +9,7 @@ import os
 import pathlib
 import subprocess
 import sys
+import time
 
 import pytest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.payloads import (
@@ -52,6 +53,8 @@ def test_what_is_not_ours_stays(tmp_path: pathlib.Path, name: str, text: str) ->
 
 def test_a_module_that_runs_stays(tmp_path: pathlib.Path, left: pathlib.Path) -> None:
     with subprocess.Popen([sys.executable, "-c", "input()", left / OURS], stdin=subprocess.PIPE) as process:
+        while not pathlib.Path(f"/proc/{process.pid}/cmdline").read_bytes():  # for a moment a new program has none
+            time.sleep(0.01)
         assert sweep_payloads([str(tmp_path)]) == []
         process.communicate(b"\n")
     assert sweep_payloads([str(tmp_path)]) == [str(left)]

@@ -119,9 +119,9 @@ def test_packed_receipts_are_on_disk_before_the_others_go(place: Place, monkeypa
         fsync(descriptor)
         deeds.append(os.path.basename(os.readlink(f"/proc/self/fd/{descriptor}")))
 
-    def note_unlink(path: str) -> None:
+    def note_unlink(path: str, *, dir_fd: int | None = None) -> None:
         deeds.append(f"unlink {os.path.basename(path)}")
-        unlink(path)
+        unlink(path, dir_fd=dir_fd)
 
     monkeypatch.setattr(os, "fsync", note_sync)
     monkeypatch.setattr(os, "unlink", note_unlink)

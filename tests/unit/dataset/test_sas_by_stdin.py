@@ -25,6 +25,7 @@ from ansible.plugins import loader as plugins
 from ansible.plugins.loader import become_loader, connection_loader
 from ansible.template import Templar
 from ansible_collections.hpcai.gpu_cluster.plugins.action.dataset_plan import ActionModule
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.rank import _holder
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._by_stdin import holds_sas
 
 SECRET = "U0VDUkVUc2VjcmV0U0VDUkVUc2VjcmV0"
@@ -143,7 +144,8 @@ def test_a_copy_that_is_killed_leaves_no_sas(staging: t.Any, node: Node) -> None
 def worker(log_path: pathlib.Path) -> int:
     """The process that copies, 0 before there is one."""
     for path in log_path.glob("rank-*.lock"):
-        return int(path.read_text() or 0)
+        with path.open("r+") as lock:
+            return _holder(lock)
     return 0
 
 
