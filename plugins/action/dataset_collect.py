@@ -11,7 +11,7 @@ from ansible.plugins.action.async_status import ActionModule as AsyncStatusActio
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._role_variables import names_role_variables
 
 _NOT_ENDED = {
-    "msg": "The copy on this node has not ended. Something on it may hang: a disk, a mount.",
+    "msg": "The copy on this node has not ended, as far as is known. A disk or a mount may hang, or all its processes were killed.",
     "remedy": "Look at its processes and at `dmesg` there; it may need a reboot. Then run again: that copies only what is missing.",
 }
 

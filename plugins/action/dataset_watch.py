@@ -151,13 +151,16 @@ class _Readers:
         self._action = action
         self._hostvars = task_vars["hostvars"]
         self._shared = len(runs) == 1 and len(hosts) > 1
-        self._hosts = list(hosts)
+        # Whose share is whole has no run: its mark would be a file among the runs.
+        run_of = {host: run for host, run in zip(hosts, runs * len(hosts) if self._shared else runs) if run}
+        self._hosts = list(run_of)
+        self._ranks = {host: rank for rank, host in enumerate(hosts)}
         paths = StatePaths(destination)
         self._commands = {
             # The touch says that this run is followed. Who may only read does without.
             host: f"touch {shlex.quote(mark_of(destination, run))} 2>/dev/null;"
             f" LC_ALL=C cat {shlex.quote(os.path.join(paths.run(run), PROGRESS_DIR))}/*.json"
-            for host, run in zip(hosts, runs * len(hosts) if self._shared else runs)
+            for host, run in run_of.items()
         }
         self._connections: dict[str, ConnectionBase] = {}
         self._answers = Answers(self._read_from, deadline_s=_ANSWER_S, at_once=_CONNECTIONS)
@@ -166,14 +169,12 @@ class _Readers:
         if not self._shared:
             found = self._answers.of(self._hosts)
             # Every host is alone in its own run and calls itself rank 0.
-            return [
-                replace(rank, rank=number) for number, host in enumerate(self._hosts) for rank in found.get(host) or []
-            ]
+            return [replace(rank, rank=self._ranks[host]) for host in self._hosts for rank in found.get(host) or []]
         for host in self._hosts[:_HOSTS_PER_LOOK]:
             ranks = self._answers.of([host]).get(host)
-            if ranks is not None:
+            if ranks:
                 return ranks
-            # This one does not answer: ask another one from now on.
+            # This one does not answer, or sees nothing, as where its mount is gone: ask another one from now on.
             self._hosts.append(self._hosts.pop(0))
         return []
 

@@ -95,15 +95,18 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.landing
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.receipts import read_receipts
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.run import withdraw_run
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.state import StatePaths, check_state
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import failing
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError, failing
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gzip.part_file import part_files
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.beneath import look, parent_of, unlink
 
 
 def staged_files(destination: str) -> list[str]:
-    """Names of the files with a receipt that are there."""
+    """Names of the files with a receipt that are there, but for those of an earlier choice that somebody has written since."""
     names = sorted(read_receipts(StatePaths(destination).receipts))
-    return [name for name in names if look(destination, name) is not None]
+    theirs: set[str] = set()
+    with contextlib.suppress(ClusterError):  # never planned to its end: then there is no earlier choice
+        theirs = Dataset.open(destination).taken_over()
+    return [name for name in names if name not in theirs and look(destination, name) is not None]
 
 
 def delete(destination: str, names: t.Iterable[str]) -> None:

@@ -232,10 +232,10 @@ def read_options(params: t.Mapping[str, t.Any]) -> StageRequest:
 def copy(params: t.Mapping[str, t.Any], secrets: t.Sequence[str]) -> dict[str, t.Any]:
     """What the module returns, also where it fails."""
     try:
-        if not params["run"]:
-            swept = sweep_killed(params["destination"], params["landing_path"] or "", params["host"])
-            return {"changed": swept, "msg": "Nothing to copy."}
         with disk_errors(params["destination"]):
+            if not params["run"]:
+                swept = sweep_killed(params["destination"], params["landing_path"] or "", params["host"])
+                return {"changed": swept, "msg": "Nothing to copy."}
             return run_rank(read_options(params))
     except ClusterError as error:
         return {"failed": True, "changed": False, **failure(error, *secrets)}

@@ -37,6 +37,13 @@ options:
     description: Fail when the dataset is not whole. Otherwise only say so in RV(verdict).
     type: bool
     default: true
+  manifest_digest:
+    description:
+      - SHA-256 of the manifest that is meant, as M(hpcai.gpu_cluster.dataset_plan) returns it. Where another play has planned another
+        dataset at the destination since, the task fails, whatever O(fail) says.
+      - Any manifest is taken where it is empty.
+    type: str
+    default: ""
 extends_documentation_fragment:
   - hpcai.gpu_cluster.attributes
   - hpcai.gpu_cluster.dataset.destination
@@ -125,6 +132,12 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gzip.part_file 
 def look(params: t.Mapping[str, t.Any], *, report: bool) -> dict[str, t.Any]:
     """Compare the destination with its manifest, and write down what was found where a report is wanted."""
     dataset = Dataset.open(params["destination"])
+    if params["manifest_digest"] not in ("", dataset.manifest.digest):
+        raise ClusterError(
+            "superseded",
+            f"Another play has planned another dataset at {params['destination']} meanwhile.",
+            "Give every dataset a destination of its own, then run again.",
+        )
     part = (params["rank"], params["world_size"])
     result = dataset.verify(content=params["content"], part=part, threads=params["threads"])
     return dataset.write_report(result) if report else result
@@ -140,6 +153,7 @@ def main() -> None:
             "threads": {"type": "int", "default": 16},
             "report": {"type": "bool", "default": False},
             "fail": {"type": "bool", "default": True},
+            "manifest_digest": {"type": "str", "default": ""},
         },
         supports_check_mode=True,
     )
@@ -148,7 +162,7 @@ def main() -> None:
         with disk_errors(params["destination"]):
             result = look(params, report=params["report"] and not module.check_mode)
     except ClusterError as error:
-        if params["fail"]:
+        if params["fail"] or error.kind == "superseded":
             module.fail_json(verdict="incomplete", **error.as_result())
         nothing = {"total_files": 0, "verified_files": 0, "problems": [], "causes": [], "again": False}
         module.exit_json(changed=False, verdict="incomplete", msg=str(error), **nothing)

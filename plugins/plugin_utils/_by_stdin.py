@@ -35,14 +35,27 @@ def holds_sas(value: t.Any) -> bool:
     return isinstance(value, str) and bool(_SIGNATURE.search(value))
 
 
+def _no_async() -> ClusterError:
+    return ClusterError(
+        "bad_input",
+        "With `async` Ansible runs this module from a file on the node, and a SAS would lie in it. It was not sent.",
+        "Leave `async` out. Or leave `sas` out, and give the nodes a managed identity.",
+    )
+
+
 class PipedModuleAction(ModuleAction):
     """Runs the module on the node; one that holds a SAS through stdin."""
+
+    #: Whether the module goes on by itself where the task says ``async``.
+    _goes_on = False
 
     @names_role_variables
     def run(self, tmp: str | None = None, task_vars: dict[str, t.Any] | None = None) -> Result:
         """Run it, in the background, too."""
         if holds_sas(self._task.args) and not self._has_stdin():
             return {"failed": True, "changed": False, **self._no_stdin().as_result()}
+        if holds_sas(self._task.args) and self._task.async_val and not self._goes_on:
+            return {"failed": True, "changed": False, **_no_async().as_result()}
         return super().run(tmp, task_vars)
 
     def _is_pipelining_enabled(self, module_style: str, wrap_async: bool = False) -> bool:
@@ -68,6 +81,8 @@ class PipedModuleAction(ModuleAction):
 
 class BackgroundModuleAction(PipedModuleAction):
     """Has a module that can do so go on by itself where the task says ``async``, in place of Ansible's ``async_wrapper``."""
+
+    _goes_on = True
 
     def _execute_module(self, *args: t.Any, wrap_async: bool = False, **options: t.Any) -> Result:
         if not wrap_async:

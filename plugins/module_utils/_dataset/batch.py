@@ -35,6 +35,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.worker 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gzip.drain import Finished, LandingItem, drain
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gzip.room import available_cpus
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.durable import DurableTree
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.ownership import Ownership
 
 #: What is wrong with a file itself: the next attempt would find the same bytes.
@@ -145,6 +146,8 @@ class BatchCopier:
                 hooks.landed()
 
             def confirm(name: str) -> None:
+                if hooks.should_stop():
+                    raise _stopped()
                 if not self._known_md5(blobs[name]):
                     versions.confirm(blobs[name])
 
@@ -176,6 +179,10 @@ class BatchCopier:
             return blobs
         receipts = receipts_of(self._receipts, [self._writer(batch, earlier) for earlier in range(attempt)])
         inventory = inspect_destination(blobs, self._run.destination, receipts, decompress=self._run.decompress)
+        if inventory.adopted:
+            # Renamed by a try that was killed before it wrote their receipts; those that there are may be of an older version.
+            DurableTree(self._run.destination).sync([receipt.name for receipt in inventory.adopted])
+            ReceiptLog(self._receipts, self._writer(batch, attempt)).append(inventory.adopted)
         done = set(inventory.verified)
         return [blob for index, blob in enumerate(blobs) if index not in done]
 

@@ -80,13 +80,14 @@ class Dataset:
         """Write the manifest and what it means here, for workers and for verification."""
         paths = StatePaths(self.destination)
         make_directories(self.destination)
-        os.makedirs(paths.root, mode=0o755, exist_ok=True)
+        for directory in (paths.root, paths.receipts, paths.runs):  # whatever umask and default ACL say
+            os.makedirs(directory, mode=0o755, exist_ok=True)
         check_state(self.destination)  # somebody else may have been quicker
         if self._stored_digest() != self.manifest.digest:
             self.manifest.write(paths.manifest)
         write_json(
             os.path.join(paths.root, "dataset.json"),
-            {"decompress": self.decompress, "rank": self.rank, "world_size": self.world_size},
+            self._meaning(),
             durable=True,
         )
         sync_directory(self.destination)
@@ -146,8 +147,13 @@ class Dataset:
         why = causes(report) if result["verdict"] != "ok" else []
         return {**result, "causes": why, "again": worth_trying_again(result, why)}
 
+    def _meaning(self) -> dict[str, t.Any]:
+        return {"decompress": self.decompress, "rank": self.rank, "world_size": self.world_size}
+
     def unreported(self) -> bool:
         """Whether staging.json is missing, or is about another manifest or an earlier run than the last one."""
+        if read_json(os.path.join(StatePaths(self.destination).root, "dataset.json")) != self._meaning():
+            return True
         report = read_report(self.destination)
         if report is None or report["manifest_digest"] != self.manifest.digest or report["verdict"] != "ok":
             return True
@@ -174,6 +180,11 @@ class Dataset:
         """Files that were staged for an earlier choice of blobs and are as they were. Only their receipts know that they are ours."""
         receipts, wanted = self.receipts(), self._all_names()
         return sorted(name for name in receipts if name not in wanted and self._as_staged(name, receipts.of(name)))
+
+    def taken_over(self) -> set[str]:
+        """Names of an earlier choice whose files somebody has written since: those are not ours any more."""
+        receipts, wanted = self.receipts(), self._all_names()
+        return {name for name in receipts if name not in wanted and not self._as_staged(name, receipts.of(name))}
 
     def _as_staged(self, name: str, receipts: t.Sequence[Receipt]) -> bool:
         try:

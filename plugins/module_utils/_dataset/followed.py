@@ -10,6 +10,7 @@ on when their play is killed, and then the next play is welcome to begin anew.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 
@@ -30,6 +31,14 @@ _LOOK_S = 0.2
 def mark_of(destination: str, run_id: str) -> str:
     """The file that is touched."""
     return os.path.join(StatePaths(destination).run(run_id), "followed")
+
+
+def show_start(destination: str, run_id: str) -> None:
+    """Touch the mark as a worker starts: until all of them have, nobody follows the run."""
+    mark = mark_of(destination, run_id)
+    with contextlib.suppress(OSError):
+        os.close(os.open(mark, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644))
+        os.utime(mark, follow_symlinks=False)
 
 
 def refuse_if_followed(destination: str) -> None:
@@ -69,4 +78,4 @@ def _ended(run: Run) -> bool:
     return bool(ranks) and all(rank.ended for rank in ranks)
 
 
-__all__ = ["mark_of", "refuse_if_followed"]
+__all__ = ["mark_of", "refuse_if_followed", "show_start"]

@@ -22,7 +22,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.run imp
     read_progress,
     read_run,
 )
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.state import StatePaths
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.state import StatePaths, check_state
 
 #: A worker shows a sign of life every two seconds, also while it ends.
 _DEAD_AFTER_S = 6.0
@@ -39,12 +39,12 @@ def sweep_killed(destination: str, landing_path: str, host: str) -> bool:
 
     Nothing is touched while a worker of this host shows a sign of life. Takes six seconds to be sure of that.
     """
+    check_state(destination)
     beats = _beats(destination, host)
     began = time.monotonic()
     while beats and time.monotonic() - began < _DEAD_AFTER_S:
         time.sleep(_LOOK_S)
-        now = _beats(destination, host)
-        if any(now.get(run, beat) != beat for run, beat in beats.items()):
+        if _beats(destination, host) != beats:  # a sign of life, or a worker that has just begun
             return False
     landing = landing_of(landing_path, destination, host)
     left = os.path.isdir(landing)
@@ -58,7 +58,8 @@ def sweep_killed(destination: str, landing_path: str, host: str) -> bool:
                 "message": "The worker was killed.",
                 "remedy": "Nothing to do: what it left is removed.",
             }
-            rank.write(run)
+            with contextlib.suppress(OSError):  # the dataset is whole, and the next run looks again
+                rank.write(run)
     return left
 
 

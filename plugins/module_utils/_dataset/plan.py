@@ -144,18 +144,20 @@ def prepare(wanted: PlanRequest, *, write: bool) -> dict[str, t.Any]:
         batch_s=wanted.batch_s,
     )
     run.ownership = asdict(ownership)
+    # The workers of an interrupted run may have finished it, and no task was left to report it.
+    unreported = not to_copy and dataset.unreported()
+    # Each of these replaces what another play compares with at its end.
+    if write and (to_copy or others or inventory.adopted or unreported):
+        refuse_if_followed(destination)
     if write and others:
         with disk_errors(destination):
             give_below(destination, others, ownership)
     if write and to_copy:
-        refuse_if_followed(destination)
         dataset.save()
         write_run(run, blobs_of)
     if write and inventory.adopted:
         dataset.save()
         dataset.adopt(inventory.adopted)
-    # The workers of an interrupted run may have finished it, and no task was left to report it.
-    unreported = not to_copy and dataset.unreported()
     if write and unreported:
         dataset.save()
         dataset.write_report(dataset.verify(content=False, part=(0, 1), threads=wanted.threads))

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy.probe import probe
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.batch import BatchCopier, CopySettings
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.claims import Claims
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.followed import show_start
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.landing import (
     landing_of,
     leave_landing,
@@ -80,6 +81,7 @@ def run_rank(wanted: StageRequest) -> dict[str, t.Any]:
             "or plan a run of its own for every node (`rank` of dataset_plan).",
         )
     _check_sources(run, wanted.urls)
+    show_start(run.destination, run.id)
     Ownership(**run.ownership).check_here(wanted.host)
     probe(wanted.azcopy)
     if wanted.landing_path:

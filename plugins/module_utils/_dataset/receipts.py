@@ -20,6 +20,7 @@ import json
 import os
 import stat
 import typing as t
+import uuid
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import astuple, dataclass
@@ -165,7 +166,7 @@ def consolidate_receipts(destination: str, directory: str, receipts: Receipts, k
     refuse_links(destination, [os.path.relpath(os.path.join(directory, "all.jsonl"), destination)])
     old = [entry.path for entry in os.scandir(directory) if entry.name.endswith(".jsonl")]
     target = os.path.join(directory, "all.jsonl")
-    part = f"{target}.part"
+    part = f"{target}.{uuid.uuid4().hex}.part"  # two may report at the same time
     with open(part, "w", encoding="utf-8", opener=regular) as stream:
         for name in keep:
             for receipt in _kept(destination, receipts.of(name)):

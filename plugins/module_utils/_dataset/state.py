@@ -233,7 +233,7 @@ def read_json(path: str) -> t.Any:
     try:
         with open(path, encoding="utf-8", opener=regular) as stream:
             return json.load(stream)
-    except (FileNotFoundError, ValueError):
+    except (FileNotFoundError, NotADirectoryError, ValueError):
         return None
 
 

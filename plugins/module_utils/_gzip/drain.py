@@ -162,7 +162,12 @@ _Confirm = t.Optional[t.Callable[[str], None]]
 
 
 def _finish_into(ready: queue.SimpleQueue[Finished], item: LandingItem, engine: str, confirm: _Confirm) -> None:
-    ready.put(_finish(item, engine, confirm))
+    try:
+        finished = _finish(item, engine, confirm)
+    except Exception as exc:  # nobody reads what a pool's thread raises, and its text could hold a URL
+        error = ClusterError("io", f"`{item.name}` could not be finished ({type(exc).__name__}).", "Run again.")
+        finished = Finished(item.name, None, error)
+    ready.put(finished)
 
 
 def _finish(item: LandingItem, engine: str, confirm: _Confirm) -> Finished:

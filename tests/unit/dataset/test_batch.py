@@ -19,9 +19,14 @@ import typing as t
 import pytest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.manifest import Blob, Manifest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.batch import BatchCopier, CopySettings
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.receipts import (
+    Receipt,
+    ReceiptLog,
+    read_receipts,
+)
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.run import BatchInfo, write_run
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.shares import plan_run
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.state import StatePaths
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.state import StatePaths, inspect_destination
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.worker import Hooks
 
 CONTENT = bytes(8)
@@ -124,3 +129,19 @@ def test_a_receipt_stands_for_what_is_on_disk(
     assert set(judged) == {"a", "b", "deep/er/c"}
     assert copying.receipts.stat().st_ino in on_disk
     assert copying.receipts.parent.stat().st_ino in on_disk
+
+
+def test_what_a_killed_try_renamed_gets_its_receipt(tmp_path: pathlib.Path) -> None:
+    """Else the receipt of an older version is all that is known of it, and a whole dataset is called outdated."""
+    blob = Blob("a", 8, MD5, etag="new")
+    manifest = Manifest([{"url": "http://127.0.0.1:9/account/data", "prefix": ""}], [blob])
+    run, blobs_of = plan_run(manifest, range(1), destination=str(tmp_path), hosts=["gpu-1"], decompress=False)
+    pathlib.Path(StatePaths(str(tmp_path)).runs).mkdir(parents=True)
+    write_run(run, blobs_of)
+    (tmp_path / "a").write_bytes(CONTENT)
+    receipts = StatePaths(str(tmp_path)).receipts
+    ReceiptLog(receipts, "all").append([Receipt("a", "old", "old", 8, 8, 1, 7, False)])
+    copier = BatchCopier(run, CopySettings("/azcopy", str(tmp_path / "landing"), [""]))
+    assert copier(run.batches[0], 1, HOOKS).error is None
+    found = inspect_destination([blob], str(tmp_path), read_receipts(receipts), decompress=False)
+    assert found.verified == [0]

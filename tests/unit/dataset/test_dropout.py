@@ -42,7 +42,8 @@ class ActionModule(ActionBase):
             raise AnsibleConnectionFailure("no route to host")
         return {{"changed": False, **answer(self._task.args, host)}}
 """
-PLAN = """return {"hosts": args["hosts"], "run": f"run-{host}", "manifest": "packed", "missing_files": 3, "missing_bytes": 3, "killed": [],
+PLAN = """return {"hosts": args["hosts"], "run": f"run-{host}", "manifest": "packed", "manifest_digest": "d",
+            "missing_files": 3, "missing_bytes": 3, "killed": [],
             "imbalance": 1.0, "cap_mbps": 0, "bandwidth": ["Nothing limits it."]}"""
 ANSWERS = {
     "dataset_plan": PLAN,

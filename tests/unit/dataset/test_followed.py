@@ -13,7 +13,11 @@ import typing as t
 
 import pytest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset import followed
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.followed import mark_of, refuse_if_followed
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.followed import (
+    mark_of,
+    refuse_if_followed,
+    show_start,
+)
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.run import (
     RankProgress,
     Run,
@@ -32,13 +36,13 @@ def run(tmp_path: pathlib.Path) -> Run:
 
 
 @contextlib.contextmanager
-def another_play(run: str, destination: str) -> t.Iterator[None]:
-    """It follows the run, as dataset_watch does."""
+def another_play(run: str, destination: str, *, starts: bool = False) -> t.Iterator[None]:
+    """It follows the run, as dataset_watch does, or still starts workers."""
     ended = threading.Event()
 
     def follow() -> None:
         while not ended.wait(0.1):
-            pathlib.Path(mark_of(destination, run)).touch()
+            show_start(destination, run) if starts else pathlib.Path(mark_of(destination, run)).touch()
 
     thread = threading.Thread(target=follow)
     thread.start()
@@ -55,6 +59,13 @@ def test_a_run_that_a_play_follows_is_not_taken_away(run: Run) -> None:
         refuse_if_followed(run.destination)
     assert caught.value.kind == "busy"
     assert run.destination in caught.value.message
+
+
+def test_a_run_whose_workers_are_being_started_is_not_taken_away(run: Run) -> None:
+    RankProgress(0, "gpu-1").write(run)
+    with another_play(run.id, run.destination, starts=True), pytest.raises(ClusterError) as caught:
+        refuse_if_followed(run.destination)
+    assert caught.value.kind == "busy"
 
 
 @pytest.mark.parametrize("began", [False, True])
@@ -84,3 +95,17 @@ def test_a_second_plan_is_refused_and_the_first_run_stays_the_current_one(stagin
         staging.plan()
     assert current_run_id(destination) == first["run"]
     assert staging.plan()["run"] != first["run"], "it was left behind"
+
+
+@pytest.mark.blob
+def test_a_plan_with_nothing_to_copy_leaves_the_manifest_of_a_followed_run_alone(staging) -> None:
+    """Else the first play compares its destination with the second one's choice, and calls it whole."""
+    staging.put("a.bin", b"1", compress=False)
+    staging.put("b.bin", b"2", compress=False)
+    narrow = [{**staging.params()["sources"][0], "include": ["a.bin"]}]
+    staging.stage(sources=narrow)
+    wide = staging.plan()
+    with another_play(wide["run"], str(staging.destination / "data")), pytest.raises(ClusterError) as caught:
+        staging.plan(sources=narrow)
+    assert caught.value.kind == "busy"
+    assert staging.verify(report=False)["total_files"] == 2

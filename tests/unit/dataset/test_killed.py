@@ -5,8 +5,10 @@
 
 from __future__ import annotations
 
+import errno
 import pathlib
 import threading
+import time
 import typing as t
 
 import pytest
@@ -73,6 +75,50 @@ def test_nothing_of_a_worker_that_lives_is_removed(tmp_path: pathlib.Path, run: 
         ended.set()
         worker.join()
     assert left.exists()
+    assert killed_hosts(run.destination) == ["gpu-1"]
+
+
+def test_nothing_of_a_worker_that_begins_meanwhile_is_removed(tmp_path: pathlib.Path, run: Run) -> None:
+    left = leave(run, str(tmp_path), "gpu-1")
+    new = Run("20260102T000000-abcdef", run.destination, "", False, [], [], [], 1.0)
+    began = time.monotonic()
+
+    def begin() -> None:
+        while time.monotonic() - began < 0.2:
+            time.sleep(0.02)
+        write_run(new, {})
+        RankProgress(0, "gpu-1").write(new)
+
+    worker = threading.Thread(target=begin)
+    worker.start()
+    try:
+        assert not stage_nothing(run, str(tmp_path), "gpu-1")["changed"]
+    finally:
+        worker.join()
+    assert left.exists()
+
+
+def test_a_full_file_system_keeps_nobody_from_sweeping(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    left = leave(run, "", "gpu-1")
+
+    def full(*_arguments: object) -> t.NoReturn:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(RankProgress, "write", full)
+    assert stage_nothing(run, "", "gpu-1")["changed"]
+    assert not left.exists()
+
+
+def test_a_mount_that_is_gone_is_told_as_that(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def gone(*_arguments: object) -> t.NoReturn:
+        raise OSError(errno.ENOTCONN, "Transport endpoint is not connected")
+
+    monkeypatch.setattr(dataset_stage, "sweep_killed", gone)
+    assert stage_nothing(run, "", "gpu-1")["error_kind"] == "io"
+
+
+def test_a_file_among_the_runs_is_no_run(run: Run) -> None:
+    (pathlib.Path(run.directory).parent / "followed").touch()
     assert killed_hosts(run.destination) == ["gpu-1"]
 
 

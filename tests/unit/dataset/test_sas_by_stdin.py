@@ -12,6 +12,7 @@ import pathlib
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import typing as t
 import urllib.parse
@@ -89,8 +90,10 @@ class Node:
 
 
 @pytest.fixture
-def node(tmp_path: pathlib.Path) -> Node:
-    return Node(tmp_path)
+def node() -> t.Iterator[Node]:
+    # ansible-core 2.20 and newer have a socket below TMPDIR, whose path must be short.
+    with tempfile.TemporaryDirectory(prefix="sas.") as directory:
+        yield Node(pathlib.Path(directory))
 
 
 def processes_with(*words: str) -> dict[int, str]:
@@ -225,9 +228,15 @@ def test_a_way_without_stdin_is_refused_and_named(monkeypatch: pytest.MonkeyPatc
     assert SECRET not in json.dumps(result)
 
 
+def test_what_cannot_go_on_by_itself_is_not_sent_into_the_background() -> None:
+    plan = Way("local").plan(SAS)
+    plan._task.async_val = 60
+    assert plan.run(task_vars={})["error_kind"] == "bad_input"
+
+
 def test_without_a_sas_the_settings_decide() -> None:
     piped = Way("local").plan(SAS)
-    assert piped._is_pipelining_enabled("new", wrap_async=True)
+    assert piped._is_pipelining_enabled("new")
     assert not piped._is_pipelining_enabled("old")
     assert not Way("local", become="su").plan("")._is_pipelining_enabled("new")
 

@@ -12,7 +12,7 @@ import pytest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.plan import prepare
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.report import explain
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.hpcai.gpu_cluster.plugins.modules import dataset_remove
+from ansible_collections.hpcai.gpu_cluster.plugins.modules import dataset_remove, dataset_verify
 from ansible_collections.hpcai.gpu_cluster.plugins.modules.dataset_plan import read_options
 from ansible_collections.hpcai.gpu_cluster.plugins.modules.dataset_remove import staged_files
 from module_run import run_main
@@ -425,3 +425,35 @@ def test_every_rank_keeps_its_own_share(staging, tmp_path) -> None:
         assert staging.plan(**options)["missing_files"] == 0
         seen.update(files)
     assert seen == {name.rpartition("/")[2]: content for name, content in staging.content.items()}
+
+
+def test_a_form_that_comes_back_is_the_one_that_is_verified_and_kept(staging) -> None:
+    staging.put("x.gz", b"content " * 500)
+    for form in (False, True):
+        assert staging.stage(decompress=form)["verified"]["verdict"] == "ok"
+    assert staging.plan(decompress=False)["missing_files"] == 0
+    data = staging.destination / "data"
+    run_main(dataset_remove.main, {"destination": str(data), "only_former": True, "allow_data_loss": True})
+    assert list(staging.files()) == ["x.gz"]
+    (data / "x.gz").unlink()
+    assert staging.verify()["verdict"] == "fail"
+
+
+def test_a_file_that_somebody_wrote_under_a_former_name_is_not_removed(staging) -> None:
+    staging.put("a.bin", b"a" * 100, compress=False)
+    staging.put("labels.csv", b"theirs", compress=False)
+    staging.stage()
+    staging.stage(sources=source_of(staging, exclude=["labels.csv"]))
+    data = staging.destination / "data"
+    (data / "labels.csv").write_bytes(b"written by a user since")
+    run_main(dataset_remove.main, {"destination": str(data), "allow_data_loss": True})
+    assert {path.name for path in data.rglob("*") if path.is_file()} == {"labels.csv"}
+
+
+def test_another_dataset_at_the_same_place_is_not_called_whole(staging) -> None:
+    staging.put("a.bin", b"a" * 100, compress=False)
+    staging.put("b.bin", b"b" * 100, compress=False)
+    first = staging.stage()["manifest_digest"]
+    staging.stage(sources=source_of(staging, include=["a.bin"]))
+    options = {"destination": str(staging.destination / "data"), "fail": False, "manifest_digest": first}
+    assert run_main(dataset_verify.main, options)["error_kind"] == "superseded"

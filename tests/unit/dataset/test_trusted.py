@@ -16,6 +16,7 @@ import zlib
 import pytest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.manifest import Blob, Manifest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.claims import Claims
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.dataset import Dataset
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.receipts import (
     Receipt,
     ReceiptLog,
@@ -30,7 +31,12 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.run imp
     write_run,
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.shares import plan_run
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.state import StatePaths, read_json, write_json
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.state import (
+    StatePaths,
+    check_state,
+    read_json,
+    write_json,
+)
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.modules import (
     dataset_plan,
@@ -245,3 +251,15 @@ def test_neither_receipts_nor_runs_elsewhere_are_deleted(data: pathlib.Path, run
         write_run(later, {batch.id: [] for batch in later.batches})
     assert listing(etc) == before
     assert {path.read_text() for path in etc.rglob("*") if path.is_file()} == {"root"}
+
+
+def test_our_own_state_is_believed_whatever_the_umask(data: pathlib.Path) -> None:
+    """A default ACL of a project's directory takes the place of the umask."""
+    before = os.umask(0)
+    try:
+        Dataset(str(data), Manifest([], []), False).save()
+        write_run(Run("20260101T000000-abcdef", str(data), "", False, [], [], [], 1.0), {})
+        ReceiptLog(StatePaths(str(data)).receipts, "x")
+    finally:
+        os.umask(before)
+    check_state(str(data))

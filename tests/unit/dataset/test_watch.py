@@ -183,6 +183,19 @@ class Become:
         return action.run(task_vars={"hostvars": {"a": host, "b": host}})
 
 
+def test_a_host_without_a_run_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its share is whole. The mark of no run would be a file among the runs, at which later plays would fail."""
+    nodes = {"a": Node(0, b"", b""), "b": Node(0, finished(0), b"")}
+    result = follow(monkeypatch, nodes, runs=["", RUN])
+    assert (nodes["a"].asked, result["files"], result["silent"]) == (0, 1, [])
+
+
+def test_a_host_that_sees_nothing_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    gone = Node(1, b"", b"cat: '/data/.staging/runs/x/progress/*.json': Transport endpoint is not connected")
+    result = follow(monkeypatch, {"a": gone, "b": Node(0, finished(0) + finished(1), b"")}, silent_after_s=30.0)
+    assert (result["files"], result["silent"]) == (2, [])
+
+
 @pytest.fixture
 def become(tmp_path: pathlib.Path) -> Become:
     return Become(tmp_path)

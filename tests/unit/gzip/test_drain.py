@@ -337,3 +337,19 @@ def test_what_has_not_begun_is_left_when_nobody_takes_results_any_more(
     next(results)
     results.close()
     assert len(files_in(tmp_path / "out")) <= 2, "the first, and the one that ran"
+
+
+def test_an_error_that_nobody_foresaw_is_that_of_its_file(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "landing").mkdir()
+    (tmp_path / "landing/a").write_bytes(gzip.compress(b"a"))
+
+    def confirm(_name: str) -> None:
+        raise ValueError("https://account/a?sig=secret")
+
+    finished: list[drain.Finished] = []
+    draining = drain.drain(landing_items(tmp_path, ["a"]), copier_done=lambda: True, confirm=confirm)
+    thread = threading.Thread(target=lambda: finished.extend(draining), daemon=True)
+    thread.start()
+    thread.join(60)
+    assert [file.error and file.error.kind for file in finished] == ["io"]
+    assert "secret" not in str(finished)
