@@ -295,16 +295,18 @@ class Listing:
     def level(self, prefix: str, cut: int, source: int, most: int = MAX_DIRECTORIES) -> Page:
         """What is directly below ``prefix``; it has a next marker where that is more than ``most`` entries."""
         blobs: list[Blob] = []
+        unreadable: list[tuple[Blob, Reason]] = []
         prefixes: dict[str, None] = {}
         marker = ""
         while True:
             text = self._fetch(self._target(prefix, marker, "/", min(most, PAGE_SIZE)))
             page = self._parse(text, cut, source, directories=True)
             blobs += page.blobs
+            unreadable += page.unreadable
             prefixes.update(dict.fromkeys(page.prefixes))  # one may begin on a page and go on on the next
             marker = page.next_marker
             if not marker or len(blobs) + len(prefixes) >= most:
-                return Page(blobs, list(prefixes), marker)
+                return Page(blobs, list(prefixes), marker, unreadable)
 
     def _target(self, prefix: str, marker: str, delimiter: str = "", page_size: int = 0) -> str:
         query = {"restype": "container", "comp": "list", "include": "metadata"}

@@ -385,6 +385,16 @@ def test_directories_that_fill_pages_are_listed_side_by_side_however_many_there_
         assert server.stats["LIST"] <= 300 + 40
 
 
+def test_what_nobody_can_copy_beside_the_directories_of_a_large_container_is_named() -> None:
+    names = [f"train/{number:03d}/f{file}" for number in range(20) for file in range(10)]
+    marked = Entry("train/z", 4, metadata="<hdi_isfolder>true</hdi_isfolder>")
+    with in_process([*map(Entry, names), marked]) as server:
+        manifest = build_manifest([{"url": server.url, "prefix": ""}], page_size=10)
+        assert listed_whole(server, "") < 20, "the rest is listed by directories"
+    assert [blob.name for blob in manifest.blobs] == [*names, "train/z"]
+    assert manifest.unreadable == {(0, "train/z"): "folder"}
+
+
 def test_a_listing_with_too_many_names_is_refused_before_all_are_read() -> None:
     with in_process(dataset(5000)) as server:
         for capacity, reason in (
