@@ -22,6 +22,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy.model im
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy.share import share_id
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gzip.part_file import disk_errors
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.durable import DurableTree
 
 RECORD_PREFIX = ".azcopy_copy-"
 
@@ -53,7 +54,7 @@ def remember(request: CopyRequest, settings: Settings, plan: Plan) -> None:
 
 
 def write_record(request: CopyRequest, settings: Settings, files: list[SourceFile]) -> None:
-    """Record those of the files that are there."""
+    """Record those of the files that are there, once they are on disk: the next run trusts their sizes and times."""
     names = target_names(files, settings)
     record = {}
     for file in files:
@@ -63,9 +64,28 @@ def write_record(request: CopyRequest, settings: Settings, files: list[SourceFil
     path = _record_path(request)
     part = f"{path}.part"
     with disk_errors(path):
+        _sync(request.destination, [names[name] for name in record])
         with open(part, "w", encoding="utf-8") as stream:
             json.dump(record, stream)
+            stream.flush()
+            os.fsync(stream.fileno())
         os.replace(part, path)
+
+
+def _sync(destination: str, names: list[str]) -> None:
+    """Bring files to disk. AzCopy, which wrote them, goes through directories that are links: so do we."""
+    root = os.path.realpath(destination)
+    trees: dict[str, list[str]] = {}
+    places: dict[str, str] = {}
+    for name in names:
+        directory, _slash, last = name.rpartition("/")
+        if directory not in places:
+            places[directory] = os.path.realpath(f"{root}/{directory}")
+        place = places[directory]
+        tree = root if os.path.commonpath([root, place]) == root else place
+        trees.setdefault(tree, []).append(os.path.relpath(os.path.join(place, last), tree))
+    for tree, there in trees.items():
+        DurableTree(tree).sync(there)
 
 
 @contextlib.contextmanager

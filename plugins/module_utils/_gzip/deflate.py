@@ -83,6 +83,8 @@ def deflate_file(
         if not check.eof or checked != size or int.from_bytes(_trailer_crc(target, packed), "little") != crc:
             raise _not_itself(src)
         with disk_errors(dst):
+            # The time may survive a power cut that takes the content, and is all that a later run looks at.
+            os.fsync(target)
             os.utime(target, ns=(before.st_atime_ns, before.st_mtime_ns))
     return size, packed
 

@@ -56,6 +56,22 @@ def test_the_same_input_gives_the_same_bytes_whenever_and_wherever(tmp_path: pat
     assert len(outputs) == 1
 
 
+def test_the_content_is_on_disk_before_the_time_that_a_later_run_trusts(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "in").write_bytes(b"x" * 5000)
+    calls: list[str] = []
+    for name in ("fsync", "utime", "replace"):
+
+        def note(*arguments: t.Any, name: str = name, real: t.Callable[..., None] = getattr(os, name), **how: t.Any) -> None:
+            calls.append(name)
+            real(*arguments, **how)
+
+        monkeypatch.setattr(os, name, note)
+    deflate.deflate_file(str(tmp_path / "in"), str(tmp_path / "out.gz"))
+    assert calls == ["fsync", "utime", "replace"]
+
+
 def test_standard_library_compresses_as_well_as_gzip(tmp_path: pathlib.Path) -> None:
     data = b"".join(str(number).encode() for number in range(100_000))
     (tmp_path / "in").write_bytes(data)
