@@ -200,7 +200,8 @@ manifest_digest:
   returned: always
 manifest:
   description:
-    - The manifest, packed, with O(return_manifest=true). Only its digest where the manifests for all O(hosts) would be more than 1 MB.
+    - The manifest, packed, with O(return_manifest=true). Only its digest where the manifests for all O(hosts) would be more than 1 MB,
+      or where blobs cannot be read, which only a listing tells.
   type: str
   returned: when asked for
 """

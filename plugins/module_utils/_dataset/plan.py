@@ -79,12 +79,15 @@ class PlanRequest:
 def list_dataset(wanted: PlanRequest) -> dict[str, t.Any]:
     """Only list, for nodes that keep a share each. Nothing is stored.
 
-    A manifest that is too large to be handed to all nodes is its digest: each lists by itself and compares.
+    A manifest that is too large to be handed to all nodes is its digest: each lists by itself and compares. So it is where
+    blobs cannot be read, which only a listing tells: a node that has its own already needs them no more, any other refuses.
     """
     find_ownership(wanted.owner, wanted.group, wanted.mode, wanted.directory_mode)
     manifest, notes = _list(wanted)
-    carried = len(manifest.blobs) * len(wanted.hosts) * _PACKED_BYTES_PER_NAME <= _MOST_CARRIED_BYTES
-    check_readable(manifest.unreadable, manifest.blobs)
+    small = len(manifest.blobs) * len(wanted.hosts) * _PACKED_BYTES_PER_NAME <= _MOST_CARRIED_BYTES
+    unreadable = manifest.unreadable
+    told = bool(unreadable) and any((blob.source, blob.name) in unreadable for blob in manifest.blobs)
+    carried = small and not told
     return {
         **_facts(manifest, range(len(manifest.blobs)), Inventory()),
         "hosts": wanted.hosts,

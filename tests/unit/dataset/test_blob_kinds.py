@@ -22,11 +22,18 @@ def call(staging: t.Any, name: str, query: str = "", body: bytes = b"", **header
     staging.service._call("PUT", path, query, headers=named, body=body)
 
 
+def own_share(staging: t.Any) -> dict[str, t.Any]:
+    """Options of the only node of those that keep a share each."""
+    hosts = ["gpu-1"]
+    listed = list_dataset(read_options(staging.params(hosts=hosts)))
+    return {"hosts": hosts, "rank": 0, "manifest": listed["manifest"]}
+
+
 def test_archived_blobs_are_named_at_the_listing_unless_they_are_staged_already(staging) -> None:
     for name in ("a", "b", "c"):
         staging.put(f"{name}.bin", name.encode() * 100, compress=False)
     call(staging, "b.bin", "comp=tier", access__tier="Archive")
-    for attempt in (staging.plan, lambda: list_dataset(read_options(staging.params()))):
+    for attempt in (staging.plan, lambda: staging.plan(**own_share(staging))):
         with pytest.raises(ClusterError, match=r"^1 blob is in the archive tier.*'b\.bin'") as caught:
             attempt()
         assert (caught.value.kind, caught.value.details) == ("archived", {"names": ["b.bin"]})
@@ -35,6 +42,18 @@ def test_archived_blobs_are_named_at_the_listing_unless_they_are_staged_already(
     staging.stage()
     call(staging, "b.bin", "comp=tier", access__tier="Archive")
     assert staging.plan()["missing_files"] == 0
+
+
+def test_a_share_of_its_own_needs_no_copy_once_its_source_is_archived(staging) -> None:
+    for name in ("a", "b"):
+        staging.put(f"{name}.bin", name.encode() * 100, compress=False)
+    share = own_share(staging)
+    assert not share["manifest"].startswith("sha256:")
+    staging.copy(staging.plan(**share)["run"], ranks=1, **share)
+    call(staging, "b.bin", "comp=tier", access__tier="Archive")
+    share = own_share(staging)
+    assert share["manifest"].startswith("sha256:")
+    assert staging.plan(**share)["missing_files"] == 0
 
 
 def test_a_directory_with_data_is_refused_before_anything_is_copied(staging) -> None:
