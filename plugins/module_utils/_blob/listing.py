@@ -338,10 +338,12 @@ class Listing:
                     raise failure
             except PageError as exc:
                 failure = self._incomplete(str(exc))
-            except http.client.InvalidURL:
-                # Its text quotes the target with the SAS.
+            except (http.client.InvalidURL, UnicodeEncodeError):
+                # Both hold the target with the SAS, and the first quotes it.
                 raise ClusterError(
-                    "bad_input", "The SAS or the URL holds a control character.", "Copy them again without line breaks."
+                    "bad_input",
+                    "The SAS or the URL holds a character that cannot be sent, perhaps one that nobody sees.",
+                    "Copy them again without line breaks, from where they were made.",
                 ) from None
             except ssl.SSLCertVerificationError as exc:
                 raise untrusted(self._place, exc) from None
