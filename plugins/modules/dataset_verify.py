@@ -124,6 +124,7 @@ import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.dataset import Dataset
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.limits import check_options
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.report import explain
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gzip.part_file import disk_errors
@@ -159,6 +160,7 @@ def main() -> None:
     )
     params: dict[str, t.Any] = module.params
     try:
+        check_options(params)
         with disk_errors(params["destination"]):
             result = look(params, report=params["report"] and not module.check_mode)
     except ClusterError as error:

@@ -132,6 +132,8 @@ class Dataset:
     def verify(self, *, content: bool, part: tuple[int, int], threads: int) -> dict[str, t.Any]:
         """Compare with the manifest; ``part`` is (rank, world size) of those who share the work of looking."""
         rank, world_size = part
+        if not 0 <= rank < world_size:  # it would find nothing wrong with no files
+            raise ClusterError("bad_input", f"There is no rank {rank} among {world_size}.", "Ranks begin at 0.")
         blobs, inventory = self.inspect(self.indexes[rank::world_size], content=content, threads=threads)
         names = [final_name(blob, self.decompress) for blob in blobs]
         result = verdict(inventory, len(blobs), self.manifest, names)

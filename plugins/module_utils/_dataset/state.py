@@ -29,6 +29,8 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.own import
 STATE_DIR = ".staging"
 _READ_BYTES = 4 << 20
 _NAMES_PER_TASK = 512
+#: Where it is not said how many: most of the time they wait for the file system.
+_THREADS = 16
 
 
 @dataclass(frozen=True)
@@ -106,7 +108,7 @@ def inspect_destination(
     *,
     decompress: bool,
     content: bool = False,
-    threads: int = 16,
+    threads: int = 0,
 ) -> Inventory:
     """Compare the destination with the manifest.
 
@@ -116,7 +118,7 @@ def inspect_destination(
     names = [final_name(blob, decompress) for blob in blobs]
     refuse_links(destination, names)
     inventory = Inventory()
-    with ThreadPoolExecutor(max_workers=threads) as pool:
+    with ThreadPoolExecutor(max_workers=threads or _THREADS) as pool:
         chunks = [
             range(start, min(start + _NAMES_PER_TASK, len(blobs))) for start in range(0, len(blobs), _NAMES_PER_TASK)
         ]
