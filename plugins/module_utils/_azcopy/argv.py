@@ -20,6 +20,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.url import
     split_sas,
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.beneath import is_utf8
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.metadata import METADATA_ADDRESS
 
 # One argument may have MAX_ARG_STRLEN = 131072 bytes with its final NUL (execve(2)); longer ones fail with E2BIG.
@@ -168,6 +169,10 @@ def _check_file_list(names: t.Sequence[str]) -> None:
                 "bad_input",
                 f"The entry {name!r} of file_list cannot be copied: it is empty, absolute, holds `..` or a line break.",
                 "List paths relative to the source, one per entry.",
+            )
+        if not is_utf8(name):
+            raise ClusterError(
+                "bad_input", f"The entry {name!a} of file_list is not UTF-8.", "Rename it: blobs have no other names."
             )
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.state import STATE_DIR
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.beneath import is_utf8
 
 #: What becomes of symbolic links: the upload stops and names them, takes what they point to, or leaves them out.
 Links = t.Literal["refuse", "follow", "skip"]
@@ -24,6 +25,7 @@ _REMEDIES = {
     "links that lead nowhere": "Remove them, or set `links` to `skip`.",
     "links to a directory that they are in": "Remove them, or set `links` to `skip`.",
     "no regular files (pipes, sockets, devices)": "Remove them, or upload another directory.",
+    "not UTF-8": "Rename them: blobs have no other names.",
 }
 
 #: Device and inode.
@@ -86,6 +88,9 @@ class _Reader:
                     self._take(entry, os.path.join(directory, entry.name), above)
 
     def _take(self, entry: os.DirEntry[str], name: str, above: tuple[_Identity, ...]) -> None:
+        if not is_utf8(entry.name):
+            self.refused["not UTF-8"].append(ascii(name))
+            return
         is_link = entry.is_symlink()
         if is_link and self._links != "follow":
             (self.refused["symbolic links"] if self._links == "refuse" else self.tree.left_out).append(name)

@@ -28,6 +28,15 @@ def is_proper(name: t.Any) -> bool:
     return isinstance(name, str) and "\0" not in name and not {"", ".", ".."} & set(name.split("/"))
 
 
+def is_utf8(name: str) -> bool:
+    """Whether a name is text for others, too. Python keeps bytes that are none as surrogates."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 @contextlib.contextmanager
 def parent_of(
     root: str, name: str, *, make: bool = False, on_made: t.Callable[[int], None] | None = None
@@ -134,4 +143,4 @@ def remove_tree(root: str, name: str) -> None:
         shutil.rmtree(f"/proc/self/fd/{parent}/{last}", ignore_errors=True)
 
 
-__all__ = ["is_proper", "look", "parent_of", "refuse_links", "remove_tree", "unlink"]
+__all__ = ["is_proper", "is_utf8", "look", "parent_of", "refuse_links", "remove_tree", "unlink"]

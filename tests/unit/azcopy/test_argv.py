@@ -96,6 +96,7 @@ def test_a_block_always_passes_the_cap(cap: float) -> None:
         ({"file_list": ["a\nb"]}, "line break"),
         ({"file_list": ["/etc/passwd"]}, "absolute"),
         ({"file_list": ["a/../../b"]}, r"`\.\.`"),
+        ({"file_list": ["ü", "caf\udce9"]}, r"The entry 'caf\\udce9' of file_list is not UTF-8"),
         ({"file_list": ["a"], "include_pattern": "a"}, "Both"),
         ({"content_encoding": "gzip"}, "upload only"),
         ({"identity": "magic"}, "unknown"),

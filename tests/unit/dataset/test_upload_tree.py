@@ -96,6 +96,21 @@ def test_the_state_of_a_staging_is_left_out_and_nothing_else_of_that_name(source
     assert tree.left_out == [".staging", "sub/.staging"]
 
 
+@pytest.mark.parametrize("kind", ["file", "directory", "link"])
+def test_a_name_that_is_not_utf8_is_refused_so_that_it_can_be_printed(source: pathlib.Path, kind: str) -> None:
+    path = os.fsencode(source) + b"/empty/caf\xe9"
+    if kind == "file":
+        open(path, "w").close()
+    elif kind == "directory":
+        os.mkdir(path)
+    else:
+        os.symlink("nowhere", path)
+    error = refused(source, "skip")
+    assert error.kind == "bad_input"
+    assert "1 names below" in error.message
+    assert r"are not UTF-8: 'empty/caf\udce9'." in error.message.encode().decode()
+
+
 def test_a_directory_that_cannot_be_read_is_named(source: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Root reads all but what is on another machine's disk."""
     scandir = os.scandir

@@ -63,7 +63,9 @@ def test_the_content_is_on_disk_before_the_time_that_a_later_run_trusts(
     calls: list[str] = []
     for name in ("fsync", "utime", "replace"):
 
-        def note(*arguments: t.Any, name: str = name, real: t.Callable[..., None] = getattr(os, name), **how: t.Any) -> None:
+        def note(
+            *arguments: t.Any, name: str = name, real: t.Callable[..., None] = getattr(os, name), **how: t.Any
+        ) -> None:
             calls.append(name)
             real(*arguments, **how)
 
