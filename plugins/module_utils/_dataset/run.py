@@ -163,12 +163,15 @@ def _whole(path: str) -> t.Iterator[None]:
 def planned_names(destination: str) -> set[str]:
     """Final names that the kept runs were to write. A plan takes in a foreign file only with consent."""
     names: set[str] = set()
-    with contextlib.suppress(FileNotFoundError):
-        for entry in os.scandir(StatePaths(destination).runs):
-            run = read_run(destination, entry.name)
-            if run is not None:
-                for batch in run.batches:
-                    names.update(final_name(blob, run.decompress) for blob in run.batch_blobs(batch.id))
+    runs = StatePaths(destination).runs
+    for run_id in os.listdir(runs) if os.path.isdir(runs) else []:
+        run = read_run(destination, run_id)
+        if run is None:
+            continue
+        # Somebody may have removed a part of it only, and the others still say what is ours.
+        for batch in run.batches:
+            with contextlib.suppress(FileNotFoundError):
+                names.update(final_name(blob, run.decompress) for blob in run.batch_blobs(batch.id))
     return names
 
 

@@ -8,20 +8,22 @@ from __future__ import annotations
 import dataclasses
 import os
 import pathlib
+import shutil
 
 import pytest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.manifest import Blob, Manifest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.run import (
     current_run_id,
+    planned_names,
     read_run,
     write_run,
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.shares import plan_run
 
 
-def write(destination: pathlib.Path, run_id: str) -> None:
+def write(destination: pathlib.Path, run_id: str, name: str = "x") -> None:
     """A run that was planned when its name says."""
-    manifest = Manifest([{"url": "https://a.blob.core.windows.net/c", "prefix": ""}], [Blob("x", 8, etag="e")])
+    manifest = Manifest([{"url": "https://a.blob.core.windows.net/c", "prefix": ""}], [Blob(name, 8, etag="e")])
     run, blobs_of = plan_run(
         manifest,
         range(1),
@@ -54,6 +56,17 @@ def test_a_clock_that_was_set_back_does_not_take_the_new_run_away(tmp_path: path
     run = read_run(str(tmp_path), early)
     assert run is not None
     assert [blob.name for blob in run.batch_blobs(run.batches[0].id)] == ["x"]
+
+
+@pytest.mark.parametrize("half", [0, 1])
+def test_a_run_that_is_half_removed_hides_no_names_of_others(tmp_path: pathlib.Path, half: int) -> None:
+    assert planned_names(str(tmp_path)) == set()
+    runs = ["20261122T000000-aaaaaa", "20261122T010000-aaaaaa"]
+    for run_id, name in zip(runs, "xy"):
+        write(tmp_path, run_id, name)
+    assert planned_names(str(tmp_path)) == {"x", "y"}
+    shutil.rmtree(tmp_path / ".staging/runs" / runs[half] / "batches")
+    assert planned_names(str(tmp_path)) == {"yx"[half]}
 
 
 def test_a_run_is_on_disk_before_it_is_the_current_one(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
