@@ -103,6 +103,15 @@ def crashes(output: str) -> list[str]:
     return [line.strip()[:200] for line in output.splitlines() if _CRASH.search(line)]
 
 
+def until_hit(play: t.Callable[[int], Ending], tries: int) -> Ending:
+    """Make a kill again that came too late. What a play that nobody hit did wrong is not forgotten: it ends the tries."""
+    for attempt in range(tries):
+        ending = play(attempt)
+        if ending.hit or not ending.right:
+            break
+    return ending
+
+
 def rows(endings: t.Sequence[Ending]) -> list[dict[str, t.Any]]:
     """By what was killed: how often, and what came of it."""
     table = []
@@ -127,4 +136,4 @@ def rows(endings: t.Sequence[Ending]) -> list[dict[str, t.Any]]:
     return table
 
 
-__all__ = ["SIGNALS", "WHATS", "Ending", "Kill", "crashes", "draw", "rows"]
+__all__ = ["SIGNALS", "WHATS", "Ending", "Kill", "crashes", "draw", "rows", "until_hit"]

@@ -15,7 +15,7 @@ import pytest
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[3] / "benchmarks/staging"))
 
-from _kills import SIGNALS, WHATS, Ending, Kill, crashes, draw, rows
+from _kills import SIGNALS, WHATS, Ending, Kill, crashes, draw, rows, until_hit
 
 
 def test_a_seed_draws_the_same_kills_and_a_longer_run_begins_with_them() -> None:
@@ -68,3 +68,17 @@ def test_the_table_counts_by_what_was_killed() -> None:
     host, every = rows([GOOD, hung])[1:]
     assert (host["killed"], host["hangs"], host["run ended with 0"], host["longest run s"]) == ("host", 1, 0, 300)
     assert (every["kills"], every["whole after a rerun"], every["hangs"]) == (2, 2, 1)
+
+
+def test_a_kill_is_made_again_until_it_hits_or_something_is_wrong() -> None:
+    kill = draw(1, 1, 3)[0]
+    good = Ending(kill, hit=True, first=0, again=0)
+    late = dataclasses.replace(good, hit=False)
+    bad = dataclasses.replace(late, secrets=["x"])
+    for endings, last in (
+        ([bad, good], bad),
+        ([late, bad, good], bad),
+        ([late, good, bad], good),
+        ([late, late, late, good], late),
+    ):
+        assert until_hit(endings.__getitem__, 3) is last
