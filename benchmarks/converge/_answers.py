@@ -187,7 +187,7 @@ def _own(count: int, facts: Json) -> Answers:
             {"nonce": "0" * 32, "bricks": bricks, "mounted": True, "started": True, "free_bytes": 1, "total_bytes": 2}
         ),
         "dataset_plan": _always(
-            {**whole, "run": "", "missing_files": 0, "missing_bytes": 0, "shares": [], "bandwidth": []}
+            {**whole, "run": "", "missing_files": 0, "missing_bytes": 0, "killed": [], "shares": [], "bandwidth": []}
         ),
         "dataset_verify": _always(
             {
