@@ -180,13 +180,16 @@ class Dataset:
 
     def former(self) -> list[str]:
         """Files that were staged for an earlier choice of blobs and are as they were. Only their receipts know that they are ours."""
-        receipts, wanted = self.receipts(), self._all_names()
-        return sorted(name for name in receipts if name not in wanted and self._as_staged(name, receipts.of(name)))
+        return sorted(name for name, as_staged in self._earlier() if as_staged)
 
     def taken_over(self) -> set[str]:
         """Names of an earlier choice whose files somebody has written since: those are not ours any more."""
+        return {name for name, as_staged in self._earlier() if not as_staged}
+
+    def _earlier(self) -> t.Iterator[tuple[str, bool]]:
+        """Names that only an earlier choice had, and whether their files are as they were staged."""
         receipts, wanted = self.receipts(), self._all_names()
-        return {name for name in receipts if name not in wanted and not self._as_staged(name, receipts.of(name))}
+        return ((name, self._as_staged(name, receipts.of(name))) for name in receipts if name not in wanted)
 
     def _as_staged(self, name: str, receipts: t.Sequence[Receipt]) -> bool:
         try:

@@ -51,6 +51,16 @@ def play(tmp_path: pathlib.Path) -> Play:
     return run
 
 
+def in_background(stage: dict[str, t.Any]) -> Task:
+    return {
+        "name": "Copy in the background",
+        "hpcai.gpu_cluster.dataset_stage": stage,
+        "async": 600,
+        "poll": 0,
+        "register": "job",
+    }
+
+
 def collect(**options: t.Any) -> Task:
     return {
         "name": "Collect it",
@@ -77,13 +87,7 @@ def test_a_failed_copy_names_the_variable_of_the_role(tmp_path: pathlib.Path, pl
     }
     play(
         [
-            {
-                "name": "Copy in the background",
-                "hpcai.gpu_cluster.dataset_stage": stage,
-                "async": 600,
-                "poll": 0,
-                "register": "job",
-            },
+            in_background(stage),
             collect(),
             expect(
                 "done is failed",
@@ -112,13 +116,7 @@ def test_a_worker_that_was_killed_is_a_warning(tmp_path: pathlib.Path, play: Pla
     }
     said = play(
         [
-            {
-                "name": "Copy in the background",
-                "hpcai.gpu_cluster.dataset_stage": stage,
-                "async": 600,
-                "poll": 0,
-                "register": "job",
-            },
+            in_background(stage),
             collect(),
             expect("done is not failed", "done is changed"),
         ]
