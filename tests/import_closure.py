@@ -16,17 +16,25 @@ _COLLECTION = "ansible_collections.hpcai.gpu_cluster."
 # A program's name alone, or at the end of a path.
 _PROGRAM = re.compile(r"(^|/)ansible(-(playbook|doc|galaxy|inventory|config|console|pull|vault))?$")
 
+# What a test puts on ``sys.path`` is a folder from the root of the repository.
+_FOLDER = re.compile(r"[a-z_]+/[a-z_/]+$")
+
 
 class Source(t.NamedTuple):
-    """``names`` are the modules that a file may import, ``runs_ansible`` tells of a program of Ansible's that it names."""
+    """``names`` are the modules that a file may import, ``folders`` those of this repository that it names, to import from.
+
+    ``runs_ansible`` tells of a program of Ansible's that it names.
+    """
 
     names: frozenset[str]
+    folders: frozenset[pathlib.Path]
     runs_ansible: bool
 
 
 @functools.cache
 def _read(path: pathlib.Path) -> Source:
     names: set[str] = set()
+    folders: set[pathlib.Path] = set()
     runs_ansible = False
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
@@ -36,13 +44,16 @@ def _read(path: pathlib.Path) -> Source:
             names.update([node.module or "", *(f"{node.module}.{alias.name}" for alias in node.names)])
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
             runs_ansible = runs_ansible or bool(_PROGRAM.search(node.value))
-    return Source(frozenset(names), runs_ansible)
+            if _FOLDER.match(node.value) and (ROOT / node.value).is_dir():
+                folders.add(ROOT / node.value)
+    return Source(frozenset(names), frozenset(folders), runs_ansible)
 
 
 def _files_of(name: str, importer: pathlib.Path) -> list[pathlib.Path]:
     """The files of this repository that an import of this name reads."""
     inner = name.removeprefix(_COLLECTION).replace(".", "/")
-    places = [ROOT] if name.startswith(_COLLECTION) else [importer.parent, ROOT / "tests", ROOT]
+    usual = [importer.parent, ROOT / "tests", ROOT]
+    places = [ROOT] if name.startswith(_COLLECTION) else [*usual, *_read(importer).folders]
     found = (place / f"{inner}{ending}" for place in places for ending in (".py", "/__init__.py"))
     return [path for path in found if path.is_file()]
 

@@ -154,7 +154,8 @@ def worker(log_path: pathlib.Path) -> int:
 
 def finished(directory: pathlib.Path) -> Document:
     """The result of the only job, {} before it has one."""
-    (path,) = directory.iterdir()
+    # Ansible writes the next state beside the last one, as *.tmp.
+    (path,) = (path for path in directory.iterdir() if path.suffix != ".tmp")
     document: Document = json.loads(path.read_text())
     return {} if "started" in document else document
 

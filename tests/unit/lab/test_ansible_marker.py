@@ -62,3 +62,7 @@ def test_ansible_is_found_behind_other_files_and_in_functions(tmp_path: pathlib.
     found = {name: touches_ansible(folder / f"{name}.py") for name in cases}
     assert found == {name: expected for name, (_text, expected) in cases.items()}
     assert folder / "direct.py" in closure(folder / "neighbor.py")
+
+
+def test_ansible_is_found_behind_a_folder_that_a_test_imports_from() -> None:
+    assert touches_ansible(UNIT / "lab/test_staging_throttled.py")
