@@ -42,6 +42,7 @@ def tree(root: pathlib.Path) -> dict[str, bytes]:
     }
 
 
+@pytest.mark.newest
 def test_downloads_everything_then_nothing(
     blobs: Azurite, container: str, run_module: RunModule, tmp_path: pathlib.Path
 ) -> None:
@@ -228,6 +229,7 @@ def test_two_blobs_that_would_get_one_name_are_refused(
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.newest
 def test_uploads_compressed_then_nothing_then_what_changed(
     blobs: Azurite, container: str, run_module: RunModule, tmp_path: pathlib.Path
 ) -> None:

@@ -118,6 +118,7 @@ def wait_until(condition: t.Callable[[], t.Any], what: str) -> t.Any:
 
 @pytest.mark.blob
 @pytest.mark.slow
+@pytest.mark.newest
 def test_a_copy_that_is_killed_leaves_no_sas(staging: t.Any, node: Node) -> None:
     """In the background, as the role starts it. Nobody looks at the files of a play that goes well."""
     staging.fill(60)
