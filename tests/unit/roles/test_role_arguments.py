@@ -19,6 +19,8 @@ from ansible.template import Templar, trust_as_template
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._role_arguments import Verdict, secrets_of, validate
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._role_files import ROLES, role_files
 
+# Reads a spec once.
+LOADER = DataLoader()
 ENTRIES = [
     (path.parent.parent.name, entry)
     for path in sorted(ROLES.glob("*/meta/argument_specs.yml"))
@@ -81,12 +83,13 @@ def limited(role: str, **host: t.Any) -> Verdict:
 
 def by_ansible(role: str, entry: str, variables: dict[str, t.Any]) -> list[str] | None:
     """What Ansible's own task says about the spec as Ansible itself reads it. None: it failed over the value."""
-    loader = DataLoader()
     path = ROLES / role / "meta/argument_specs.yml"
-    spec = loader.load_from_file(str(path), trusted_as_template=True)["argument_specs"][entry].get("options") or {}
+    # Not copied: a copy of tagged data takes longer than to judge by it, and nobody changes it.
+    specs = LOADER.load_from_file(str(path), unsafe=True, trusted_as_template=True)["argument_specs"]
+    spec = specs[entry].get("options") or {}
     task, connection = Task(), Connection(PlayContext())
     task.args = {"argument_spec": spec, "provided_arguments": {}}
-    action = AnsibleValidation(task, connection, None, loader, Templar(loader=loader, variables=variables), None)
+    action = AnsibleValidation(task, connection, None, LOADER, Templar(loader=LOADER, variables=variables), None)
     try:
         return t.cast("list[str]", action.run(task_vars=variables).get("argument_errors", []))
     except (AttributeError, TypeError, ValueError):
