@@ -11,8 +11,8 @@ short_description: List a dataset once and plan who copies what is missing
 description:
   - Lists the blobs of all O(sources), compares them with what was verified at O(destination), and shares what is missing among
     O(hosts), balanced by estimated seconds (longest processing time first) and cut into batches.
-  - Run it on one node when all nodes share O(destination). Run it on every node, with O(rank) and O(manifest), when each keeps
-    a share of its own.
+  - Run it on one node, with O(hosts), when all nodes share O(destination). Run it on every node, with O(rank), O(world_size), O(host)
+    and O(manifest), when each keeps a share of its own.
   - The plan is stored in C(.staging) below O(destination), where M(hpcai.gpu_cluster.dataset_stage) finds it. The SAS is not stored.
 version_added: 0.1.0
 author: The hpcai.gpu_cluster developers (@hpcai)
@@ -22,13 +22,22 @@ options:
     type: path
     required: true
   hosts:
-    description: Names of the nodes that copy. The position is the rank.
+    description:
+      - Names of the nodes that copy. The position is the rank.
+      - Leave it out where O(rank) is given, so that not every node is told all names.
     type: list
     elements: str
-    required: true
   rank:
-    description: This node's rank, when every node keeps a share of its own. Leave it out for a shared destination.
+    description:
+      - This node's rank, when every node keeps a share of its own. Leave it out for a shared destination.
+      - The position in RV(hosts) of the node that listed first, in every round.
     type: int
+  world_size:
+    description: With O(rank), how many nodes keep a share each.
+    type: int
+  host:
+    description: With O(rank), the name of this node.
+    type: str
   manifest:
     description:
       - RV(manifest) of the node that listed first.
@@ -141,6 +150,7 @@ run:
 hosts:
   description:
     - O(hosts). The position of a node is its rank in all that follows, also when the play has lost others meanwhile.
+    - With O(rank) only O(host), which copies alone to its destination.
   type: list
   elements: str
   returned: always
@@ -221,11 +231,13 @@ _OWNERSHIP = ("owner", "group", "mode", "directory_mode")
 
 def read_options(params: t.Mapping[str, t.Any]) -> PlanRequest:
     """The module's options as the request that they make."""
+    hosts, world_size = _nodes(params)
     return PlanRequest(
         destination=params["destination"],
         sources=params["sources"],
-        hosts=params["hosts"],
+        hosts=hosts,
         rank=params["rank"],
+        world_size=world_size,
         manifest=params["manifest"] or "",
         decompress=params["decompress"],
         content=params["content"],
@@ -242,13 +254,30 @@ def read_options(params: t.Mapping[str, t.Any]) -> PlanRequest:
     )
 
 
+def _nodes(params: t.Mapping[str, t.Any]) -> tuple[list[str], int]:
+    """Who copies to this destination, and how many copy in all."""
+    hosts, host, world_size = (params.get(option) for option in ("hosts", "host", "world_size"))
+    if params["rank"] is None and hosts and host is None and world_size is None:
+        return hosts, len(hosts)
+    if params["rank"] is not None and not hosts and host and world_size is not None:
+        return [host], world_size
+    raise ClusterError(
+        "bad_input",
+        "It is not clear who copies: nodes that share a destination are its `hosts`, and a node with a share of its own has `rank`, "
+        "`world_size` and `host`.",
+        "Give either `hosts`, or the three others.",
+    )
+
+
 def main() -> None:
     module = AnsibleModule(
         argument_spec={
             "destination": {"type": "path", "required": True},
             "sources": SOURCES,
-            "hosts": {"type": "list", "elements": "str", "required": True},
+            "hosts": {"type": "list", "elements": "str"},
             "rank": {"type": "int"},
+            "world_size": {"type": "int"},
+            "host": {"type": "str"},
             "manifest": {"type": "str"},
             "return_manifest": {"type": "bool", "default": False},
             "decompress": {"type": "bool", "default": False},

@@ -38,9 +38,10 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.ownership 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._shards.plan import DEFAULT_BYTES_PER_SECOND
 
 _NAMED = 5
-#: What may pass the controller on the way to all nodes together, and what a name takes of it, packed.
+#: What may pass the controller on the way to all nodes together, and what a name takes of it: packed, to the node and, as every
+#: module returns its options, back.
 _MOST_CARRIED_BYTES = 1_000_000
-_PACKED_BYTES_PER_NAME = 46
+_PACKED_BYTES_PER_NAME = 2 * 46
 _DIGEST = "sha256:"
 
 
@@ -48,16 +49,17 @@ _DIGEST = "sha256:"
 class PlanRequest:
     """What is to be staged where. Rates are in Mbit/s, 0 where they are not known.
 
-    A source has ``url``, ``prefix``, ``include``, ``exclude`` and ``sas``. ``rank`` is None where all hosts share the
-    destination. ``manifest`` is what ``list_dataset`` returned, "" for a listing of the sources. ``mount_point`` is "" where
-    none is required, ``landing_path`` where raw bytes land in the destination. ``owner``, ``group``, ``mode`` and
-    ``directory_mode`` are those of what is written, "" as ever.
+    A source has ``url``, ``prefix``, ``include``, ``exclude`` and ``sas``. ``hosts`` share the destination, and ``rank`` is None; or
+    there is one, the ``rank`` of ``world_size`` nodes that keep a share each. ``manifest`` is what ``list_dataset`` returned, "" for
+    a listing of the sources. ``mount_point`` is "" where none is required, ``landing_path`` where raw bytes land in the destination.
+    ``owner``, ``group``, ``mode`` and ``directory_mode`` are those of what is written, "" as ever.
     """
 
     destination: str
     sources: list[dict[str, t.Any]] = field(repr=False)
     hosts: list[str]
     rank: int | None
+    world_size: int
     manifest: str = field(repr=False)
     decompress: bool
     content: bool
@@ -111,11 +113,11 @@ def _pack(manifest: Manifest) -> str:
 
 def prepare(wanted: PlanRequest, *, write: bool) -> dict[str, t.Any]:
     """Compare the destination with the source and plan the rest. Raises ClusterError before anything is changed."""
-    destination, hosts = wanted.destination, wanted.hosts
+    destination = wanted.destination
     _check(wanted, write)
     ownership = find_ownership(wanted.owner, wanted.group, wanted.mode, wanted.directory_mode)
     manifest, notes = (_agreed(wanted), []) if wanted.manifest else _list(wanted)
-    dataset = Dataset(destination, manifest, wanted.decompress, wanted.rank, len(hosts))
+    dataset = Dataset(destination, manifest, wanted.decompress, wanted.rank, wanted.world_size)
     indexes = dataset.indexes
     blobs, inventory = dataset.inspect(indexes, content=wanted.content, threads=wanted.threads)
     to_copy = inventory.to_copy
@@ -132,7 +134,7 @@ def prepare(wanted: PlanRequest, *, write: bool) -> dict[str, t.Any]:
         check_writable("landing_path", wanted.landing_path or destination)
     _check_space(destination, missing_bytes)
     bandwidth = plan_download(
-        nodes=len(hosts),
+        nodes=wanted.world_size,
         nic_mbps=wanted.nic_mbps,
         egress_mbps=wanted.egress_mbps,
         accounts=len({_account(source["url"]) for source in manifest.sources}),
@@ -141,9 +143,9 @@ def prepare(wanted: PlanRequest, *, write: bool) -> dict[str, t.Any]:
         manifest,
         [indexes[i] for i in to_copy],
         destination=destination,
-        hosts=hosts if dataset.rank is None else [hosts[dataset.rank]],
+        hosts=wanted.hosts,
         decompress=dataset.decompress,
-        bytes_per_second=expected_bytes_per_second(bandwidth, len(hosts)),
+        bytes_per_second=expected_bytes_per_second(bandwidth, wanted.world_size),
         batch_s=wanted.batch_s,
     )
     run.ownership = asdict(ownership)
@@ -167,7 +169,7 @@ def prepare(wanted: PlanRequest, *, write: bool) -> dict[str, t.Any]:
     total = len(blobs)
     return {
         **_facts(manifest, indexes, inventory),
-        "hosts": hosts,
+        "hosts": wanted.hosts,
         "killed": [] if to_copy else killed_hosts(destination),
         "changed": bool(to_copy or others) or unreported,
         "run": run.id if to_copy else "",
@@ -257,11 +259,11 @@ def _unpack(packed: str) -> Manifest:
 
 
 def _check(wanted: PlanRequest, write: bool) -> None:
-    hosts, rank = wanted.hosts, wanted.rank
-    if not hosts or len(set(hosts)) != len(hosts):
-        raise ClusterError("bad_input", "hosts is empty or names a host twice.", "Name each copying node once.")
-    if rank is not None and not 0 <= rank < len(hosts):
-        raise ClusterError("bad_input", f"There is no rank {rank} among {len(hosts)} hosts.", "Ranks begin at 0.")
+    hosts, rank, world_size = wanted.hosts, wanted.rank, wanted.world_size
+    if len(set(hosts)) != len(hosts):
+        raise ClusterError("bad_input", "`hosts` names a host twice.", "Name each copying node once.")
+    if rank is not None and not 0 <= rank < world_size:
+        raise ClusterError("bad_input", f"There is no `rank` {rank} among {world_size} nodes.", "Ranks begin at 0.")
     mount_point = os.path.normpath(wanted.mount_point) if wanted.mount_point else ""
     # In check mode the role that mounts it has not done so either: then everything is missing.
     if write and mount_point and not os.path.ismount(mount_point):

@@ -49,7 +49,7 @@ class Staging:
 
     def params(self, **options: t.Any) -> dict[str, t.Any]:
         source = {"url": self.service.url(self.container), "prefix": "", "sas": self.service.sas("rl")}
-        return {
+        params: dict[str, t.Any] = {
             "destination": str(self.destination / "data"),
             "sources": [source],
             "hosts": ["gpu-1", "gpu-2", "gpu-3"],
@@ -79,6 +79,10 @@ class Staging:
             **self.options,
             **options,
         }
+        if params["rank"] is not None:  # a node with a share of its own knows no other
+            hosts, rank = params["hosts"], params["rank"]
+            params.update(hosts=None, world_size=len(hosts), host=hosts[rank])
+        return params
 
     def plan(self, **options: t.Any) -> dict[str, t.Any]:
         return prepare(dataset_plan.read_options(self.params(**options)), write=True)

@@ -42,7 +42,7 @@ class ActionModule(ActionBase):
             raise AnsibleConnectionFailure("no route to host")
         return {{"changed": False, **answer(self._task.args, host)}}
 """
-PLAN = """return {"hosts": args["hosts"], "run": f"run-{host}", "manifest": "packed", "manifest_digest": "d",
+PLAN = """return {"hosts": args.get("hosts") or [args["host"]], "run": f"run-{host}", "manifest": "packed", "manifest_digest": "d",
             "missing_files": 3, "missing_bytes": 3, "killed": [],
             "imbalance": 1.0, "cap_mbps": 0, "bandwidth": ["Nothing limits it."]}"""
 ANSWERS = {
@@ -135,7 +135,8 @@ def test_shares_of_nodes_stay_what_they_are_over_all_rounds(tmp_path: pathlib.Pa
     own = play.of(OWN)
     assert len(play.of(LIST)) == 2
     assert [call["host"] for call in own] == [*hosts, *STAY], "everybody, and in the second round those that are left"
-    assert all(call["hosts"] == hosts and hosts[call["rank"]] == call["host"] for call in own)
+    assert all((hosts[call["rank"]], call["world_size"]) == (call["host"], len(hosts)) for call in own)
+    assert not any("hosts" in call for call in own), "a list of all for everybody is tens of megabytes at 1,000 nodes"
     for call in play.of(FOLLOW):
         assert call["runs"] == [f"run-{host}" for host in call["hosts"]]
 
@@ -144,4 +145,4 @@ def test_shares_of_nodes_stay_what_they_are_over_all_rounds(tmp_path: pathlib.Pa
 def test_a_plan_returns_the_hosts_that_it_was_made_for(staging) -> None:
     staging.fill(2)
     assert staging.plan()["hosts"] == ["gpu-1", "gpu-2", "gpu-3"]
-    assert staging.plan(rank=1)["hosts"] == ["gpu-1", "gpu-2", "gpu-3"]
+    assert staging.plan(rank=1)["hosts"] == ["gpu-2"]
