@@ -96,6 +96,7 @@ class ListServer(ThreadingHTTPServer):
         list_delay_s: float = 0.0,
         head_delay_s: float = 0.0,
         page_limit: int = 5000,
+        most_bytes: int = 2 << 20,
         signature: str = "",
         missing_containers: t.Collection[str] = (),
         port: int = 0,
@@ -104,6 +105,7 @@ class ListServer(ThreadingHTTPServer):
         self.entries = {entry.name: entry for entry in names if isinstance(entry, Entry)}
         self.names = sorted(name if isinstance(name, str) else name.name for name in names)
         self.list_delay_s, self.head_delay_s, self.page_limit = list_delay_s, head_delay_s, page_limit
+        self.most_bytes = most_bytes
         self.signature = signature
         self.missing_containers = missing_containers
         self.faults: list[Fault] = []
@@ -142,7 +144,7 @@ class ListServer(ThreadingHTTPServer):
         if described:
             return described
         digest = hashlib.md5(name.encode(), usedforsecurity=False).digest()
-        size = 1 + int.from_bytes(digest[:3], "big") // 8
+        size = 1 + (int.from_bytes(digest[:3], "big") * self.most_bytes >> 24)
         encoding = "gzip" if name.endswith(".gz") else ""
         return Entry(name, size, base64.b64encode(digest).decode(), f"0x8DE{digest[:6].hex().upper()}", encoding)
 
@@ -311,10 +313,15 @@ class Spawned(t.NamedTuple):
 
 @contextlib.contextmanager
 def spawned(
-    blobs: int, *, directories: int = 0, list_delay_s: float = 0.0, head_delay_s: float = 0.0
+    blobs: int,
+    *,
+    directories: int = 0,
+    list_delay_s: float = 0.0,
+    head_delay_s: float = 0.0,
+    most_bytes: int = 2 << 20,
 ) -> t.Iterator[Spawned]:
     argv = [sys.executable, __file__, f"--blobs={blobs}", f"--directories={directories}"]
-    argv += [f"--list-delay={list_delay_s}", f"--head-delay={head_delay_s}"]
+    argv += [f"--list-delay={list_delay_s}", f"--head-delay={head_delay_s}", f"--most-bytes={most_bytes}"]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         url = process.stdout.readline().strip()
@@ -332,11 +339,16 @@ def main() -> None:
     parser.add_argument("--directories", type=int, default=0)
     parser.add_argument("--list-delay", type=float, default=0.0, help="seconds per LIST")
     parser.add_argument("--head-delay", type=float, default=0.0, help="seconds per HEAD")
+    parser.add_argument("--most-bytes", type=int, default=2 << 20, help="of a blob")
     parser.add_argument("--port", type=int, default=0)
     options = parser.parse_args()
     names = dataset(options.blobs, options.directories)
     with ListServer(
-        names, list_delay_s=options.list_delay, head_delay_s=options.head_delay, port=options.port
+        names,
+        list_delay_s=options.list_delay,
+        head_delay_s=options.head_delay,
+        most_bytes=options.most_bytes,
+        port=options.port,
     ) as server:
         print(server.url, flush=True)
         with contextlib.suppress(KeyboardInterrupt):
