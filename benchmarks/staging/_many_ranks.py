@@ -20,6 +20,7 @@ import typing as t
 from pathlib import Path
 
 from _ranks import inside_processes
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.blobs import Blobs
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.claims import Claims
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.run import (
     BatchInfo,
@@ -114,7 +115,7 @@ def _make_run(destination: Path, ranks: int) -> Run:
         batches=batches,
         imbalance=1.0,
     )
-    write_run(run, {batch.id: [] for batch in batches})
+    write_run(run, {batch.id: Blobs.of([]) for batch in batches})
     return run
 
 

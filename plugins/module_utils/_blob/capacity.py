@@ -15,13 +15,13 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import C
 
 #: Beyond this a plan takes hours, whatever the memory: 5 times what is measured.
 MOST_NAMES = 50_000_000
-#: The peak of a plan: 0.7 kB measured for 200,000 and 600,000 names of 55 characters, 1.2 kB where all have receipts already.
-BYTES_PER_NAME = 1300
+#: The peak of a plan for names of some 45 characters.
+BYTES_PER_NAME = 200
 _GB = 10**9
 
 
 class Capacity:
-    """Counts the names of a listing. ``memory_bytes`` is what may be used, 0 where that is not known."""
+    """Counts the names of a listing. ``memory_bytes`` is what they may use, 0 where that is not known."""
 
     def __init__(self, memory_bytes: int, most: int = MOST_NAMES) -> None:
         self._memory_bytes = memory_bytes
@@ -40,7 +40,7 @@ class Capacity:
             raise ClusterError(
                 "bad_input",
                 f"The sources hold more than {self._most} names. To plan them takes about {BYTES_PER_NAME} bytes of memory each, "
-                f"and {self._memory_bytes / _GB:.1f} GB are free here.",
+                f"and {self._memory_bytes / _GB:.1f} GB are free for them here.",
                 "Plan on a node with more memory, or stage one prefix after the other, each to a destination of its own.",
             )
         raise ClusterError(

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import itertools
 import socket
 import ssl
 import threading
@@ -20,10 +21,18 @@ import typing as t
 import urllib.parse
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.blobs import (
+    Blob,
+    Blobs,
+    Block,
+    decode,
+    in_order,
+    pack_all,
+)
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.capacity import Capacity, free_memory_bytes
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.choice import Choice
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.connection import open_connection
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.manifest import Blob, Manifest, collector_paused
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.manifest import Manifest, collector_paused
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.page import (
     Page,
     PageError,
@@ -99,25 +108,27 @@ def build_manifest(
         for index, (source, sas) in enumerate(zip(plain, secrets))
     ]
     crew = _Crew(limits, threads, capacity or Capacity(free_memory_bytes()))
+    listed, taken = [0] * len(plain), [0] * len(plain)
+    blocks: list[Block] = []
     with collector_paused():
-        blobs = crew.list_all(jobs)
-    for source, count in zip(plain, _count(blobs, len(plain))):
-        if not count:
-            raise _nothing_there(source["url"], source["prefix"])
-    if choices:
-        blobs = [blob for blob in blobs if choices[blob.source].takes(blob.name)]
-        for source, choice, count in zip(plain, choices, _count(blobs, len(plain))):
-            choice.check(f"{source['url']}/{source['prefix']}", count)
-    manifest = Manifest(plain, blobs)
+        for block in crew.list_all(jobs):
+            source = block.first.source
+            chosen = _choose(block, choices[source]) if choices else [block]
+            listed[source] += len(block.sizes)
+            taken[source] += sum(len(part.sizes) for part in chosen)
+            blocks += chosen
+        for place, count in zip(plain, listed):
+            if not count:
+                raise _nothing_there(place["url"], place["prefix"])
+        for place, choice, count in zip(plain, choices, taken):
+            choice.check(f"{place['url']}/{place['prefix']}", count)
+        manifest = Manifest(plain, Blobs(in_order(blocks)))
     manifest.unreadable = {(blob.source, blob.name): reason for blob, reason in crew.unreadable}
     return manifest
 
 
-def _count(blobs: t.Iterable[Blob], sources: int) -> list[int]:
-    counts = [0] * sources
-    for blob in blobs:
-        counts[blob.source] += 1
-    return counts
+def _choose(block: Block, choice: Choice) -> list[Block]:
+    return pack_all(blob for blob in decode(block.text) if choice.takes(blob.name))
 
 
 def directory_prefix(prefix: str) -> str:
@@ -149,8 +160,8 @@ class _Crew:
         self._opened: list[Listing] = []
         self.unreadable: list[tuple[Blob, Reason]] = []  # may name a blob twice
 
-    def list_all(self, jobs: t.Iterable[_Job]) -> list[Blob]:
-        blobs: list[Blob] = []
+    def list_all(self, jobs: t.Iterable[_Job]) -> t.Iterator[Block]:
+        """All blobs, those of a job when it is done."""
         pool = ThreadPoolExecutor(max_workers=self._threads, thread_name_prefix="list")
         try:
             pending = {pool.submit(self._run, job) for job in jobs}
@@ -158,30 +169,33 @@ class _Crew:
                 done, pending = wait(pending, return_when=FIRST_COMPLETED)
                 for future in done:
                     found, more = future.result()
-                    blobs += found
                     pending |= {pool.submit(self._run, job) for job in more}
-            return blobs
+                    yield from found
+                del done, future, found  # or they would be in memory as long as the next are waited for
         finally:
             self._stop.set()
             pool.shutdown(wait=True, cancel_futures=True)
             for listing in self._opened:
                 listing.close()
 
-    def _run(self, job: _Job) -> tuple[list[Blob], list[_Job]]:
+    def _run(self, job: _Job) -> tuple[list[Block], list[_Job]]:
         """Page by page; the rest of a large container is split into its virtual directories if it has some."""
         listing = self._own_listing(job)
-        blobs: list[Blob] = []
+        blocks: list[Block] = []
+        last = ""
         for number, page in enumerate(listing.pages(job.prefix, len(job.base), job.source), 1):
-            blobs += page.blobs
+            blocks += pack_all(page.blobs)
+            last = page.blobs[-1].name if page.blobs else last
             self.unreadable += page.unreadable
             self._capacity.add(len(page.blobs))
             if page.next_marker and number == SPLIT_AFTER_PAGES:
-                level = self._find_directories(job, blobs)
+                listed = Blobs(blocks)
+                level = self._find_directories(job, listed)
                 if level.prefixes:
-                    return _split(job, blobs, level)
+                    return _split(job, listed, last, level)
             if self._stop.is_set():  # another listing failed, and its error ends this one too
                 break
-        return blobs, []
+        return blocks, []
 
     def _own_listing(self, job: _Job) -> Listing:
         """The connection of this thread, which goes on to the next directory of the same source."""
@@ -226,19 +240,23 @@ class _Crew:
         return Listing(job.url, job.sas, job.login, self._limits, self._stop)
 
 
-def _split(job: _Job, listed: list[Blob], level: Page) -> tuple[list[Blob], list[_Job]]:
+def _split(job: _Job, listed: Blobs, last: str, level: Page) -> tuple[list[Block], list[_Job]]:
     """Keep what was listed of whole directories; list the one that was begun and those to come side by side.
 
-    A service lists a directory's blobs one after the other, whatever order it has for directories.
+    A service lists a directory's blobs one after the other, whatever order it has for directories: the one that was begun is that
+    of the name that came last.
     """
     parent = level.prefixes[0].rstrip("/").rpartition("/")[0]
     start = len(parent) + 1 - len(job.base) if parent else 0
-    of = [blob.name[start:].partition("/")[0] if "/" in blob.name[start:] else "" for blob in listed]
-    begun = of[-1]
-    whole = set(of) - {begun, ""}
-    kept = [blob for blob, directory in zip(listed, of) if directory in whole]
+    whole = {_directory(blob.name[start:]) for blob in listed} - {_directory(last[start:]), ""}
+    kept = (blob for blob in listed if _directory(blob.name[start:]) in whole)
     left = [prefix for prefix in level.prefixes if prefix.rstrip("/").rpartition("/")[2] not in whole]
-    return kept + level.blobs, [job._replace(prefix=prefix) for prefix in left]
+    return pack_all(itertools.chain(kept, level.blobs)), [job._replace(prefix=prefix) for prefix in left]
+
+
+def _directory(name: str) -> str:
+    """The first component of a name, where that is a directory."""
+    return name.partition("/")[0] if "/" in name else ""
 
 
 class Listing:

@@ -5,7 +5,8 @@
 """The manifest of a dataset: every blob with its size, checksum and ETag, listed once and true for the whole cluster.
 
 On disk it is JSON lines: one header object, then one array per blob in the order of the names. The header names the
-format's version, the number of blobs and the digest of all lines that follow, so a cut or edited file is noticed.
+format's version, the number of blobs and the digest of all lines that follow, so a cut or edited file is noticed. In memory
+the blobs are these lines, too: see ``blobs``.
 """
 
 from __future__ import annotations
@@ -17,36 +18,34 @@ import json
 import os
 import re
 import typing as t
-from json.encoder import encode_basestring_ascii as _quote
 
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.blobs import (
+    Blob,
+    Blobs,
+    Block,
+    decode,
+    in_order,
+    pack_all,
+)
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.own import regular
 
 FORMAT = "hpcai.gpu_cluster/manifest"
 VERSION = 1
 
-# Blobs encoded or hashed at a time: large enough for C speed, small enough to be no memory worth mentioning.
-_CHUNK = 10_000
 _MAX_COMPONENT_BYTES = 255  # NAME_MAX of the Linux filesystems
 # AzCopy downloads a file as ".azDownload-<36 characters>-<name>" first (10.32.2).
 _MAX_NAME_BYTES = _MAX_COMPONENT_BYTES - 49
 _NAMED = 5
+_LISTED = 100  # names that an error carries
 _GZIP_ENCODINGS = ("gzip", "x-gzip")
 
 
-class Blob(t.NamedTuple):
-    """One blob. A named tuple, not a dataclass: a million of them are built and read in about a second."""
-
-    name: str  # relative to the directory of its source's prefix, decoded, "/" between components
-    size: int
-    md5: str = ""  # base64, as the service gives it; "" where the service has none
-    etag: str = ""
-    encoding: str = ""  # Content-Encoding: "", "gzip", ...
-    source: int = 0  # index in Manifest.sources
-
-
 class Manifest:
-    """What there is to stage: ``sources`` (``url``, ``prefix``, never a SAS) and ``blobs`` in the order of names."""
+    """What there is to stage: ``sources`` (``url``, ``prefix``, never a SAS) and ``blobs`` in the order of names.
+
+    What comes as ``Blobs`` is in this order already.
+    """
 
     def __init__(self, sources: t.Iterable[t.Mapping[str, t.Any]], blobs: t.Iterable[Blob]) -> None:
         self.sources = [{"url": str(source["url"]), "prefix": str(source.get("prefix") or "")} for source in sources]
@@ -56,8 +55,8 @@ class Manifest:
                 raise ClusterError(
                     "bad_input", "A source URL of a manifest carries a query part.", "Give the SAS in its own option."
                 )
-        self.blobs = sorted(blobs)
-        self.total_bytes = sum(blob.size for blob in self.blobs)
+        self.blobs = blobs if isinstance(blobs, Blobs) else Blobs.of(blobs)
+        self.total_bytes = sum(self.blobs.sizes)
         self._digest = ""
         #: Of a fresh listing only: by source and name, why a blob cannot be copied as it is now. In no file.
         self.unreadable: dict[tuple[int, str], str] = {}
@@ -67,8 +66,8 @@ class Manifest:
         """SHA-256 over sources and blobs: equal digests mean the same names, sizes, checksums and ETags."""
         if not self._digest:
             checksum = hashlib.sha256(_canonical_sources(self.sources))
-            for chunk in self._lines():
-                checksum.update(chunk)
+            for lines in self.blobs.texts():
+                checksum.update(lines)
             self._digest = checksum.hexdigest()
         return self._digest
 
@@ -86,7 +85,7 @@ class Manifest:
         try:
             with open(part, "wb", opener=regular) as stream:
                 stream.write(json.dumps(header, separators=(",", ":"), sort_keys=True).encode() + b"\n")
-                stream.writelines(self._lines())
+                stream.writelines(self.blobs.texts())
                 stream.flush()
                 os.fsync(stream.fileno())
             os.replace(part, path)
@@ -101,19 +100,22 @@ class Manifest:
         with open(path, "rb", opener=regular) as stream:
             header = _parse_header(stream.readline(), path)
             checksum = hashlib.sha256(_canonical_sources(header["sources"]))
-            blobs: list[Blob] = []
+            blocks: list[Block] = []
+            count = 0
             with collector_paused():
-                for lines in iter(lambda: stream.readlines(1 << 20), []):
-                    checksum.update(b"".join(lines))
+                for lines in iter(lambda: b"".join(stream.readlines(1 << 20)), b""):
+                    checksum.update(lines)
                     try:
-                        blobs.extend(map(Blob._make, json.loads(b"[" + b",".join(lines) + b"]")))
-                    except (ValueError, TypeError) as exc:
-                        raise _damaged(path, f"line {len(blobs) + 2} or one shortly after it is not a blob") from exc
-        if len(blobs) != header["blobs"]:
-            raise _damaged(path, f"{len(blobs)} blobs were found, {header['blobs']} are announced")
+                        blobs = decode(lines)
+                        blocks += pack_all(blobs)
+                    except (ValueError, TypeError, OverflowError) as exc:
+                        raise _damaged(path, f"line {count + 2} or one shortly after it is not a blob") from exc
+                    count += len(blobs)
+        if count != header["blobs"]:
+            raise _damaged(path, f"{count} blobs were found, {header['blobs']} are announced")
         if checksum.hexdigest() != header["digest"]:
             raise _damaged(path, "its content does not match its digest")
-        manifest = cls(header["sources"], blobs)
+        manifest = cls(header["sources"], Blobs(in_order(blocks)))
         manifest._digest = header["digest"]
         return manifest
 
@@ -122,15 +124,6 @@ class Manifest:
         """``blobs``, ``bytes``, ``digest`` and ``sources`` without reading the rest of the file."""
         with open(path, "rb", opener=regular) as stream:
             return _parse_header(stream.readline(), path)
-
-    def _lines(self) -> t.Iterator[bytes]:
-        for start in range(0, len(self.blobs), _CHUNK):
-            yield "".join(
-                [
-                    f"[{_quote(name)},{size},{_quote(md5)},{_quote(etag)},{_quote(encoding)},{source}]\n"
-                    for name, size, md5, etag, encoding, source in self.blobs[start : start + _CHUNK]
-                ]
-            ).encode("ascii")
 
 
 @contextlib.contextmanager
@@ -177,56 +170,59 @@ _UNSAFE = (
 _SUSPICIOUS = ("\0", "\r", "\n\n", "\n/", "//", "/\n", "/.", "\n.")
 
 
-def check_names(blobs: t.Sequence[Blob], decompress: bool) -> None:
+def check_names(blobs: Blobs, decompress: bool) -> None:
     """Refuse names that could leave the destination, clash with each other, or clash with our own files.
 
     Everything else that a blob may be called is legal: spaces, ``;``, ``[``, quotes, unicode.
     """
-    names = [final_name(blob, decompress) for blob in blobs]
-    _check_paths(_chunks(names, blobs, decompress))
-    if decompress:
-        _check_unique([blob.name for blob in blobs], blobs, "listed twice")
-        _check_no_packed_file_is_a_directory(blobs)
-    _check_unique(names, blobs, "the target of two blobs")
-    _check_no_file_is_a_directory(names)
-
-
-def _chunks(names: list[str], blobs: t.Sequence[Blob], decompress: bool) -> t.Iterator[list[str]]:
-    """The names at the destination, and where they differ those under which blobs land."""
-    for start in range(0, len(names), _CHUNK):
-        yield names[start : start + _CHUNK]
-        if decompress:
-            yield [blob.name for blob in blobs[start : start + _CHUNK]]
-
-
-def _check_paths(chunks: t.Iterable[list[str]]) -> None:
     refused: dict[str, str] = {}
-    for chunk in chunks:
-        text = "\n".join(["", *chunk, ""])
-        harmless = text.count("\n") == len(chunk) + 1 and text.isascii() and max(map(len, chunk)) <= _MAX_NAME_BYTES
-        if not harmless or any(mark in text for mark in _SUSPICIOUS):
-            refused.update((name, reason) for name in chunk if (reason := _reason_against(name)))
+    count = 0
+    clashes = _Clashes(decompress)
+    for portion in blobs.portions():
+        names = [final_name(blob, decompress) for blob in portion]
+        for name, reason in _unsafe_names(portion, names, decompress):
+            count += 1
+            if len(refused) < _LISTED:
+                refused[name] = reason
+        clashes.look_for(portion, names)
     if refused:
-        raise _unsafe(refused)
+        raise _unsafe(refused, count)
+    if clashes.error is not None:
+        raise clashes.error
+
+
+def _unsafe_names(blobs: t.Sequence[Blob], names: list[str], decompress: bool) -> t.Iterator[tuple[str, str]]:
+    """Names that are no path below a destination, and why: as they will be there, or as they land where that is another name."""
+    known = [*names, *(blob.name for blob in blobs)] if decompress else names
+    text = "\n".join(["", *known, ""])
+    harmless = text.count("\n") == len(known) + 1 and text.isascii() and max(map(len, known)) <= _MAX_NAME_BYTES
+    if harmless and not any(mark in text for mark in _SUSPICIOUS):
+        return
+    for blob, name in zip(blobs, names):
+        for one in (name, blob.name):
+            reason = _reason_against(one)
+            if reason:
+                yield one, reason
+                break
 
 
 def _reason_against(name: str) -> str:
     return next((reason for pattern, reason in _UNSAFE if pattern.search(name)), "") or _too_long(name)
 
 
-def _unsafe(refused: t.Mapping[str, str]) -> ClusterError:
-    """One error for all names that are refused, with why."""
+def _unsafe(refused: t.Mapping[str, str], count: int) -> ClusterError:
+    """One error for all names that are refused: how many, and the first of them with why."""
     (name, reason), *_others = refused.items()
     message = f"The blob name {name!r} cannot be staged: it {reason}."
-    if len(refused) > 1:
+    if count > 1:
         named = "; ".join(f"{name!r} {reason}" for name, reason in list(refused.items())[:_NAMED])
-        message = f"{len(refused)} blob names cannot be staged: {named}{'; …' if len(refused) > _NAMED else '.'}"
+        message = f"{count} blob names cannot be staged: {named}{'; …' if count > _NAMED else '.'}"
     return ClusterError(
         "bad_input",
         message,
         "Rename the blob, or leave it out (`exclude` of the source).",
         name=name,
-        names=list(refused)[:100],
+        names=list(refused),
     )
 
 
@@ -242,41 +238,57 @@ def _too_long(name: str) -> str:
     return ""
 
 
-def _check_unique(names: list[str], blobs: t.Sequence[Blob], fault: str) -> None:
-    if len(set(names)) == len(names):
-        return
-    seen: dict[str, Blob] = {}
-    for name, blob in zip(names, blobs):
-        other = seen.setdefault(name, blob)
-        if other is not blob:
-            both = f"{other.name!r} of source {other.source + 1} and {blob.name!r} of source {blob.source + 1}"
-            raise ClusterError(
-                "bad_input",
-                f"The name {name!r} is {fault} in this dataset: {both}.",
-                "Give the sources prefixes or globs that do not overlap, rename one, or stage them to different destinations.",
-                name=name,
-            )
+class _Clashes:
+    """Names that cannot stand side by side, found in one look at all names in their order.
+
+    What a name is the beginning of comes right after it. So of the files before a name only those have to be known that it
+    begins with: they are what it could clash with, and few.
+    """
+
+    def __init__(self, decompress: bool) -> None:
+        self._decompress = decompress
+        self._before = Blob("", 0)  # a name that none has
+        self._files: list[tuple[str, Blob]] = []  # at the destination, by their names there
+        self._packed: list[Blob] = []  # which land under names that they lose
+        self.error: ClusterError | None = None
+
+    def look_for(self, blobs: t.Sequence[Blob], names: t.Sequence[str]) -> None:
+        """Look at the next blobs, which have these names at the destination. The first clash becomes ``error``."""
+        for blob, name in zip(blobs, names):
+            if self.error is None:
+                self.error = self._clash(blob, name)
+
+    def _clash(self, blob: Blob, name: str) -> ClusterError | None:
+        raw, before = blob.name, self._before
+        self._before = blob
+        if raw == before.name:
+            return _twice(raw, before, blob, "listed twice" if self._decompress else "the target of two blobs")
+        self._files = [(file, other) for file, other in self._files if raw.startswith(file)]
+        for file, other in self._files:
+            if file == name:
+                return _twice(name, other, blob, "the target of two blobs")
+            if raw[len(file)] == "/":
+                return _file_and_directory(file)
+        self._files.append((name, blob))
+        if self._packed:
+            self._packed = [other for other in self._packed if raw.startswith(other.name)]
+            # It would land in a directory that is a file meanwhile; sources land apart.
+            for other in self._packed:
+                if raw[len(other.name)] == "/" and other.source == blob.source:
+                    return _file_and_directory(other.name)
+        if name != raw:
+            self._packed.append(blob)
+        return None
 
 
-def _check_no_file_is_a_directory(names: list[str]) -> None:
-    directories = {name.rpartition("/")[0] for name in names}
-    for directory in list(directories):
-        while directory:
-            directory = directory.rpartition("/")[0]
-            directories.add(directory)
-    clash = min(directories.intersection(names), default="")
-    if clash:
-        raise _file_and_directory(clash)
-
-
-def _check_no_packed_file_is_a_directory(blobs: t.Sequence[Blob]) -> None:
-    """``x.gz`` lands under this name before it becomes ``x``, and so does ``x.gz/y``."""
-    inside = [blob for blob in blobs if ".gz/" in blob.name]
-    packed = {(blob.source, blob.name) for blob in blobs if blob.name.endswith(".gz")} if inside else set()
-    for blob in inside:
-        for end in re.finditer(r"\.gz(?=/)", blob.name):
-            if (blob.source, blob.name[: end.end()]) in packed:
-                raise _file_and_directory(blob.name[: end.end()])
+def _twice(name: str, one: Blob, other: Blob, fault: str) -> ClusterError:
+    both = f"{one.name!r} of source {one.source + 1} and {other.name!r} of source {other.source + 1}"
+    return ClusterError(
+        "bad_input",
+        f"The name {name!r} is {fault} in this dataset: {both}.",
+        "Give the sources prefixes or globs that do not overlap, rename one, or stage them to different destinations.",
+        name=name,
+    )
 
 
 def _file_and_directory(name: str) -> ClusterError:

@@ -19,7 +19,7 @@ import re
 import typing as t
 import urllib.parse
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.manifest import Blob
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.blobs import Blob
 
 _WANTED = ("Content-Length", "Content-MD5", "Etag", "Content-Encoding")
 _ELEMENT = re.compile(r"<([\w-]+)(?: [^<>]*)?(?:/>|>([^<]*)</\1>)")

@@ -9,9 +9,11 @@ from __future__ import annotations
 import os
 import stat
 import typing as t
+from array import array
 from dataclasses import dataclass
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.manifest import Blob, Manifest, final_name
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.blobs import Blobs
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.manifest import Manifest, final_name
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.receipts import (
     Receipt,
     ReceiptLog,
@@ -100,7 +102,7 @@ class Dataset:
             return ""
 
     @property
-    def indexes(self) -> t.Sequence[int]:
+    def indexes(self) -> range | array[int]:
         """Which blobs of the manifest belong here."""
         if self.rank is None:
             return range(len(self.manifest.blobs))
@@ -115,18 +117,18 @@ class Dataset:
         DurableTree(self.destination).sync([receipt.name for receipt in receipts])
         ReceiptLog(StatePaths(self.destination).receipts, "adopted").append(receipts)
 
-    def inspect(self, indexes: t.Sequence[int], *, content: bool, threads: int) -> tuple[list[Blob], Inventory]:
+    def inspect(self, indexes: range | array[int], *, content: bool, threads: int) -> tuple[Blobs, Inventory]:
         """Look at the files of some blobs. The inventory's indexes are positions in the returned blobs."""
-        blobs = [self.manifest.blobs[index] for index in indexes]
+        blobs = self.manifest.blobs.select(indexes)
         inventory = inspect_destination(
             blobs, self.destination, self.receipts(), decompress=self.decompress, content=content, threads=threads
         )
         if inventory.foreign:
             # A worker that was killed may have renamed files whose receipts it could not write any more.
-            ours = planned_names(self.destination)
             names = {index: final_name(blobs[index], self.decompress) for index in inventory.foreign}
-            inventory.altered += [index for index in inventory.foreign if names[index] in ours]
-            inventory.foreign = [index for index in inventory.foreign if names[index] not in ours]
+            ours = planned_names(self.destination, set(names.values()))
+            inventory.altered.extend(index for index in names if names[index] in ours)
+            inventory.foreign = array("I", (index for index in names if names[index] not in ours))
         return blobs, inventory
 
     def verify(self, *, content: bool, part: tuple[int, int], threads: int) -> dict[str, t.Any]:
@@ -135,8 +137,7 @@ class Dataset:
         if not 0 <= rank < world_size:  # it would find nothing wrong with no files
             raise ClusterError("bad_input", f"There is no rank {rank} among {world_size}.", "Ranks begin at 0.")
         blobs, inventory = self.inspect(self.indexes[rank::world_size], content=content, threads=threads)
-        names = [final_name(blob, self.decompress) for blob in blobs]
-        result = verdict(inventory, len(blobs), self.manifest, names)
+        result = verdict(inventory, len(blobs), self.manifest, _FinalNames(blobs, self.decompress))
         # Counting strangers is not split: the first one does it.
         extra = extra_names(self.destination, self._all_names()) if rank == 0 else []
         return self._explained({**result, "extra_files": len(extra)}, read_report(self.destination))
@@ -200,6 +201,26 @@ class Dataset:
             stat.S_ISREG(found.st_mode) and (one.size, one.mtime_ns) == (found.st_size, found.st_mtime_ns)
             for one in receipts
         )
+
+
+class _FinalNames(t.Sequence[str]):
+    """The names at the destination of blobs, each made when somebody asks for it."""
+
+    def __init__(self, blobs: Blobs, decompress: bool) -> None:
+        self._blobs = blobs
+        self._decompress = decompress
+
+    def __len__(self) -> int:
+        return len(self._blobs)
+
+    @t.overload
+    def __getitem__(self, index: int) -> str: ...
+    @t.overload
+    def __getitem__(self, index: slice) -> _FinalNames: ...
+    def __getitem__(self, index: int | slice) -> str | _FinalNames:
+        if isinstance(index, slice):
+            return _FinalNames(self._blobs[index], self._decompress)
+        return final_name(self._blobs[index], self._decompress)
 
 
 __all__ = ["Dataset"]

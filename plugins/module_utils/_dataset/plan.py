@@ -7,13 +7,17 @@
 from __future__ import annotations
 
 import base64
+import contextlib
+import heapq
 import os
 import shutil
 import tempfile
 import typing as t
 import zlib
+from array import array
 from dataclasses import asdict, dataclass, field
 
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.capacity import Capacity, free_memory_bytes
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.choice import Choice
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.identity import ManagedIdentity
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.listing import build_manifest
@@ -26,7 +30,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.followe
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.killed import killed_hosts
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.run import write_run
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.shares import plan_run
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.state import Inventory, check_state
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.state import Inventory, StatePaths, check_state
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.writable import check_directory, check_writable
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gzip.part_file import disk_errors
@@ -43,6 +47,8 @@ _NAMED = 5
 _MOST_CARRIED_BYTES = 1_000_000
 _PACKED_BYTES_PER_NAME = 2 * 46
 _DIGEST = "sha256:"
+#: What a receipt takes of the memory for every byte that it takes on disk: 0.65 kB and 165 bytes.
+_MEMORY_PER_STORED_BYTE = 4
 
 
 @dataclass(frozen=True)
@@ -124,11 +130,12 @@ def prepare(wanted: PlanRequest, *, write: bool) -> dict[str, t.Any]:
     if inventory.foreign:
         if not wanted.allow_overwrite:
             raise _foreign([final_name(blobs[i], dataset.decompress) for i in inventory.foreign], destination)
-        to_copy = sorted([*to_copy, *inventory.foreign])
-    check_readable(manifest.unreadable, [blobs[i] for i in to_copy])
-    whole = [final_name(blobs[i], dataset.decompress) for i in inventory.verified]
+        to_copy = array("I", heapq.merge(to_copy, inventory.foreign))
+    missing = blobs.select(to_copy)
+    check_readable(manifest.unreadable, missing)
+    whole = (final_name(blob, dataset.decompress) for blob in blobs.select(inventory.verified))
     others = others_below(destination, whole, ownership) if ownership.any else []
-    missing_bytes = sum(blobs[i].size for i in to_copy)
+    missing_bytes = sum(missing.sizes)
     if write and to_copy:
         check_writable("destination", destination)
         check_writable("landing_path", wanted.landing_path or destination)
@@ -141,7 +148,7 @@ def prepare(wanted: PlanRequest, *, write: bool) -> dict[str, t.Any]:
     )
     run, blobs_of = plan_run(
         manifest,
-        [indexes[i] for i in to_copy],
+        array("I", map(indexes.__getitem__, to_copy)),
         destination=destination,
         hosts=wanted.hosts,
         decompress=dataset.decompress,
@@ -195,11 +202,11 @@ def expected_bytes_per_second(bandwidth: DownloadPlan, nodes: int) -> float:
     return min(DEFAULT_BYTES_PER_SECOND, bandwidth.cap_mbps * 125e3 or DEFAULT_BYTES_PER_SECOND)
 
 
-def _facts(manifest: Manifest, indexes: t.Sequence[int], inventory: Inventory) -> dict[str, t.Any]:
+def _facts(manifest: Manifest, indexes: range | array[int], inventory: Inventory) -> dict[str, t.Any]:
     return {
         "manifest_digest": manifest.digest,
         "total_files": len(indexes),
-        "total_bytes": sum(manifest.blobs[index].size for index in indexes),
+        "total_bytes": sum(manifest.blobs.select(indexes).sizes),
         "verified_files": len(inventory.verified),
         "shares": [],
         "imbalance": 1.0,
@@ -220,7 +227,9 @@ def _list(wanted: PlanRequest) -> tuple[Manifest, list[str]]:
         )
     login = ManagedIdentity(wanted.identity_client_id).token if needs_token else None
     choices = [Choice(source.get("include") or (), source.get("exclude") or ()) for source in wanted.sources]
-    manifest = build_manifest(wanted.sources, login=login, choices=choices)
+    manifest = build_manifest(
+        wanted.sources, login=login, choices=choices, capacity=_capacity(wanted.destination, free_memory_bytes())
+    )
     check_names(manifest.blobs, wanted.decompress)
     notes = [
         f"The glob {glob!r} in `exclude` of {source['url']} excludes nothing."
@@ -228,6 +237,14 @@ def _list(wanted: PlanRequest) -> tuple[Manifest, list[str]]:
         for glob in choice.idle_excludes
     ]
     return manifest, notes
+
+
+def _capacity(destination: str, free_bytes: int) -> Capacity:
+    """How many names there is memory for beside the receipts of what was staged before; ``free_bytes`` is 0 where that is not known."""
+    stored = 0
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        stored = sum(entry.stat().st_size for entry in os.scandir(StatePaths(destination).receipts))
+    return Capacity(max(free_bytes - stored * _MEMORY_PER_STORED_BYTE, 1) if free_bytes else 0)
 
 
 def _agreed(wanted: PlanRequest) -> Manifest:

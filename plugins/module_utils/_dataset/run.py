@@ -22,8 +22,14 @@ import uuid
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.manifest import Blob, final_name
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.state import StatePaths, read_json, write_json
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.blobs import Blob, Blobs
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.manifest import final_name
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.state import (
+    StatePaths,
+    read_json,
+    write_json,
+    write_whole,
+)
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.beneath import (
     is_proper,
@@ -107,7 +113,7 @@ def new_run_id() -> str:
     return f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}-{uuid.uuid4().hex[:6]}"
 
 
-def write_run(run: Run, blobs_of: t.Mapping[str, t.Sequence[Blob]]) -> None:
+def write_run(run: Run, blobs_of: t.Mapping[str, Blobs]) -> None:
     """Write the run and make it the current one. Workers of earlier runs stop when they see it."""
     paths = StatePaths(run.destination)
     batches = os.path.join(run.directory, "batches")
@@ -116,7 +122,7 @@ def write_run(run: Run, blobs_of: t.Mapping[str, t.Sequence[Blob]]) -> None:
         os.makedirs(directory, exist_ok=True)
 
     def write_batch(batch: BatchInfo) -> None:
-        write_json(os.path.join(batches, f"{batch.id}.json"), blobs_of[batch.id], durable=True)
+        write_whole(os.path.join(batches, f"{batch.id}.json"), blobs_of[batch.id].as_array(), durable=True)
 
     with ThreadPoolExecutor(max_workers=16) as pool:
         list(pool.map(write_batch, run.batches))
@@ -160,8 +166,8 @@ def _whole(path: str) -> t.Iterator[None]:
         ) from exc
 
 
-def planned_names(destination: str) -> set[str]:
-    """Final names that the kept runs were to write. A plan takes in a foreign file only with consent."""
+def planned_names(destination: str, among: set[str]) -> set[str]:
+    """Those of some final names that the kept runs were to write. A plan takes in a foreign file only with consent."""
     names: set[str] = set()
     runs = StatePaths(destination).runs
     for run_id in os.listdir(runs) if os.path.isdir(runs) else []:
@@ -171,7 +177,7 @@ def planned_names(destination: str) -> set[str]:
         # Somebody may have removed a part of it only, and the others still say what is ours.
         for batch in run.batches:
             with contextlib.suppress(FileNotFoundError):
-                names.update(final_name(blob, run.decompress) for blob in run.batch_blobs(batch.id))
+                names.update(among.intersection(final_name(blob, run.decompress) for blob in run.batch_blobs(batch.id)))
     return names
 
 

@@ -7,8 +7,10 @@
 from __future__ import annotations
 
 import typing as t
+from array import array
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.manifest import Blob, Manifest
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.blobs import Blobs
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.manifest import Manifest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.run import (
     BatchInfo,
     RankShare,
@@ -41,24 +43,25 @@ def plan_run(
     decompress: bool,
     bytes_per_second: float = DEFAULT_BYTES_PER_SECOND,
     batch_s: float = DEFAULT_BATCH_SECONDS,
-) -> tuple[Run, dict[str, list[Blob]]]:
+) -> tuple[Run, dict[str, Blobs]]:
     """Share the blobs ``to_copy`` (indexes into the manifest) among ``hosts``; rank is the index of the host.
 
     Returns the run and the blobs of each batch. A rank without a share gets no batch and helps the others.
     """
-    blobs = [manifest.blobs[index] for index in to_copy]
-    seconds = file_seconds([blob.size for blob in blobs], bytes_per_second)
+    blobs = manifest.blobs.select(to_copy)
+    sizes = blobs.sizes
+    seconds = file_seconds(sizes, bytes_per_second)
     plan = plan_shards(seconds, len(hosts))
     most = max(_SMALL_BATCHES, min(MAX_BATCHES_PER_RANK, _MAX_BATCHES // len(hosts)))
     batches: list[BatchInfo] = []
-    blobs_of: dict[str, list[Blob]] = {}
+    blobs_of: dict[str, Blobs] = {}
     shares: list[RankShare] = []
     for rank, (host, share) in enumerate(zip(hosts, plan.shares)):
-        shares.append(_share(rank, host, [blobs[i] for i in share]))
+        shares.append(RankShare(rank, host, len(share), sum(map(sizes.__getitem__, share))))
         for number, members in enumerate(_batches(share, seconds, plan.loads[rank], batch_s, most)):
             batch_id = f"r{rank:04d}b{number:02d}"
-            blobs_of[batch_id] = [blobs[i] for i in members]
-            batches.append(BatchInfo(batch_id, rank, len(members), sum(blob.size for blob in blobs_of[batch_id])))
+            blobs_of[batch_id] = blobs.select(members)
+            batches.append(BatchInfo(batch_id, rank, len(members), sum(map(sizes.__getitem__, members))))
     run = Run(
         id=new_run_id(),
         destination=destination,
@@ -79,14 +82,9 @@ def _batches(
     return make_batches(share, seconds, target_s=batch_s, min_batches=smaller, max_batches=most)
 
 
-def _share(rank: int, host: str, blobs: t.Sequence[Blob]) -> RankShare:
-    return RankShare(rank, host, len(blobs), sum(blob.size for blob in blobs))
-
-
-def own_share(manifest: Manifest, rank: int, world_size: int) -> list[int]:
+def own_share(manifest: Manifest, rank: int, world_size: int) -> array[int]:
     """The blobs of one rank when every node keeps a share of its own: the same on every node, whatever is there already."""
-    seconds = file_seconds([blob.size for blob in manifest.blobs])
-    return list(plan_shards(seconds, world_size).shares[rank])
+    return plan_shards(file_seconds(manifest.blobs.sizes), world_size).shares[rank]
 
 
 __all__ = ["own_share", "plan_run"]

@@ -11,11 +11,13 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import heapq
 import json
 import os
 import stat
 import typing as t
 import zlib
+from array import array
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -83,22 +85,26 @@ def check_state(destination: str) -> None:
 State = t.Literal["verified", "missing", "altered", "outdated", "foreign"]
 
 
+def _no_indexes() -> array[int]:
+    return array("I")  # ten times smaller than a list of ten million numbers
+
+
 @dataclass
 class Inventory:
-    """What a look at the destination found, as indexes into the list of blobs that was asked for."""
+    """What a look at the destination found, as indexes into the blobs that were asked for."""
 
-    verified: list[int] = field(default_factory=list)
-    missing: list[int] = field(default_factory=list)
-    altered: list[int] = field(default_factory=list)
-    outdated: list[int] = field(default_factory=list)
-    foreign: list[int] = field(default_factory=list)
+    verified: array[int] = field(default_factory=_no_indexes)
+    missing: array[int] = field(default_factory=_no_indexes)
+    altered: array[int] = field(default_factory=_no_indexes)
+    outdated: array[int] = field(default_factory=_no_indexes)
+    foreign: array[int] = field(default_factory=_no_indexes)
     verified_bytes: int = 0
     adopted: list[Receipt] = field(default_factory=list)
 
     @property
-    def to_copy(self) -> list[int]:
+    def to_copy(self) -> array[int]:
         """Everything that is ours to bring: not there, not what the receipt says, or outdated."""
-        return sorted([*self.missing, *self.altered, *self.outdated])
+        return array("I", heapq.merge(self.missing, sorted(self.altered), sorted(self.outdated)))
 
 
 def inspect_destination(
@@ -115,8 +121,7 @@ def inspect_destination(
     Without ``content`` a file is trusted while size and modification time are those of its receipt, and is read only
     when the time differs. With ``content`` every file is read and its CRC-32 compared.
     """
-    names = [final_name(blob, decompress) for blob in blobs]
-    refuse_links(destination, names)
+    refuse_links(destination, (final_name(blob, decompress) for blob in blobs))
     inventory = Inventory()
     with ThreadPoolExecutor(max_workers=threads or _THREADS) as pool:
         chunks = [
@@ -124,9 +129,8 @@ def inspect_destination(
         ]
 
         def look(chunk: range) -> list[tuple[State, int, Receipt | None]]:
-            return [
-                _look_at(blobs[i], names[i], destination, receipts.of(names[i]), decompress, content) for i in chunk
-            ]
+            named = ((blob, final_name(blob, decompress)) for blob in blobs[chunk.start : chunk.stop])
+            return [_look_at(blob, name, destination, receipts.of(name), decompress, content) for blob, name in named]
 
         for chunk, states in zip(chunks, pool.map(look, chunks)):
             for index, (state, size, adopted) in zip(chunk, states):
@@ -215,13 +219,18 @@ def _names_below(destination: str) -> Iterator[str]:
 
 
 def write_json(path: str, document: t.Any, *, durable: bool = False) -> None:
-    """Write a JSON document so that a reader sees the old one or the new one, never a half.
+    """Write a JSON document as ``write_whole`` does."""
+    write_whole(path, json.dumps(document, ensure_ascii=False).encode(), durable=durable)
+
+
+def write_whole(path: str, content: bytes, *, durable: bool = False) -> None:
+    """Write a file so that a reader sees the old one or the new one, never a half.
 
     After a power cut this holds only for a ``durable`` one, which is on disk when this returns.
     """
     part = f"{path}.{os.getpid()}.part"
-    with open(part, "w", encoding="utf-8", opener=regular) as stream:
-        json.dump(document, stream, ensure_ascii=False)
+    with open(part, "wb", opener=regular) as stream:
+        stream.write(content)
         if durable:
             stream.flush()
             os.fsync(stream.fileno())
@@ -250,4 +259,5 @@ __all__ = [
     "inspect_destination",
     "read_json",
     "write_json",
+    "write_whole",
 ]

@@ -14,7 +14,7 @@ import heapq
 import itertools
 import typing as t
 from array import array
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 
@@ -31,6 +31,9 @@ MAX_BATCHES_PER_RANK = 1000
 _GOOD_ENOUGH = 1.0001
 _EXCHANGES = 4
 _TRIES = 32
+# Weights that are sorted at once, and how many are drawn to tell where to cut more than these.
+_SORTED_AT_ONCE = 1 << 20
+_DRAWN = 1 << 12
 
 _Weight = t.Union[int, float]
 
@@ -48,7 +51,7 @@ def file_seconds(
     sizes: t.Iterable[int],
     bytes_per_second: float = DEFAULT_BYTES_PER_SECOND,
     seconds_per_file: float = DEFAULT_SECONDS_PER_FILE,
-) -> list[float]:
+) -> array[float]:
     """The estimated seconds of each file on one rank. Bytes alone would let a share of small files finish last."""
     if bytes_per_second <= 0 or seconds_per_file < 0:
         raise ClusterError(
@@ -57,7 +60,7 @@ def file_seconds(
             "Give a rate above zero and a cost of zero or more.",
         )
     per_byte = 1.0 / bytes_per_second
-    return [size * per_byte + seconds_per_file for size in sizes]
+    return array("d", (size * per_byte + seconds_per_file for size in sizes))
 
 
 def plan_shards(weights: t.Sequence[_Weight], world_size: int) -> ShardPlan:
@@ -68,11 +71,11 @@ def plan_shards(weights: t.Sequence[_Weight], world_size: int) -> ShardPlan:
     _check_world_size(world_size)
     if weights and min(weights) < 0:
         raise ClusterError("bad_input", "A file has a negative weight.", "Give sizes of zero bytes or more.")
-    heaviest_first = sorted(range(len(weights)), key=weights.__getitem__, reverse=True)
+    heaviest_first = _heaviest_first(weights)
     weighty = len(weights)
     if weights and not weights[heaviest_first[-1]]:
         weighty -= sum(1 for weight in weights if not weight)
-    shares: list[list[int]] = [[] for _rank in range(world_size)]
+    shares = [array("I") for _rank in range(world_size)]
     loads = _fill(shares, weights, heaviest_first[:weighty])
     heaviest = float(max(weights, default=0))
     ideal = max(sum(loads) / world_size, heaviest)
@@ -84,10 +87,31 @@ def plan_shards(weights: t.Sequence[_Weight], world_size: int) -> ShardPlan:
         count, rank = counts[0]
         shares[rank].append(index)
         heapq.heapreplace(counts, (count + 1, rank))
-    return ShardPlan([array("l", sorted(share)) for share in shares], loads, ideal, imbalance(loads, heaviest))
+    return ShardPlan([array("I", sorted(share)) for share in shares], loads, ideal, imbalance(loads, heaviest))
 
 
-def _fill(shares: list[list[int]], weights: t.Sequence[_Weight], heaviest_first: list[int]) -> list[float]:
+def _heaviest_first(weights: t.Sequence[_Weight]) -> array[int]:
+    """All indexes by weight, equal weights by index.
+
+    A list of them and their weights takes 70 bytes each while it is sorted. So that is done with a part of the weights at a time,
+    between marks that are drawn from them; what weighs as much as a mark needs no sorting.
+    """
+    if len(weights) <= _SORTED_AT_ONCE:
+        return array("I", sorted(range(len(weights)), key=weights.__getitem__, reverse=True))
+    drawn = sorted(weights[:: max(len(weights) // _DRAWN, 1)])
+    marks = sorted(set(drawn[:: max(len(drawn) * _SORTED_AT_ONCE // len(weights), 1)]))
+    parts = [array("I") for _part in range(2 * len(marks) + 1)]
+    for index, weight in enumerate(weights):
+        parts[bisect_left(marks, weight) + bisect_right(marks, weight)].append(index)
+    order = array("I")
+    while parts:
+        part = parts.pop()
+        is_mark = len(parts) % 2
+        order.extend(part if is_mark else sorted(part, key=weights.__getitem__, reverse=True))
+    return order
+
+
+def _fill(shares: list[array[int]], weights: t.Sequence[_Weight], heaviest_first: array[int]) -> list[float]:
     """Give each file to the rank with the least work so far; returns the loads."""
     ranks = len(shares)
     state: list[tuple[_Weight, int]] = [(0, rank) for rank in range(ranks)]
@@ -112,7 +136,7 @@ def _fill(shares: list[list[int]], weights: t.Sequence[_Weight], heaviest_first:
     return loads
 
 
-def _even_out(shares: list[list[int]], loads: list[float], weights: t.Sequence[_Weight], ideal: float) -> None:
+def _even_out(shares: list[array[int]], loads: list[float], weights: t.Sequence[_Weight], ideal: float) -> None:
     """Exchange files between the fullest and the emptiest ranks until none is above the ideal by more than 0.01 %.
 
     Files of nearly one size leave some ranks with a file more than others; exchanging heavier files for lighter ones
@@ -129,12 +153,11 @@ def _even_out(shares: list[list[int]], loads: list[float], weights: t.Sequence[_
             return
 
 
-def _exchange(shares: list[list[int]], loads: list[float], weights: t.Sequence[_Weight], high: int, low: int) -> bool:
+def _exchange(shares: list[array[int]], loads: list[float], weights: t.Sequence[_Weight], high: int, low: int) -> bool:
     """Move half of the difference from rank ``high`` to rank ``low``, heaviest against lightest, then the best fit."""
     excess = (loads[high] - loads[low]) / 2
-    givers, takers = shares[high], shares[low]
-    givers.sort(key=weights.__getitem__, reverse=True)
-    takers.sort(key=weights.__getitem__)
+    givers = sorted(shares[high], key=weights.__getitem__, reverse=True)
+    takers = sorted(shares[low], key=weights.__getitem__)
     moved: float = 0
     place = 0
     while place < min(len(givers), len(takers)):
@@ -156,6 +179,7 @@ def _exchange(shares: list[list[int]], loads: list[float], weights: t.Sequence[_
         giver, taker = chosen
         givers[giver], takers[taker] = takers[taker], givers[giver]
         moved += best
+    shares[high], shares[low] = array("I", givers), array("I", takers)
     loads[high] -= moved
     loads[low] += moved
     return moved > 0
@@ -202,7 +226,7 @@ def make_batches(
         )
     if not share:
         return []
-    weights = [seconds[index] for index in share]
+    weights = array("d", map(seconds.__getitem__, share))
     wanted = min(max(int(sum(weights) / target_s), min_batches), max_batches, len(share))
     plan = plan_shards(weights, wanted)
     order = sorted(range(wanted), key=lambda batch: (-plan.loads[batch], batch))

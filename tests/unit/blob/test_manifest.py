@@ -9,15 +9,15 @@ import random
 from pathlib import Path
 
 import pytest
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.blobs import Blob, Blobs
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.manifest import (
-    Blob,
     Manifest,
     check_names,
     final_name,
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gzip.part_file import _part_name
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 SOURCES = [{"url": "https://example.blob.core.windows.net/data", "prefix": "train/"}]
@@ -52,20 +52,24 @@ blobs_strategy = st.lists(
 )
 
 
+def check(blobs: list[Blob], decompress: bool) -> None:
+    check_names(Blobs.of(blobs), decompress)
+
+
 @given(blobs_strategy)
 def test_what_is_written_is_read(tmp_path_factory: pytest.TempPathFactory, blobs: list[Blob]) -> None:
     path = str(tmp_path_factory.mktemp("manifest") / "manifest.jsonl")
     manifest = Manifest(SOURCES, blobs)
     manifest.write(path)
     again = Manifest.read(path)
-    assert again.blobs == manifest.blobs == sorted(blobs)
+    assert list(again.blobs) == list(manifest.blobs) == sorted(blobs)
     assert (again.sources, again.digest, again.total_bytes) == (SOURCES, manifest.digest, manifest.total_bytes)
     assert Manifest(SOURCES, again.blobs).digest == manifest.digest
 
 
 def test_odd_names_survive(tmp_path: Path) -> None:
     path = str(tmp_path / "manifest.jsonl")
-    check_names([Blob(name, 1) for name in ODD_NAMES], decompress=True)
+    check([Blob(name, 1) for name in ODD_NAMES], decompress=True)
     Manifest(SOURCES, [Blob(name, 1) for name in ODD_NAMES]).write(path)
     assert [blob.name for blob in Manifest.read(path).blobs] == sorted(ODD_NAMES)
 
@@ -172,14 +176,14 @@ def test_unsafe_names_are_refused_wherever_they_stand(name: str, fragment: str) 
     others = [Blob(f"file{number:05d}", 1) for number in range(12_000)]
     for blobs in ([Blob(name, 1, encoding="gzip")], [*others, Blob(name, 1, encoding="gzip")]):
         with pytest.raises(ClusterError, match=fragment) as caught:
-            check_names(blobs, decompress=True)
+            check(blobs, decompress=True)
         assert caught.value.kind == "bad_input"
 
 
 @given(st.lists(st.text("a./\n\0é", max_size=6), max_size=4), st.booleans())
 def test_an_accepted_name_is_a_path_below_the_destination(names: list[str], decompress: bool) -> None:
     try:
-        check_names([Blob(name, 1) for name in names], decompress)
+        check([Blob(name, 1) for name in names], decompress)
     except ClusterError:
         return
     for name in names:
@@ -190,13 +194,13 @@ def test_an_accepted_name_is_a_path_below_the_destination(names: list[str], deco
 
 
 def test_names_as_long_as_azcopy_and_the_file_system_allow_are_accepted() -> None:
-    check_names([Blob("d" * 255 + "/" + "x" * 206, 1), Blob("ü" * 103, 1)], decompress=True)
+    check([Blob("d" * 255 + "/" + "x" * 206, 1), Blob("ü" * 103, 1)], decompress=True)
 
 
 def test_all_names_that_are_refused_are_named_at_once() -> None:
     names = ["../a", *(f"f{number}" for number in range(25_000)), "b.azDownload-", "c/", "x" * 207]
     with pytest.raises(ClusterError) as caught:
-        check_names([Blob(name, 1, encoding="gzip") for name in names], decompress=True)
+        check([Blob(name, 1, encoding="gzip") for name in names], decompress=True)
     message = caught.value.message
     assert message.startswith(
         "3 blob names cannot be staged: '../a' holds a '.' or '..' component; 'c/' holds an empty"
@@ -205,14 +209,14 @@ def test_all_names_that_are_refused_are_named_at_once() -> None:
     assert caught.value.details["names"] == ["../a", "c/", "x" * 207]
     many = [Blob(f"{number}/", 1) for number in range(500)]
     with pytest.raises(ClusterError, match="500 blob names") as caught:
-        check_names(many, decompress=False)
+        check(many, decompress=False)
     assert (len(caught.value.message) < 1000, len(caught.value.details["names"])) == (True, 100)
 
 
 def test_both_blobs_that_clash_are_named_with_their_sources() -> None:
     blobs = [Blob("x", 1), Blob("x.gz", 1, encoding="gzip", source=1)]
     with pytest.raises(ClusterError, match=r"'x' of source 1 and 'x\.gz' of source 2"):
-        check_names(blobs, decompress=True)
+        check(blobs, decompress=True)
 
 
 @pytest.mark.parametrize(
@@ -230,18 +234,56 @@ def test_both_blobs_that_clash_are_named_with_their_sources() -> None:
 )
 def test_names_that_clash_are_refused(names: list[str], decompress: bool, fragment: str) -> None:
     with pytest.raises(ClusterError, match=fragment):
-        check_names([Blob(name, 1, encoding="gzip") for name in names], decompress)
+        check([Blob(name, 1, encoding="gzip") for name in names], decompress)
+
+
+def clash(blobs: list[Blob], decompress: bool) -> bool:
+    """Whether blobs clash, found with sets of all names, which ten million have no room for."""
+    finals = [final_name(blob, decompress) for blob in blobs]
+    if len(set(finals)) < len(finals) or len({blob.name for blob in blobs}) < len(blobs):
+        return True
+    packed = {(blob.source, blob.name) for blob, final in zip(blobs, finals) if blob.name != final}
+    for blob, final in zip(blobs, finals):
+        for end in (place for place, letter in enumerate(blob.name) if letter == "/"):
+            if blob.name[:end] in finals or (blob.source, blob.name[:end]) in packed:
+                return True
+        assert not any(final.startswith(f"{other}/") for other in finals), (
+            "a directory of a final name is one of the name, too"
+        )
+    return False
+
+
+@settings(max_examples=1000)
+@given(
+    st.lists(
+        st.tuples(
+            st.lists(st.sampled_from(["a", "b", "a.gz", "b.gz", "a.gz.gz", "a-", "a.", ".gz"]), min_size=1, max_size=3),
+            st.sampled_from(["", "gzip"]),
+            st.integers(0, 1),
+        ),
+        max_size=5,
+    ),
+    st.booleans(),
+)
+def test_exactly_the_names_that_clash_are_refused(drawn: list[tuple[list[str], str, int]], decompress: bool) -> None:
+    blobs = [Blob("/".join(parts), 1, "", "", encoding, source) for parts, encoding, source in drawn]
+    try:
+        check(blobs, decompress)
+    except ClusterError:
+        assert clash(blobs, decompress)
+    else:
+        assert not clash(blobs, decompress)
 
 
 def test_a_directory_may_be_called_like_a_packed_file() -> None:
     for names in (["x.gz/y", "x/z"], ["d/x.gz/a.gz", "d/x.gz/b"]):
-        check_names([Blob(name, 1, encoding="gzip") for name in names], decompress=True)
+        check([Blob(name, 1, encoding="gzip") for name in names], decompress=True)
     # Sources land apart.
-    check_names([Blob("x.gz", 1, encoding="gzip"), Blob("x.gz/y", 1, source=1)], decompress=True)
+    check([Blob("x.gz", 1, encoding="gzip"), Blob("x.gz/y", 1, source=1)], decompress=True)
 
 
 def test_without_decompression_both_spellings_may_stand_side_by_side() -> None:
-    check_names([Blob("a.gz", 1, encoding="gzip"), Blob("a", 1)], decompress=False)
+    check([Blob("a.gz", 1, encoding="gzip"), Blob("a", 1)], decompress=False)
 
 
 @pytest.mark.parametrize(

@@ -144,4 +144,4 @@ def test_what_a_killed_try_renamed_gets_its_receipt(tmp_path: pathlib.Path) -> N
     copier = BatchCopier(run, CopySettings("/azcopy", str(tmp_path / "landing"), [""]))
     assert copier(run.batches[0], 1, HOOKS).error is None
     found = inspect_destination([blob], str(tmp_path), read_receipts(receipts), decompress=False)
-    assert found.verified == [0]
+    assert list(found.verified) == [0]

@@ -60,13 +60,15 @@ def test_a_clock_that_was_set_back_does_not_take_the_new_run_away(tmp_path: path
 
 @pytest.mark.parametrize("half", [0, 1])
 def test_a_run_that_is_half_removed_hides_no_names_of_others(tmp_path: pathlib.Path, half: int) -> None:
-    assert planned_names(str(tmp_path)) == set()
+    names = {"x", "y", "theirs"}
+    assert planned_names(str(tmp_path), names) == set()
     runs = ["20261122T000000-aaaaaa", "20261122T010000-aaaaaa"]
     for run_id, name in zip(runs, "xy"):
         write(tmp_path, run_id, name)
-    assert planned_names(str(tmp_path)) == {"x", "y"}
+    assert planned_names(str(tmp_path), names) == {"x", "y"}
+    assert planned_names(str(tmp_path), {"y"}) == {"y"}
     shutil.rmtree(tmp_path / ".staging/runs" / runs[half] / "batches")
-    assert planned_names(str(tmp_path)) == {"yx"[half]}
+    assert planned_names(str(tmp_path), names) == {"yx"[half]}
 
 
 def test_a_run_is_on_disk_before_it_is_the_current_one(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:

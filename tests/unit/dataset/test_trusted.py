@@ -14,7 +14,8 @@ import typing as t
 import zlib
 
 import pytest
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.manifest import Blob, Manifest
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.blobs import Blob, Blobs
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.manifest import Manifest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.claims import Claims
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.dataset import Dataset
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.receipts import (
@@ -248,7 +249,7 @@ def test_neither_receipts_nor_runs_elsewhere_are_deleted(data: pathlib.Path, run
     pathlib.Path(paths.runs).symlink_to(etc)
     later = dataclasses.replace(run, id="20991122T120000-aaaaaa")
     with pytest.raises(ClusterError, match="is a symbolic link"):
-        write_run(later, {batch.id: [] for batch in later.batches})
+        write_run(later, {batch.id: Blobs.of([]) for batch in later.batches})
     assert listing(etc) == before
     assert {path.read_text() for path in etc.rglob("*") if path.is_file()} == {"root"}
 

@@ -47,7 +47,7 @@ def test_a_part_that_exists_is_looked_at(destination: pathlib.Path, rank: int) -
 def test_no_number_of_threads_is_that_of_the_module(destination: pathlib.Path) -> None:
     assert verify(destination, threads=0)["verified_files"] == 1
     dataset = Dataset.open(str(destination))
-    assert dataset.inspect(dataset.indexes, content=True, threads=0)[1].verified == [0]
+    assert list(dataset.inspect(dataset.indexes, content=True, threads=0)[1].verified) == [0]
 
 
 def test_a_number_of_threads_below_0_is_refused(destination: pathlib.Path) -> None:

@@ -11,6 +11,7 @@ import typing as t
 
 import pytest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._shards import plan as planner
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._shards.plan import (
     contiguous,
     file_seconds,
@@ -89,6 +90,19 @@ def test_it_is_deterministic_and_ties_go_to_the_lower_rank() -> None:
     assert plan == plan_shards([5, 5, 5, 5, 5], 3)
 
 
+@given(
+    st.lists(st.integers(0, 20), min_size=1, max_size=200), st.integers(1, 8), st.integers(1, 50), st.integers(1, 20)
+)
+def test_many_weights_that_are_sorted_in_parts_give_the_same_plan(
+    weights: list[int], ranks: int, at_once: int, drawn: int
+) -> None:
+    whole = plan_shards(weights, ranks)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(planner, "_SORTED_AT_ONCE", at_once)
+        patch.setattr(planner, "_DRAWN", drawn)
+        assert plan_shards(weights, ranks) == whole
+
+
 def test_a_giant_file_alone_is_ideal() -> None:
     plan = plan_shards([100, 1, 1, 1], 2)
     assert [list(share) for share in plan.shares] == [[0], [1, 2, 3]]
@@ -114,7 +128,7 @@ def test_the_blocks_of_the_reference() -> None:
 
 
 def test_weight_is_bytes_over_rate_and_a_cost_per_file() -> None:
-    assert file_seconds([0, 750_000_000], 750e6, 0.005) == [0.005, pytest.approx(1.005)]
+    assert list(file_seconds([0, 750_000_000], 750e6, 0.005)) == [0.005, pytest.approx(1.005)]
 
 
 @given(
