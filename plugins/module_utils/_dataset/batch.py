@@ -9,21 +9,23 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import threading
 import typing as t
 import urllib.parse
 from dataclasses import dataclass, field, replace
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy.argv import CopyRequest, suggest_processes
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy.run import CopyOutcome, run_copies
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy.run import CopyOutcome
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.identity import ManagedIdentity
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.manifest import Blob, final_name, is_gzip
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.probe import explain_absence
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.url import clean_sas, parse_blob_url
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.version import Source, Versions
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.bandwidth import most_processes, split_cap
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.copier import Copier
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.judge import judge
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.keeper import Keeper
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.landing_room import LandingRoom
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.model import BatchOutcome, Hooks, stopped
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.receipts import (
     Receipt,
     ReceiptLog,
@@ -31,15 +33,11 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.receipt
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.run import BatchInfo, Run
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.state import StatePaths, inspect_destination
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.worker import BatchOutcome, Hooks
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gzip.drain import Finished, LandingItem, drain
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gzip.room import available_cpus
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.durable import DurableTree
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.ownership import Ownership
-
-#: What is wrong with a file itself: the next attempt would find the same bytes.
-_FILE_KINDS = frozenset({"changed_at_source", "corrupt", "not_gzip", "truncated"})
 
 
 @dataclass(frozen=True)
@@ -103,7 +101,7 @@ class BatchCopier:
         while blobs:
             with self._room.take(blobs, hooks.should_stop) as portion:
                 if not portion.count:
-                    return BatchOutcome(error=_stopped())
+                    return BatchOutcome(error=stopped())
                 now, blobs = blobs[: portion.count], blobs[portion.count :]
 
                 def on_file(raw_bytes: int, final_bytes: int, gone: t.Callable[[int], None] = portion.give) -> None:
@@ -122,8 +120,8 @@ class BatchCopier:
         blobs = {self._raw_name(blob): blob for blob in portion}
         failed, outcome = self._copy(blobs, landing, log, hooks)
         if hooks.should_stop():
-            return BatchOutcome(error=outcome.error or _stopped())
-        return _judge(failed, outcome, lambda name: self._explain(name, blobs))
+            return BatchOutcome(error=outcome.error or stopped())
+        return judge(failed, outcome, lambda name: self._explain(name, blobs))
 
     def _copy(
         self, blobs: t.Mapping[str, Blob], landing: str, log: ReceiptLog, hooks: Hooks
@@ -138,7 +136,7 @@ class BatchCopier:
         self, blobs: t.Mapping[str, Blob], landing: str, hooks: Hooks, keeper: Keeper, versions: Versions
     ) -> tuple[list[tuple[str, ClusterError]], CopyOutcome]:
         requests = self._requests(blobs.values(), landing)
-        with _Copier(requests, self._settings.stall_timeout_s, hooks.should_stop) as copier:
+        with Copier(requests, self._settings.stall_timeout_s, hooks.should_stop) as copier:
 
             def on_landed() -> None:
                 if not hooks.should_stop():
@@ -147,7 +145,7 @@ class BatchCopier:
 
             def confirm(name: str) -> None:
                 if hooks.should_stop():
-                    raise _stopped()
+                    raise stopped()
                 if not self._known_md5(blobs[name]):
                     versions.confirm(blobs[name])
 
@@ -282,91 +280,8 @@ class BatchCopier:
         return failed
 
 
-class _Copier:
-    """AzCopy in a thread of its own, while this one finishes what has landed. It does not outlive the ``with`` block."""
-
-    def __init__(
-        self, requests: t.Sequence[CopyRequest], stall_timeout_s: float, should_stop: t.Callable[[], bool]
-    ) -> None:
-        self._outcome: CopyOutcome | None = None
-        self._crash: BaseException | None = None
-        self._complete = threading.Event()
-        self._abandoned = threading.Event()
-
-        def work() -> None:
-            try:
-                self._outcome = run_copies(
-                    requests,
-                    stall_timeout_s=stall_timeout_s,
-                    should_stop=lambda: self._abandoned.is_set() or should_stop(),
-                    is_complete=self._complete.is_set,
-                )
-            except BaseException as error:  # handed to the caller of result()
-                self._crash = error
-
-        self._thread = threading.Thread(target=work, daemon=True)
-        self._thread.start()
-
-    def __enter__(self) -> _Copier:
-        return self
-
-    def __exit__(self, *_error: object) -> None:
-        self._abandoned.set()
-        self._thread.join()
-
-    def done(self) -> bool:
-        return not self._thread.is_alive()
-
-    def finish(self) -> None:
-        """Every file is here: AzCopy need not go on until its next look at the clock."""
-        self._complete.set()
-
-    def result(self) -> CopyOutcome:
-        self._thread.join()
-        if self._crash is not None:
-            raise self._crash
-        return t.cast("CopyOutcome", self._outcome)
-
-
-def _judge(
-    failed: t.Sequence[tuple[str, ClusterError]],
-    outcome: CopyOutcome,
-    explain: t.Callable[[str], ClusterError | None],
-) -> BatchOutcome:
-    """A batch is done when every file is finished or is itself at fault; else it is given back with the reason."""
-    absent = [name for name, error in failed if error.kind == "partial"]
-    others = [error for _name, error in failed if error.kind not in {*_FILE_KINDS, "partial"}]
-    if others:
-        return BatchOutcome(error=next((error for error in others if error.kind == "disk_full"), others[0]))
-    if absent and outcome.error is not None and outcome.error.kind != "not_found":
-        return BatchOutcome(error=outcome.error)
-    if absent:
-        # AzCopy passes over listed names that it cannot see: what did not land is gone, or we are not let in.
-        reason = explain(absent[0])
-        if reason is None or reason.kind != "not_found":
-            return BatchOutcome(error=reason or dict(failed)[absent[0]])
-    return BatchOutcome(failed=[_failure(name, error) for name, error in failed])
-
-
-def _failure(raw_name: str, error: ClusterError) -> dict[str, str]:
-    name = raw_name.partition("/")[2]
-    if error.kind == "partial":
-        error = _gone(name)
-    return {"name": name, "kind": error.kind, "message": error.message, "remedy": error.remedy}
-
-
-def _gone(name: str) -> ClusterError:
-    return ClusterError(
-        "changed_at_source", f"`{name}` was listed but is not there any more.", "Run again to list the source anew."
-    )
-
-
 def _later() -> None:
     """More is to land."""
-
-
-def _stopped() -> ClusterError:
-    return ClusterError("cancelled", "The copy was stopped.", "Run again to copy the rest.")
 
 
 def _directory_url(source: t.Mapping[str, str]) -> str:

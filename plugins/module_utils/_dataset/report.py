@@ -11,9 +11,9 @@ import typing as t
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.manifest import Manifest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.claims import Claims
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.model import FATAL_KINDS
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.run import Run, read_progress
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.state import Inventory, StatePaths, read_json
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.worker import FATAL_KINDS
 
 VERSION = 1
 _NAMED = 20

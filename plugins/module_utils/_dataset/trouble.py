@@ -2,9 +2,33 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 # Private to the collection: it may change without notice.
-"""How long a rank goes on trying while batches fail because a file system does."""
+"""How long a rank goes on trying while a file system fails."""
 
 from __future__ import annotations
+
+import typing as t
+
+
+class Tolerance:
+    """What fails on the shared file system is forgiven for ``forgiven_s``. Times are in seconds, of the caller's clock.
+
+    Only the same act's success ends its trouble: where nothing can be written, reading may go well all the time.
+    """
+
+    def __init__(self, forgiven_s: float) -> None:
+        self._forgiven_s = forgiven_s
+        self._trouble: dict[t.Callable[..., t.Any], tuple[float, float]] = {}  # when it began, when it was seen last
+
+    def failed(self, act: t.Callable[..., t.Any], now: float) -> bool:
+        """Note an act that failed; True when that has lasted too long to go on."""
+        since, last = self._trouble.get(act, (now, now))
+        # What is done seldom and failed long ago may have gone well in between.
+        self._trouble[act] = (since if now - last <= self._forgiven_s else now, now)
+        return now - self._trouble[act][0] > self._forgiven_s
+
+    def went_well(self, act: t.Callable[..., t.Any]) -> None:
+        """Note an act that did not fail."""
+        self._trouble.pop(act, None)
 
 
 class IoTrouble:
@@ -42,4 +66,4 @@ class IoTrouble:
         return max(0.0, self._rest_until - now) if self._failed else 0.0
 
 
-__all__ = ["IoTrouble"]
+__all__ = ["IoTrouble", "Tolerance"]

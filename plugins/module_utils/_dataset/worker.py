@@ -5,8 +5,6 @@
 """One rank of a staging run: claim a batch, copy it, claim the next, help the others when the own ones are done.
 
 How a batch is copied is the caller's business (``CopyBatch``); this file decides which batch is next and when to stop.
-The next batch starts shortly before the last one's bytes are all here, so that the network is busy while AzCopy starts and
-ends and while files are inflated.
 """
 
 from __future__ import annotations
@@ -17,45 +15,29 @@ import threading
 import time
 import typing as t
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.claims import BatchState, Claims
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.looks import Looks
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.model import (
+    FATAL_KINDS,
+    RANK_KINDS,
+    BatchOutcome,
+    CopyBatch,
+    Hooks,
+)
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.pace import Pace
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.run import (
     BatchInfo,
     RankProgress,
     Run,
     current_run_id,
 )
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.trouble import IoTrouble
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.trouble import IoTrouble, Tolerance
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 
-#: Trying again does not help, on this rank or on another.
-FATAL_KINDS = frozenset(
-    {
-        "auth_failed",
-        "azcopy_missing",
-        "azcopy_unsuitable",
-        "bad_input",
-        "container_missing",
-        "sas_expired",
-        "tls_untrusted",
-    }
-)
-#: This rank cannot go on, another one may.
-RANK_KINDS = frozenset({"disk_full", "stuck"})
 _BATCHES_IN_FLIGHT = 3
 _CLAIMS_LOOKED_AT = 8
-#: An idle rank takes over a batch whose owner needs this many times longer for the rest than it would for the whole.
-_SLOWER = 1.5
-#: What AzCopy needs for the smallest job, whatever the network.
-_START_S = 2.0
-#: AzCopy starts, asks for every name and only then uses the network: begin the next batch so much before the end at
-#: least, and so many times as long as the first file took, since AzCopy starts slower beside a running one (on two CPUs
-#: 2.9 s for 1.6 s), but not more than this part of the batch before.
-_AZCOPY_START_S = 1.0
-_AZCOPY_STARTS_SLOWER = 2.0
-_LEAD_PART = 0.1
 #: A shared file system that loses a server blocks or fails for a while before it goes on without it.
 _TROUBLE_S = 60.0
 #: It may also hide a file for a moment: only what is missing at so many heartbeats in a row has been removed.
@@ -63,32 +45,6 @@ _MISSING_BEATS = 10
 #: A landing disk that is gone would use up the attempts of every batch: the rank ends when more fail than are in flight, which
 #: all fail when the shared file system does for a moment, and when that has lasted for a while.
 _FORGIVEN_BATCHES = _BATCHES_IN_FLIGHT
-
-
-@dataclass
-class BatchOutcome:
-    """What became of a batch. ``failed`` files will not get better by trying again at once, ``error`` concerns the batch."""
-
-    failed: list[dict[str, str]] = field(default_factory=list)
-    error: ClusterError | None = None
-
-
-@dataclass(frozen=True)
-class Hooks:
-    """How a batch that is being copied and its worker talk to each other.
-
-    The copy calls ``on_file(raw_bytes, bytes)`` for each file that reached its final name, ``landed()`` once it needs the
-    network no longer, and gives up soon after ``should_stop()`` says so.
-    """
-
-    on_file: t.Callable[[int, int], None]
-    landed: t.Callable[[], None]
-    should_stop: t.Callable[[], bool]
-
-
-#: Copies the files of one batch to their final names. The attempt counts from 0; files that an earlier one finished need not be
-#: copied again.
-CopyBatch = t.Callable[[BatchInfo, int, Hooks], BatchOutcome]
 
 
 class Worker:
@@ -125,10 +81,9 @@ class Worker:
         self._in_flight: dict[Future[BatchOutcome], str] = {}
         self._copied_bytes: dict[str, int] = {}
         self._lost: set[str] = set()
-        self._bytes_per_s = 0.0
-        self._first_file_s = 0.0
+        self._pace = Pace()
         self._began = time.monotonic()
-        self._trouble: dict[t.Callable[..., t.Any], tuple[float, float]] = {}  # when it began, when it was seen last
+        self._tolerance = Tolerance(_TROUBLE_S)
         self.progress = RankProgress(rank=rank, host=host)
 
     def run(self) -> RankProgress:
@@ -159,16 +114,12 @@ class Worker:
         try:
             result = act(*values)
         except OSError as error:
-            now = time.monotonic()
-            since, last = self._trouble.get(act, (now, now))
-            # What is done seldom and failed long ago may have gone well in between.
-            self._trouble[act] = (since if now - last <= _TROUBLE_S else now, now)
-            if now - self._trouble[act][0] > _TROUBLE_S:
+            if self._tolerance.failed(act, time.monotonic()):
                 self._give_up(
                     ClusterError("io", f"The staging state cannot be used: {error}.", "Check the shared file system.")
                 )
             return otherwise
-        self._trouble.pop(act, None)
+        self._tolerance.went_well(act)
         return result
 
     # -- choosing -----------------------------------------------------------------------------------------------
@@ -254,12 +205,10 @@ class Worker:
 
     def _too_slow(self, batch: str, attempt: int) -> str:
         """An owner that has spent more time than we would need for all of it, and needs even more for the rest."""
-        if not self._bytes_per_s or self._in_flight:
+        if not self._pace.known or self._in_flight:
             return ""
-        own_s = self._batches[batch].bytes / self._bytes_per_s + _START_S
-        spent_s, fraction = self._claims.pace(batch, attempt)
-        left_s = spent_s * (1 - fraction) / max(fraction, 0.01)
-        return "slow" if spent_s > own_s and left_s > _SLOWER * own_s else ""
+        slow = self._pace.is_quicker(self._batches[batch].bytes, *self._claims.pace(batch, attempt))
+        return "slow" if slow else ""
 
     def _count_help(self, batch: str, attempt: int) -> None:
         self.progress.stolen_batches += self._batches[batch].rank != self.progress.rank
@@ -280,16 +229,14 @@ class Worker:
             if not released.is_set():
                 released.set()
                 self._network.release()
-                self._learn_rate(self._copied_bytes[batch.id], time.monotonic() - began)
+                self._pace.learn(self._copied_bytes[batch.id], time.monotonic() - began)
 
         def on_file(raw_bytes: int, final_bytes: int) -> None:
             self._count_file(batch.id, raw_bytes, final_bytes)
             copied, spent_s = self._copied_bytes[batch.id], time.monotonic() - began
             if copied == raw_bytes:
-                self._first_file_s = spent_s
-            rate = copied / spent_s
-            early = min(rate * _AZCOPY_STARTS_SLOWER * self._first_file_s, batch.bytes * _LEAD_PART)
-            if batch.bytes - copied <= max(rate * _AZCOPY_START_S, early):
+                self._pace.began(spent_s)
+            if self._pace.nearly_landed(batch.bytes, copied, spent_s):
                 landed()
 
         def should_stop() -> bool:
@@ -322,11 +269,6 @@ class Worker:
             lasts = io_failed and self._io_trouble.failed(time.monotonic())
         if lasts:
             self._give_up(outcome.error)
-
-    def _learn_rate(self, copied: int, seconds: float) -> None:
-        if copied and seconds > 0:
-            rate = copied / seconds
-            self._bytes_per_s = (self._bytes_per_s + rate) / 2 if self._bytes_per_s else rate
 
     def _count_file(self, batch: str, raw_bytes: int, final_bytes: int) -> None:
         with self._lock:
@@ -419,4 +361,4 @@ def _describe(error: ClusterError) -> dict[str, str]:
     return {"kind": error.kind, "message": error.message, "remedy": error.remedy}
 
 
-__all__ = ["FATAL_KINDS", "RANK_KINDS", "BatchOutcome", "CopyBatch", "Hooks", "Worker"]
+__all__ = ["Worker"]

@@ -19,6 +19,7 @@ import typing as t
 import pytest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.manifest import Blob, Manifest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.batch import BatchCopier, CopySettings
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.model import Hooks
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.receipts import (
     Receipt,
     ReceiptLog,
@@ -27,7 +28,6 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.receipt
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.run import BatchInfo, write_run
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.shares import plan_run
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.state import StatePaths, inspect_destination
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.worker import Hooks
 
 CONTENT = bytes(8)
 MD5 = base64.b64encode(hashlib.md5(CONTENT).digest()).decode()

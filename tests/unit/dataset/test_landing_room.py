@@ -17,10 +17,10 @@ import pytest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.manifest import Blob, Manifest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.batch import BatchCopier, CopySettings
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.landing_room import LandingRoom
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.model import Hooks
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.run import write_run
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.shares import plan_run
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.state import StatePaths
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.worker import Hooks
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 
 PATIENCE_S = 240

@@ -13,11 +13,12 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.manifest i
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset import run as dataset_run
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.claims import Claims
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.landing import landing_directory
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.model import BatchOutcome
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.receipts import Receipt, ReceiptLog
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.run import RankProgress, Run, write_run
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.shares import plan_run
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.state import StatePaths
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.worker import BatchOutcome, Worker
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.worker import Worker
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gzip.part_file import part_file
 from ansible_collections.hpcai.gpu_cluster.plugins.modules import dataset_remove
 from module_run import run_main

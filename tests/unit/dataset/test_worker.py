@@ -12,8 +12,10 @@ import typing as t
 
 import pytest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.manifest import Blob, Manifest
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset import pace
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset import worker as dataset_worker
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.claims import Claims
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.model import BatchOutcome, Hooks
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.run import (
     BatchInfo,
     Run,
@@ -21,7 +23,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.run imp
     write_run,
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.shares import plan_run
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.worker import BatchOutcome, Hooks, Worker
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.worker import Worker
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 
 #: Longer than any machine is busy: what must not end in the passing case ends then.
@@ -422,7 +424,7 @@ def test_the_network_is_used_while_the_last_files_are_inflated(tmp_path) -> None
 
 def test_the_last_batch_of_a_slow_rank_is_taken_over(tmp_path, monkeypatch) -> None:
     """An idle rank that would be quicker copies the batch too, and the slow one stops when it is done."""
-    monkeypatch.setattr(dataset_worker, "_START_S", 0.0)
+    monkeypatch.setattr(pace, "_START_S", 0.0)
     fleet = Fleet(tmp_path, 2, lambda _rank, _batch: BatchOutcome())
     stopped = threading.Event()
 
