@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import os
 import re
@@ -32,10 +33,16 @@ from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._role_variables 
 _SHOW_EVERY_S = 5.0
 _LOOK_EVERY_S = 1.0
 _CONNECTIONS = 16
-#: A host whose mount hangs, or that has no power, answers nothing and ends nothing. SSH tries to connect for ten seconds.
-_ANSWER_S = 20.0
-#: Where none answers, what is known is looked at in between.
+#: A host whose mount hangs, or that has no power, answers nothing and ends nothing; SSH tries to connect for ten seconds. It must not
+#: keep the others from being asked: who is not for six seconds seems to be followed by no play (``followed``).
+_ANSWER_S = 3.0
+#: Who cannot be reached is left alone for so long, or half the time after which it is given up, if that is shorter.
+_REST_S = 60.0
+#: Where one sees nothing, so many others are asked at once.
 _HOSTS_PER_LOOK = 3
+#: At most about so many progress files are read at a look, but a tenth of all at least: that of each rank every ten looks.
+_FILES_PER_LOOK = 100
+_DIGITS = 10
 _DENIED = re.compile(r"cat: [^\n]*: Permission denied")
 # Output of these callbacks is for programs: a line in between would break it.
 _SILENT_CALLBACKS = ("json", "jsonl", "oneline", "minimal", "null")
@@ -77,7 +84,8 @@ class ActionModule(ActionBase):
         shared = len(args["runs"]) == 1
         watch = Watch(ranks, args["total_files"], args["total_bytes"], args["silent_after_s"], shared)
         deadline = time.monotonic() + args["timeout_s"]
-        readers = _Readers(self, task_vars or {}, args["destination"], hosts, args["runs"])
+        rest_s = min(_REST_S, args["silent_after_s"] / 2)
+        readers = _Readers(self, task_vars or {}, args["destination"], hosts, args["runs"], rest_s)
         shown = time.monotonic()
         play = os.getppid()
         for note in args["notes"]:
@@ -90,6 +98,9 @@ class ActionModule(ActionBase):
                 return {"failed": True, "changed": False, **exc.as_result()}
             # A play that was killed follows nothing any more: the next one may begin.
             over = watch.over(now) or now > deadline or os.getppid() != play
+            if over:
+                with contextlib.suppress(ClusterError):  # what is known is said all the same
+                    watch.update(readers.read_rest(), now)
             if over or now - shown >= _SHOW_EVERY_S:
                 shown = now
                 _show(watch.line(now))
@@ -146,7 +157,13 @@ class _Readers:
     """Reads the ranks' progress: from any one host when they share a run, else from every host."""
 
     def __init__(
-        self, action: ActionModule, task_vars: dict[str, t.Any], destination: str, hosts: list[str], runs: list[str]
+        self,
+        action: ActionModule,
+        task_vars: dict[str, t.Any],
+        destination: str,
+        hosts: list[str],
+        runs: list[str],
+        rest_s: float,
     ) -> None:
         self._action = action
         self._hostvars = task_vars["hostvars"]
@@ -159,24 +176,33 @@ class _Readers:
         self._commands = {
             # The touch says that this run is followed. Who may only read does without.
             host: f"touch {shlex.quote(mark_of(destination, run))} 2>/dev/null;"
-            f" LC_ALL=C cat {shlex.quote(os.path.join(paths.run(run), PROGRESS_DIR))}/*.json"
+            f" LC_ALL=C cat {shlex.quote(os.path.join(paths.run(run), PROGRESS_DIR))}/"
             for host, run in run_of.items()
         }
+        # Files are named after ranks: those of a part are chosen by the last digit.
+        parts = min(_DIGITS, -(-len(hosts) // _FILES_PER_LOOK)) if self._shared else 1
+        self._parts = [f"*[{''.join(map(str, range(part, _DIGITS, parts)))}].json" for part in range(parts)]
         self._connections: dict[str, ConnectionBase] = {}
-        self._answers = Answers(self._read_from, deadline_s=_ANSWER_S, at_once=_CONNECTIONS)
+        self._answers = Answers(self._read_from, patience_s=_ANSWER_S, rest_s=rest_s, at_once=_CONNECTIONS)
 
     def read(self) -> list[RankProgress]:
+        """What has come in since the last time: of all ranks where they are few, else of a part of them, another one each time."""
         if not self._shared:
             found = self._answers.of(self._hosts)
             # Every host is alone in its own run and calls itself rank 0.
             return [replace(rank, rank=self._ranks[host]) for host in self._hosts for rank in found.get(host) or []]
-        for host in self._hosts[:_HOSTS_PER_LOOK]:
-            ranks = self._answers.of([host]).get(host)
-            if ranks:
-                return ranks
+        self._parts.append(self._parts.pop(0))
+        found = self._answers.of(self._hosts[:1])
+        if not any(found.values()):
             # This one does not answer, or sees nothing, as where its mount is gone: ask another one from now on.
             self._hosts.append(self._hosts.pop(0))
-        return []
+            found.update(self._answers.of(self._hosts[:_HOSTS_PER_LOOK]))
+            self._hosts.sort(key=lambda host: not found.get(host))
+        return [rank for ranks in found.values() for rank in ranks]
+
+    def read_rest(self) -> list[RankProgress]:
+        """The parts that the last ``read`` left out."""
+        return [rank for _part in self._parts[1:] for rank in self.read()]
 
     def _read_from(self, host: str) -> list[RankProgress] | None:
         """None when the host cannot be reached. Raises ClusterError when it does not let the progress be read."""
@@ -184,7 +210,7 @@ class _Readers:
             if host not in self._connections:
                 self._connections[host] = self._action.connect(self._hostvars[host])
                 self._connections[host]._connect()
-            result = self._action.execute(self._connections[host], self._commands[host])
+            result = self._action.execute(self._connections[host], self._commands[host] + self._parts[-1])
         except AnsibleConnectionFailure:
             self._connections.pop(host, None)
             return None

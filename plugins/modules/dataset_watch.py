@@ -11,7 +11,9 @@ short_description: Follow a staging run and print one line per cluster
 description:
   - Waits until every rank of a run has ended or is silent, or every batch is done or given up, and prints files, GB, GB/s and time left
     every five seconds.
-  - A host that does not answer within 20 seconds is left alone until it does.
+  - A host that does not answer within three seconds is not waited for, and one that cannot be reached is left alone for a minute.
+  - Where more than a hundred ranks share a run, the progress of a part of them is read each second, that of each every ten seconds at
+    least.
   - Runs once on the controller for all hosts of the play, whatever their number.
   - Prints nothing under callbacks whose output is read by programs, such as C(ansible.posix.json).
 version_added: 0.1.0

@@ -56,8 +56,8 @@ class Watch:
             self._began = now
             self._last_beat = dict.fromkeys(self.ranks, (-1, now))
         for rank in ranks:
-            if rank.rank not in self.ranks:
-                continue
+            if rank.rank not in self.ranks or rank.beat < self._last_beat[rank.rank][0]:
+                continue  # an answer that came late says less than is known
             self._progress[rank.rank] = rank
             if self._last_beat[rank.rank][0] != rank.beat:
                 self._last_beat[rank.rank] = (rank.beat, now)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import pathlib
+import subprocess
 import threading
 import time
 import typing as t
@@ -22,9 +23,11 @@ from ansible.plugins.connection import ConnectionBase
 from ansible.template import Templar
 from ansible_collections.hpcai.gpu_cluster.plugins.action import dataset_watch
 from ansible_collections.hpcai.gpu_cluster.plugins.action.dataset_watch import ActionModule
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset import followed
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.followed import mark_of
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.run import RankProgress
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.state import StatePaths
+from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._answers import Answers
 
 RUN = "20260101T000000-abcdef"
 DENIED = b"cat: '/data/.staging/runs/x/progress/*.json': Permission denied\n"
@@ -157,6 +160,97 @@ def test_a_host_that_answers_late_is_asked_again(monkeypatch: pytest.MonkeyPatch
     nodes = {"a": hung, "b": Node(0, finished(0), b"")}
     result = follow(monkeypatch, nodes, runs=["run-a", "run-b"], silent_after_s=60.0)
     assert (result["files"], result["silent"]) == (2, [])
+
+
+class Unreachable(Node):
+    """A node without power: SSH gives up after a while."""
+
+    def exec_command(self, cmd: str, in_data: t.Any = None, sudoable: bool = True) -> t.Any:
+        self.asked += 1
+        time.sleep(0.6)
+        raise AnsibleConnectionFailure("no route")
+
+
+class Working(Node):
+    """A node that says that it works until it has been asked some times, and notes when that was."""
+
+    def __init__(self, times: int) -> None:
+        super().__init__()
+        self._times = times
+        self.when: list[float] = []
+
+    def exec_command(self, cmd: str, in_data: t.Any = None, sudoable: bool = True) -> t.Any:
+        self.asked += 1
+        self.when.append(time.monotonic())
+        state = "finished" if self.asked >= self._times else "working"
+        return 0, json.dumps(vars(RankProgress(0, "b", state, beat=self.asked))).encode(), b""
+
+
+def test_a_host_that_cannot_be_reached_does_not_keep_the_others_from_showing_that_they_are_followed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each touches a mark when it is asked; where that stays away for six seconds, a second play begins."""
+    monkeypatch.setattr(dataset_watch, "_LOOK_EVERY_S", 0.1)
+    gone, works = Unreachable(), Working(12)
+    watch = follow(monkeypatch, {"a": gone, "b": works}, runs=["run-a", "run-b"], silent_after_s=2.0)
+    assert watch["silent"] == ["a"]
+    assert gone.asked <= 3, "every other second at most"
+    gaps = [later - sooner for sooner, later in zip(works.when, works.when[1:])]
+    assert sorted(gaps)[len(gaps) // 2] < 0.5
+
+
+def test_however_long_a_host_hangs_the_others_are_asked_in_between() -> None:
+    assert dataset_watch._ANSWER_S + dataset_watch._LOOK_EVERY_S < followed._PATIENCE_S
+
+
+def test_what_a_slow_host_says_is_taken_when_it_comes() -> None:
+    let_go = threading.Event()
+    asked: list[str] = []
+
+    def ask(host: str) -> str:
+        asked.append(host)
+        assert let_go.wait(60)
+        return f"{host} lives"
+
+    answers = Answers(ask, patience_s=0.1, rest_s=60.0, at_once=4)
+    assert [answers.of(["a"]), answers.of(["a"])] == [{}, {}]
+    assert asked == ["a"], "who is still at it is not asked again"
+    let_go.set()
+    deadline = time.monotonic() + 60
+    while not (late := answers.of([])):
+        assert time.monotonic() < deadline
+    assert late == {"a": "a lives"}
+
+
+class Local(Node):
+    """A node of this machine, which notes how many progress files each look prints."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.read: list[int] = []
+
+    def exec_command(self, cmd: str, in_data: t.Any = None, sudoable: bool = True) -> t.Any:
+        done = subprocess.run(["/bin/sh", "-c", cmd], capture_output=True, check=False)
+        self.read.append(done.stdout.count(b'"beat"'))
+        return done.returncode, done.stdout, done.stderr
+
+
+def test_of_many_ranks_a_part_is_read_at_each_look(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> None:
+    monkeypatch.setattr(dataset_watch, "_LOOK_EVERY_S", 0.01)
+    ranks = 250
+    progress = pathlib.Path(StatePaths(str(tmp_path)).run(RUN)) / "progress"
+    progress.mkdir(parents=True)
+    for rank in range(ranks):
+        (progress / f"{rank}.json").write_bytes(finished(rank))
+    node = Local()
+    action = watch()
+    hosts = [f"host-{rank}" for rank in range(ranks)]
+    action._task.args.update(destination=str(tmp_path), hosts=hosts, total_files=ranks)
+    monkeypatch.setattr(ActionModule, "connect", lambda _self, _variables: node)
+    result = action.run(task_vars={"hostvars": {host: {} for host in hosts}})
+    assert (result["files"], result["silent"]) == (ranks, [])
+    assert max(node.read) <= 100
+    assert pathlib.Path(mark_of(str(tmp_path), RUN)).exists()
 
 
 class Become:

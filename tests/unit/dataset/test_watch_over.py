@@ -48,3 +48,11 @@ def test_a_rank_that_failed_says_nothing_about_the_batches() -> None:
 def test_where_every_node_has_a_run_of_its_own_each_is_waited_for() -> None:
     watch = see(Watch(HOSTS, 9, 9), 0, "finished", "working")
     assert not see(watch, 1000, "finished", "working").over(1000)
+
+
+def test_an_answer_that_comes_late_takes_nothing_back() -> None:
+    watch = Watch(HOSTS, 9, 9)
+    watch.update([RankProgress(0, "gpu-1", beat=9, files=5)], 0)
+    watch.update([RankProgress(0, "gpu-1", beat=4, files=2)], 50)
+    assert watch.files == 5
+    assert 0 in watch.silent(60), "it is no sign of life"
