@@ -10,8 +10,8 @@ module: dataset_collect
 short_description: Collect what M(hpcai.gpu_cluster.dataset_stage) did in the background
 description:
   - Returns the result of the job, its C(changed) included, and fails where it failed, as M(ansible.builtin.async_status) does.
-  - A worker that was killed, by the kernel where memory was short or by somebody, is a warning. Its files are left to the others, or to
-    the next round. M(hpcai.gpu_cluster.dataset_verify) tells whether they are there.
+  - A worker that was killed, by the kernel where memory was short, by somebody, or by a reboot of its node, is a warning. Its files are
+    left to the others, or to the next round. M(hpcai.gpu_cluster.dataset_verify) tells whether they are there.
   - The job's file stays on the node for a week. It holds no SAS.
   - In a role, messages name the role's variables instead of the options of M(hpcai.gpu_cluster.dataset_stage).
 version_added: 0.1.0

@@ -7,7 +7,8 @@
 Ansible's own ``async_wrapper`` starts a module from a file, and the options lie in that file as long as the module runs, or
 for ever where it is killed. Here the process that Ansible started, which may have read everything from stdin, goes on
 itself: a supervisor in a session of its own, and its child, which works. The result is written as ``async_wrapper`` writes it,
-so that ``async_status`` reads it; the supervisor says in its place how a child ended that could not.
+so that ``async_status`` reads it; the supervisor says in its place how a child ended that could not. Where both were killed,
+nobody says anything: until there is a result, the job's file names both, so that who asks can see whether they are there (``lost``).
 """
 
 from __future__ import annotations
@@ -32,6 +33,10 @@ _DIRECTORY_VARIABLE = "ANSIBLE_ASYNC_DIR"
 #: Results that nobody has collected for so long are deleted.
 _KEEP_S = 7 * 86400
 _LOOK_S = 0.5
+_BOOT_ID = "/proc/sys/kernel/random/boot_id"
+#: Of the fields behind a process's name in ``/proc/PID/stat``: its state, and when it was started, in ticks since boot (proc(5)).
+_STATE, _STARTED = 0, 19
+_MARKS = ("boot_id", "processes")
 
 
 @dataclass(frozen=True)
@@ -73,6 +78,7 @@ class Job:
         os.umask(0o022)
         # A core would hold what the module was told.
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        _sign(path)
         child = os.fork()
         if child == 0:
             _never_return(lambda: self._work(path, work, lost))
@@ -83,6 +89,7 @@ class Job:
     def _work(self, path: str, work: t.Callable[[], Result], lost: t.Callable[[str], Result]) -> None:
         with contextlib.suppress(OSError), open("/proc/self/comm", "w", encoding="ascii") as stream:
             stream.write(self.name)
+        _sign(path)
         try:
             result = work()
         except Exception:
@@ -107,6 +114,56 @@ def asked_for(name: str) -> Job | None:
         return None
     directory = os.environ.get(_DIRECTORY_VARIABLE) or "~/.ansible_async"
     return Job(name, os.path.expanduser(directory), float(limit_s))
+
+
+def _sign(path: str) -> None:
+    """Note in the job's file that this process works on it, too. Only one at a time writes there: who was forked last."""
+    with contextlib.suppress(OSError, ValueError):
+        with open(_BOOT_ID, encoding="ascii") as stream:
+            boot_id = stream.read().strip()
+        with open("/proc/self/stat", encoding="utf-8", errors="replace") as stream:
+            mine = [os.getpid(), _fields(stream.read())[_STARTED]]
+        with open(path, encoding="utf-8") as stream:
+            document = json.load(stream)
+        _write(path, {**document, "boot_id": boot_id, "processes": [*document.get("processes", ()), mine]})
+
+
+def question(document: t.Mapping[str, t.Any]) -> list[str]:
+    """The files of the node that tell whether the job of this document goes on; none where the document does not know."""
+    if not _is_marked(document):
+        return []
+    return [_BOOT_ID, *(f"/proc/{int(pid)}/stat" for pid, _started in document["processes"])]
+
+
+def lost(document: t.Mapping[str, t.Any], answer: str) -> str:
+    """How a job without a result ended, "" where it goes on or nobody knows. ``answer`` is what stands in the files of ``question``."""
+    boot_id, _newline, stats = answer.partition("\n")
+    if not _is_marked(document) or not boot_id.strip():
+        return ""
+    if boot_id.strip() != document["boot_id"]:
+        return "the node was rebooted meanwhile"
+    there = {}
+    for line in stats.splitlines():
+        fields = _fields(line)
+        if len(fields) > _STARTED and fields[_STATE] not in "ZX":
+            there[line.partition(" ")[0]] = fields[_STARTED]
+    if any(there.get(str(pid)) == started for pid, started in document["processes"]):
+        return ""
+    return "all its processes were killed"
+
+
+def unmarked(document: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
+    """The document without what is only for ``lost``."""
+    return {key: value for key, value in document.items() if key not in _MARKS}
+
+
+def _is_marked(document: t.Mapping[str, t.Any]) -> bool:
+    return all(key in document for key in _MARKS)
+
+
+def _fields(stat: str) -> list[str]:
+    """What follows the name in ``/proc/PID/stat``. The name may hold blanks and parentheses."""
+    return stat.rpartition(")")[2].split()
 
 
 def _never_return(act: t.Callable[[], None]) -> t.NoReturn:
@@ -148,4 +205,4 @@ def _write(path: str, document: Result) -> None:
     os.replace(part, path)
 
 
-__all__ = ["LIMIT_VARIABLE", "Job", "asked_for"]
+__all__ = ["LIMIT_VARIABLE", "Job", "asked_for", "lost", "question", "unmarked"]

@@ -10,6 +10,7 @@ import os
 import pathlib
 import subprocess
 import sys
+import time
 import typing as t
 
 import pytest
@@ -99,30 +100,63 @@ def test_a_failed_copy_names_the_variable_of_the_role(tmp_path: pathlib.Path, pl
     )
 
 
-def test_a_worker_that_was_killed_is_a_warning(tmp_path: pathlib.Path, play: Play) -> None:
+@pytest.fixture
+def stage(tmp_path: pathlib.Path) -> t.Callable[[str], dict[str, t.Any]]:
+    """The options of a copy that starts this script as AzCopy, whose parent is the worker, and that one's the supervisor."""
     run = Run("20260101T000000-abcdef", str(tmp_path / "data"), "", False, [], [], [], 1.0)
     write_run(run, {})
     azcopy = tmp_path / "azcopy"
-    azcopy.write_text("#!/bin/sh\nkill -9 $PPID\n", encoding="utf-8")
-    azcopy.chmod(0o755)
-    stage = {
-        "destination": run.destination,
-        "sources": [],
-        "run": run.id,
-        "rank": 0,
-        "host": "gpu-1",
-        "azcopy": str(azcopy),
-        "log_path": str(tmp_path / "log"),
-    }
+
+    def options(script: str) -> dict[str, t.Any]:
+        azcopy.write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
+        azcopy.chmod(0o755)
+        return {
+            "destination": run.destination,
+            "sources": [],
+            "run": run.id,
+            "rank": 0,
+            "host": "gpu-1",
+            "azcopy": str(azcopy),
+            "log_path": str(tmp_path / "log"),
+        }
+
+    return options
+
+
+#: Of the worker alone, and together with its supervisor, as when their cgroup is killed.
+KILLS = {
+    "": "kill -9 $PPID",
+    ": all its processes were killed": "read -r _pid _name _state supervisor _rest </proc/$PPID/stat\nkill -9 $supervisor $PPID",
+}
+
+
+@pytest.mark.parametrize("why", KILLS)
+def test_a_worker_that_was_killed_is_a_warning(stage: t.Callable[[str], Task], play: Play, why: str) -> None:
+    began = time.monotonic()
     said = play(
         [
-            in_background(stage),
-            collect(),
-            expect("done is not failed", "done is changed"),
+            in_background(stage(KILLS[why])),
+            {**collect(), "retries": 60},
+            expect("done is not failed", "done is changed", "done is finished"),
         ]
     )
-    assert "The worker on localhost was killed." in said
+    assert f"The worker on localhost was killed{why}." in said
     assert "Traceback" not in said
+    assert time.monotonic() - began < 55, "it was asked until it had been asked often enough"
+
+
+@pytest.mark.parametrize("file", [True, False])
+def test_a_node_that_was_rebooted_is_named(tmp_path: pathlib.Path, play: Play, file: bool) -> None:
+    (tmp_path / "jobs").mkdir()
+    job = "dataset_stage-0123456789abcdef"
+    if file:
+        running = {"started": True, "finished": False, "ansible_job_id": job}
+        # The numbers are those of a process that is there: it is another one.
+        mine = {"boot_id": "12345678-1234-1234-1234-123456789abc", "processes": [[1, "1"]]}
+        (tmp_path / "jobs" / job).write_text(json.dumps({**running, **mine}), encoding="utf-8")
+    said = play([{**collect(jid=job), "retries": 1, "delay": 0}, expect("done is not failed", "done is changed")])
+    why = ": the node was rebooted meanwhile" if file else ""
+    assert f"The worker on localhost was killed{why}." in said
 
 
 def test_a_copy_that_does_not_end_says_what_to_look_at(tmp_path: pathlib.Path, play: Play) -> None:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pathlib
@@ -17,7 +18,7 @@ import typing as t
 
 import pytest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host import background
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.background import Job, asked_for
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.background import Job, asked_for, question
 
 Result = dict[str, t.Any]
 
@@ -131,3 +132,62 @@ def test_only_the_action_asks_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
     assert asked_for("busy_bee") == Job("busy_bee", "/home/bee/.ansible_async", 60)
     monkeypatch.setenv("ANSIBLE_ASYNC_DIR", "~/jobs")
     assert asked_for("busy_bee") == Job("busy_bee", "/home/bee/jobs", 60)
+
+
+def document_of(path: str) -> dict[str, t.Any]:
+    with open(path, encoding="utf-8") as stream:
+        return t.cast("dict[str, t.Any]", json.load(stream))
+
+
+def answer_to(document: dict[str, t.Any]) -> str:
+    """What a node's ``cat`` prints: nothing for what is not there."""
+    said = ""
+    for path in question(document):
+        with contextlib.suppress(FileNotFoundError), open(path, encoding="utf-8") as stream:
+            said += stream.read()
+    return said
+
+
+def until(fact: t.Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not fact():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_a_job_whose_processes_were_all_killed_is_lost(tmp_path: pathlib.Path) -> None:
+    path = Job("busy_bee", str(tmp_path), 240).start(lambda: time.sleep(240) or {}, lost)["results_file"]
+    until(lambda: len(document_of(path).get("processes", ())) == 2)
+    document = document_of(path)
+    assert background.lost(document, answer_to(document)) == ""
+    supervisor, worker = (pid for pid, _started in document["processes"])
+    os.kill(supervisor, signal.SIGKILL)
+    time.sleep(0.2)
+    assert background.lost(document, answer_to(document)) == "", "the worker goes on, and writes its result itself"
+    os.kill(worker, signal.SIGKILL)
+    until(lambda: background.lost(document, answer_to(document)) == "all its processes were killed")
+    assert document_of(path)["finished"] is False
+
+
+MARKED = {"started": True, "finished": False, "boot_id": "b", "processes": [[7, "100"], [8, "101"]]}
+REST = " ".join("0" for _field in range(17))
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        (f"b\n7 (a) b) S 1 {REST} 100 0\n", ""),
+        (f"b\n8 (dataset_stage) D 1 {REST} 101 0\n", ""),
+        (f"b\n7 (dataset_stage) Z 1 {REST} 100 0\n8 (other) S 1 {REST} 999 0\n", "all its processes were killed"),
+        ("b\n", "all its processes were killed"),
+        (f"c\n7 (a) S 1 {REST} 100 0\n", "the node was rebooted meanwhile"),
+        ("", ""),
+    ],
+)
+def test_what_a_node_says_about_the_processes_of_a_job(answer: str, reason: str) -> None:
+    assert background.lost(MARKED, answer) == reason
+
+
+def test_a_job_of_others_is_not_asked_for() -> None:
+    document = {"started": True, "finished": False}
+    assert (question(document), background.lost(document, "c\n")) == ([], "")
