@@ -22,6 +22,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.url import
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.version import Source, Versions
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.bandwidth import most_processes, split_cap
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.copier import Copier
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.fence import permit_of
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.judge import judge
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.keeper import Keeper
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.landing_room import LandingRoom
@@ -69,6 +70,7 @@ class BatchCopier:
         self._run = run
         self._settings = settings
         self._ownership = Ownership(**run.ownership)
+        self._permit = permit_of(run)
         self._room = LandingRoom(settings.landing, settings.landing_limit_bytes)
         self._receipts = StatePaths(run.destination).receipts
         # Keeps its token from batch to batch.
@@ -242,6 +244,7 @@ class BatchCopier:
             decompress=self._inflates(blob) and not by_azcopy,
             root=self._run.destination,
             ownership=self._ownership,
+            permit=self._permit,
         )
 
     def _inflated_by_azcopy(self, blob: Blob) -> bool:

@@ -9,7 +9,6 @@ How a batch is copied is the caller's business (``CopyBatch``); this file decide
 
 from __future__ import annotations
 
-import os
 import random
 import threading
 import time
@@ -18,6 +17,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import replace
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.claims import BatchState, Claims
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.fence import Standing, superseded
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.looks import Looks
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.model import (
     FATAL_KINDS,
@@ -27,12 +27,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.model i
     Hooks,
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.pace import Pace
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.run import (
-    BatchInfo,
-    RankProgress,
-    Run,
-    current_run_id,
-)
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.run import BatchInfo, RankProgress, Run
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.trouble import IoTrouble, Tolerance
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 
@@ -40,8 +35,6 @@ _BATCHES_IN_FLIGHT = 3
 _CLAIMS_LOOKED_AT = 8
 #: A shared file system that loses a server blocks or fails for a while before it goes on without it.
 _TROUBLE_S = 60.0
-#: It may also hide a file for a moment: only what is missing at so many heartbeats in a row has been removed.
-_MISSING_BEATS = 10
 #: A landing disk that is gone would use up the attempts of every batch: the rank ends when more fail than are in flight, which
 #: all fail when the shared file system does for a moment, and when that has lasted for a while.
 _FORGIVEN_BATCHES = _BATCHES_IN_FLIGHT
@@ -74,7 +67,7 @@ class Worker:
         self._all_finished = False
         self._stop = threading.Event()
         self._ended = threading.Event()
-        self._missing_beats = 0
+        self._superseded = Standing(run).is_lost
         self._io_trouble = IoTrouble(_FORGIVEN_BATCHES, _TROUBLE_S, poll_s)
         self._lock = threading.Lock()
         self._network = threading.Semaphore(1)
@@ -107,10 +100,7 @@ class Worker:
         self._give_up(ClusterError("cancelled", why, "Run again to copy the rest."))
 
     def _tolerate(self, act: t.Callable[..., t.Any], *values: t.Any, otherwise: t.Any = None) -> t.Any:
-        """Do something on the shared file system; a failure is forgiven until it has lasted for a while.
-
-        Only the same act's success ends its trouble: where nothing can be written, reading may go well all the time.
-        """
+        """Do something on the shared file system; a failure is forgiven until it has lasted for a while."""
         try:
             result = act(*values)
         except OSError as error:
@@ -315,9 +305,7 @@ class Worker:
             self._tolerate(self._sign)
             self._tolerate(self._report)
             if self._tolerate(self._superseded, otherwise=False):
-                self._give_up(
-                    ClusterError("superseded", "A newer run took over, or the dataset was removed.", "Nothing to do.")
-                )
+                self._give_up(superseded())
             if self._deadline is not None and time.monotonic() > self._deadline:
                 self._give_up(
                     ClusterError(
@@ -337,16 +325,6 @@ class Worker:
 
     def _fraction(self, batch: str) -> float:
         return self._copied_bytes.get(batch, 0) / (self._batches[batch].bytes or 1)
-
-    def _superseded(self) -> bool:
-        current = current_run_id(self._run.destination)
-        if current == self._run.id and os.path.isdir(self._run.directory):
-            self._missing_beats = 0
-            return False
-        if current is not None and current != self._run.id:
-            return True
-        self._missing_beats += 1
-        return self._missing_beats >= _MISSING_BEATS
 
     def _report(self) -> None:
         self.progress.beat += 1

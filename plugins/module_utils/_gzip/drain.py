@@ -23,7 +23,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gzip.inflate im
     inflate_file,
     place_file,
 )
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gzip.part_file import AS_EVER
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gzip.part_file import ANYBODY, AS_EVER, Permit
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gzip.room import available_cpus
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.ownership import Ownership
 
@@ -43,6 +43,7 @@ class LandingItem:
     decompress: bool | None = True
     root: str = ""
     ownership: Ownership = AS_EVER
+    permit: Permit = ANYBODY
 
 
 @dataclasses.dataclass(frozen=True)
@@ -175,7 +176,7 @@ def _finish(item: LandingItem, engine: str, confirm: _Confirm) -> Finished:
         if confirm is not None:
             confirm(item.name)
         expected: t.Any = {"root": item.root, "raw_size": item.raw_size, "raw_md5": item.raw_md5}
-        expected["ownership"] = item.ownership
+        expected.update(ownership=item.ownership, permit=item.permit)
         if _starts_like_gzip(item.raw_path) if item.decompress is None else item.decompress:
             result = inflate_file(item.raw_path, item.final_path, engine=engine, **expected)
         else:

@@ -26,11 +26,14 @@ import zlib
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gzip.part_file import (
+    ANYBODY,
     AS_EVER,
     GONE_ERRNOS,
+    Permit,
     disk_errors,
     parent_of_file,
     part_file,
+    take_in,
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.ownership import Ownership
 
@@ -116,6 +119,7 @@ def inflate_file(
     raw_md5: str = "",
     engine: str = "auto",
     ownership: Ownership = AS_EVER,
+    permit: Permit = ANYBODY,
 ) -> InflateResult:
     """Decompress the gzip file ``src`` to ``dst``; nothing appears at ``dst`` unless every check passes.
 
@@ -124,7 +128,7 @@ def inflate_file(
     """
     started = time.monotonic()
     chosen = find_engine(engine)
-    with _open_raw(src, raw_size) as source, part_file(dst, root, ownership) as (write, _handle):
+    with _open_raw(src, raw_size) as source, part_file(dst, root, ownership, permit) as (write, _handle):
         reader = _Reader(source)
         try:
             members, crc, size = _inflate_members(reader, write, chosen, dst)
@@ -248,6 +252,7 @@ def place_file(
     raw_size: int | None = None,
     raw_md5: str = "",
     ownership: Ownership = AS_EVER,
+    permit: Permit = ANYBODY,
 ) -> InflateResult:
     """Give a file that needs no decompression its final name after the same checks; ``src`` is gone afterwards.
 
@@ -255,15 +260,15 @@ def place_file(
     """
     started = time.monotonic()
     with _open_raw(src, raw_size) as source:
-        done = _rename(source, src, dst, root, raw_md5, ownership)
-        crc, size = done or _copy(source, dst, root, raw_md5, ownership)
+        done = _rename(source, src, dst, root, raw_md5, ownership, permit)
+        crc, size = done or _copy(source, dst, root, raw_md5, ownership, permit)
     if not done:
         os.unlink(src)
     return InflateResult(size, crc, size, 0, time.monotonic() - started)
 
 
 def _rename(
-    source: t.BinaryIO, src: str, dst: str, root: str, raw_md5: str, ownership: Ownership
+    source: t.BinaryIO, src: str, dst: str, root: str, raw_md5: str, ownership: Ownership, permit: Permit
 ) -> tuple[int, int] | None:
     """CRC32 and size of the file that got its final name; None where only a copy of it can."""
     with parent_of_file(root, dst, ownership) as (parent, name):
@@ -281,20 +286,22 @@ def _rename(
             )
         with disk_errors(dst):
             ownership.give_to_file(source.fileno())
-            try:
-                os.replace(src, name, dst_dir_fd=parent)
-            except OSError as exc:
-                # A bind mount and a project quota are borders on one filesystem, too (rename(2)).
-                if exc.errno != errno.EXDEV:
-                    raise
-                return None
+        try:
+            take_in(src, parent, name, dst, permit)
+        except OSError as exc:
+            # A bind mount and a project quota are borders on one filesystem, too (rename(2)).
+            if exc.errno != errno.EXDEV:
+                raise
+            return None
     return crc, size
 
 
-def _copy(source: t.BinaryIO, dst: str, root: str, raw_md5: str, ownership: Ownership) -> tuple[int, int]:
+def _copy(
+    source: t.BinaryIO, dst: str, root: str, raw_md5: str, ownership: Ownership, permit: Permit
+) -> tuple[int, int]:
     """CRC32 and size of the copy."""
     source.seek(0)
-    with part_file(dst, root, ownership) as (write, _handle):
+    with part_file(dst, root, ownership, permit) as (write, _handle):
         crc, size, md5 = _checksums(source, write)
         if raw_md5 and md5 != raw_md5:
             raise _md5_error(dst, raw_md5, md5)

@@ -11,6 +11,7 @@ What a killed process leaves behind carries a name that only this file makes, an
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import errno
 import hashlib
 import itertools
@@ -41,14 +42,39 @@ GONE_ERRNOS = frozenset(
         errno.ETIMEDOUT,
     )
 )
+_DIGITS = 12
 # What ``_part_name`` makes: other people's hidden .part files are not ours to sweep.
 _OUR_PART = re.compile(r"\.[0-9a-f]{12}\..*-\d+-\d+\.part")
 
 
-def _part_name(name: str) -> str:
+def _always() -> None:
+    """Nobody else has a say."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Permit:
+    """Who writes files, and whether it still may.
+
+    ``tag`` stands in the names of unfinished files, so that others know whose they are. ``check`` is called when a file is about
+    to get its final name, and raises ClusterError where it may not any more.
+    """
+
+    tag: str = ""
+    check: t.Callable[[], None] = _always
+
+
+ANYBODY = Permit()
+
+
+def _part_name(name: str, tag: str = "") -> str:
     """A name beside ``name`` that no other node, process or thread uses; short, so that long names stay possible."""
-    digest = hashlib.md5(os.fsencode(name), usedforsecurity=False).hexdigest()[:12]
-    return f".{digest}.{socket.gethostname()}-{os.getpid()}-{next(_COUNTER)}.part"
+    digest = hashlib.md5(os.fsencode(name), usedforsecurity=False).hexdigest()[:_DIGITS]
+    return f".{digest}.{tag + '.' if tag else ''}{socket.gethostname()}-{os.getpid()}-{next(_COUNTER)}.part"
+
+
+def is_tagged(part: str, tag: str) -> bool:
+    """Whether who wrote this ``.part`` file had this tag."""
+    return bool(tag) and os.path.basename(part)[_DIGITS + 2 :].startswith(f"{tag}.")
 
 
 def make_directories(path: str) -> None:
@@ -106,19 +132,21 @@ def disk_errors(dst: str) -> t.Iterator[None]:
 
 @contextlib.contextmanager
 def part_file(
-    dst: str, root: str = "", ownership: Ownership = AS_EVER
+    dst: str, root: str = "", ownership: Ownership = AS_EVER, permit: Permit = ANYBODY
 ) -> t.Iterator[tuple[t.Callable[[bytes], None], int]]:
     """Give a write function and the descriptor of a ``.part`` file, which gets the final name, or goes after an error.
 
     Between ``root`` and the file no link is followed.
     """
-    with parent_of_file(root, dst, ownership) as (parent, name), _part(parent, name, dst, ownership) as part:
+    with parent_of_file(root, dst, ownership) as (parent, name), _part(parent, name, dst, ownership, permit) as part:
         yield part
 
 
 @contextlib.contextmanager
-def _part(parent: int, name: str, dst: str, ownership: Ownership) -> t.Iterator[tuple[t.Callable[[bytes], None], int]]:
-    part = _part_name(name)
+def _part(
+    parent: int, name: str, dst: str, ownership: Ownership, permit: Permit
+) -> t.Iterator[tuple[t.Callable[[bytes], None], int]]:
+    part = _part_name(name, permit.tag)
     mode = 0o644 if ownership.mode is None else 0o600  # until it is what was asked for
     with disk_errors(dst):
         handle = os.open(part, os.O_RDWR | os.O_CREAT | os.O_EXCL, mode, dir_fd=parent)  # O_EXCL follows no link
@@ -137,12 +165,47 @@ def _part(parent: int, name: str, dst: str, ownership: Ownership) -> t.Iterator[
         finally:
             with disk_errors(dst):  # a network filesystem may only now find that it is full
                 os.close(handle)
-        with disk_errors(dst):
-            os.replace(part, name, src_dir_fd=parent, dst_dir_fd=parent)
+        _give_name(parent, part, name, dst, permit)
     except BaseException:
         with contextlib.suppress(OSError):
             os.unlink(part, dir_fd=parent)
         raise
+
+
+def take_in(src: str, parent: int, name: str, dst: str, permit: Permit) -> None:
+    """Give a whole file from elsewhere on this filesystem its final name, as if it had been written beside it.
+
+    Raises OSError with EXDEV where a border lies between the two: then ``src`` is still there.
+    """
+    part = _part_name(name, permit.tag)
+    try:
+        os.replace(src, part, dst_dir_fd=parent)
+    except OSError as exc:
+        if exc.errno == errno.EXDEV:
+            raise
+        with disk_errors(dst):
+            raise
+    try:
+        _give_name(parent, part, name, dst, permit)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(part, dir_fd=parent)
+        raise
+
+
+def _give_name(parent: int, part: str, name: str, dst: str, permit: Permit) -> None:
+    """The one step after which others see the file. The permit is looked at when the ``.part`` file is there, not before."""
+    with disk_errors(dst):
+        permit.check()
+        try:
+            os.replace(part, name, src_dir_fd=parent, dst_dir_fd=parent)
+        except FileNotFoundError as exc:
+            permit.check()
+            raise ClusterError(
+                "io",
+                f"The unfinished file of `{dst}` was taken away.",
+                "Run again: only what is missing will be copied.",
+            ) from exc
 
 
 def part_files(directory: str) -> t.Iterator[str]:
@@ -164,12 +227,16 @@ def sweep_parts(directory: str, *, older_than_s: float) -> int:
 
 
 __all__ = [
+    "ANYBODY",
     "AS_EVER",
     "GONE_ERRNOS",
+    "Permit",
     "disk_errors",
+    "is_tagged",
     "make_directories",
     "parent_of_file",
     "part_file",
     "part_files",
     "sweep_parts",
+    "take_in",
 ]

@@ -63,7 +63,7 @@ def test_what_has_the_name_of_a_part_already_is_not_written_to(
         other.rename(part)
     else:
         part.symlink_to(other)
-    monkeypatch.setattr(part_file, "_part_name", lambda _name: part.name)
+    monkeypatch.setattr(part_file, "_part_name", lambda _name, _tag: part.name)
     with pytest.raises(ClusterError, match="File exists"), part_file.part_file(str(tmp_path / "x")):
         pass
     if way == "dangling link":
