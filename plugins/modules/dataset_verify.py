@@ -11,7 +11,7 @@ short_description: Prove that a staged dataset equals its manifest
 description:
   - Compares every file below O(destination) with the manifest and the receipts that M(hpcai.gpu_cluster.dataset_stage) left there.
   - Works on any node that sees the destination; needs no access to the source.
-  - Changes nothing, except that O(report=true) writes C(.staging/staging.json) after a run.
+  - Changes nothing, except that O(report=true) writes C(.staging/staging.json) after a run, and what O(mark_damaged) says.
 version_added: 0.1.0
 author: The hpcai.gpu_cluster developers (@hpcai)
 options:
@@ -29,14 +29,30 @@ options:
     description: How many nodes share the work.
     type: int
     default: 1
+  mark_damaged:
+    description:
+      - Give a file whose content O(content=true) finds wrong, although its size and modification time are right, another modification
+        time. Then whoever looks at it later reads it, too, until it is copied again.
+    type: bool
+    default: false
   report:
-    description: Write C(.staging/staging.json) and pack the receipts. Only while no worker is running.
+    description:
+      - Write C(.staging/staging.json) and pack the receipts. Only while no worker is running.
+      - Unfinished files of workers of earlier runs are removed first, so that none of them, if it goes on, replaces a file afterwards.
     type: bool
     default: false
   fail:
-    description: Fail when the dataset is not whole. Otherwise only say so in RV(verdict).
+    description:
+      - Fail when the dataset is not whole. Otherwise only say so in RV(verdict).
+      - What keeps it from being looked at fails in any case.
     type: bool
     default: true
+  tries_left:
+    description:
+      - How often the caller would plan and copy again. With V(1) or more a dataset that is not whole does not fail where RV(again) says
+        that trying again may help.
+    type: int
+    default: 0
   manifest_digest:
     description:
       - SHA-256 of the manifest that is meant, as M(hpcai.gpu_cluster.dataset_plan) returns it. Where another play has planned another
@@ -57,7 +73,7 @@ attributes:
     details: RV(problems) says what differs.
   idempotent:
     support: full
-    details: The module never reports a change.
+    details: Only O(mark_damaged) changes files, each once.
   action_group:
     membership:
       - hpcai.gpu_cluster.all
@@ -100,6 +116,20 @@ former_files:
       M(hpcai.gpu_cluster.dataset_remove) deletes them with O(hpcai.gpu_cluster.dataset_remove#module:only_former).
   type: int
   returned: with O(report=true)
+marked_files:
+  description: Files that O(mark_damaged) gave another modification time. They are a warning, too, with the name of the node that read them.
+  type: int
+  returned: with O(mark_damaged=true)
+marked_names:
+  description: Their names, the first twenty.
+  type: list
+  elements: str
+  returned: with O(mark_damaged=true)
+unfinished_batches:
+  description: Batches of the last run that nobody finished, each with C(batch) and C(host), which it was planned for. The first twenty.
+  type: list
+  elements: dict
+  returned: with O(report=true)
 problems:
   description: What differs, by V(missing), V(altered), V(outdated) and V(foreign), with a count, names (20 at most) and a remedy.
   type: list
@@ -120,6 +150,7 @@ manifest_digest:
   returned: always
 """
 
+import socket
 import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
@@ -130,7 +161,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import C
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gzip.part_file import disk_errors
 
 
-def look(params: t.Mapping[str, t.Any], *, report: bool) -> dict[str, t.Any]:
+def look(params: t.Mapping[str, t.Any], *, report: bool, mark: bool) -> dict[str, t.Any]:
     """Compare the destination with its manifest, and write down what was found where a report is wanted."""
     dataset = Dataset.open(params["destination"])
     if params["manifest_digest"] not in ("", dataset.manifest.digest):
@@ -139,8 +170,12 @@ def look(params: t.Mapping[str, t.Any], *, report: bool) -> dict[str, t.Any]:
             f"Another play has planned another dataset at {params['destination']} meanwhile.",
             "Give every dataset a destination of its own, then run again.",
         )
+    if report:
+        dataset.fence()
     part = (params["rank"], params["world_size"])
-    result = dataset.verify(content=params["content"], part=part, threads=params["threads"])
+    result = dataset.verify(content=params["content"], part=part, threads=params["threads"], mark=mark)
+    if not params["mark_damaged"]:
+        result = {key: value for key, value in result.items() if not key.startswith("marked_")}
     return dataset.write_report(result) if report else result
 
 
@@ -152,25 +187,35 @@ def main() -> None:
             "rank": {"type": "int", "default": 0},
             "world_size": {"type": "int", "default": 1},
             "threads": {"type": "int", "default": 16},
+            "mark_damaged": {"type": "bool", "default": False},
             "report": {"type": "bool", "default": False},
             "fail": {"type": "bool", "default": True},
+            "tries_left": {"type": "int", "default": 0},
             "manifest_digest": {"type": "str", "default": ""},
         },
         supports_check_mode=True,
     )
     params: dict[str, t.Any] = module.params
+    writes = not module.check_mode
     try:
         check_options(params)
         with disk_errors(params["destination"]):
-            result = look(params, report=params["report"] and not module.check_mode)
+            result = look(params, report=params["report"] and writes, mark=params["mark_damaged"] and writes)
     except ClusterError as error:
-        if params["fail"] or error.kind == "superseded":
+        if params["fail"] or error.kind != "not_staged":
             module.fail_json(verdict="incomplete", **error.as_result())
         nothing = {"total_files": 0, "verified_files": 0, "problems": [], "causes": [], "again": False}
         module.exit_json(changed=False, verdict="incomplete", msg=str(error), **nothing)
-    if params["fail"] and result["verdict"] != "ok":
+    marked = result.get("marked_files", 0)
+    if marked:
+        module.warn(
+            f"{socket.gethostname()} found wrong content, although size and time are right, in {marked} files: "
+            f"{', '.join(result['marked_names'])}."
+        )
+    hopeless = params["tries_left"] < 1 or not result["again"]
+    if params["fail"] and hopeless and result["verdict"] != "ok":
         module.fail_json(msg=explain(result), **result)
-    module.exit_json(changed=False, msg=explain(result), **result)
+    module.exit_json(changed=marked > 0, msg=explain(result), **result)
 
 
 if __name__ == "__main__":

@@ -6,14 +6,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 import typing as t
 from array import array
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.blobs import Blobs
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.manifest import Manifest, final_name
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.fence import take_unfinished
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.receipts import (
     Receipt,
     ReceiptLog,
@@ -26,6 +28,8 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.report 
     build_report,
     causes,
     read_report,
+    tells_success_of,
+    unfinished,
     verdict,
     worth_trying_again,
 )
@@ -42,12 +46,15 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.state i
     extra_names,
     inspect_destination,
     read_json,
+    sweep_state,
     write_json,
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gzip.part_file import make_directories, sweep_parts
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.beneath import look
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.durable import DurableTree, sync_directory
+
+_NAMED = 20
 
 
 @dataclass
@@ -63,6 +70,7 @@ class Dataset:
     decompress: bool
     rank: int | None = None
     world_size: int = 1
+    _unfinished: list[str] | None = field(default=None, init=False, repr=False)
 
     @classmethod
     def open(cls, destination: str) -> Dataset:
@@ -117,11 +125,22 @@ class Dataset:
         DurableTree(self.destination).sync([receipt.name for receipt in receipts])
         ReceiptLog(StatePaths(self.destination).receipts, "adopted").append(receipts)
 
-    def inspect(self, indexes: range | array[int], *, content: bool, threads: int) -> tuple[Blobs, Inventory]:
-        """Look at the files of some blobs. The inventory's indexes are positions in the returned blobs."""
+    def inspect(
+        self, indexes: range | array[int], *, content: bool, threads: int, mark: bool = False
+    ) -> tuple[Blobs, Inventory]:
+        """Look at the files of some blobs. The inventory's indexes are positions in the returned blobs.
+
+        With ``mark`` what ``content`` finds is found by all who look later, too, also without it.
+        """
         blobs = self.manifest.blobs.select(indexes)
         inventory = inspect_destination(
-            blobs, self.destination, self.receipts(), decompress=self.decompress, content=content, threads=threads
+            blobs,
+            self.destination,
+            self.receipts(),
+            decompress=self.decompress,
+            content=content,
+            mark=mark,
+            threads=threads,
         )
         if inventory.foreign:
             # A worker that was killed may have renamed files whose receipts it could not write any more.
@@ -131,16 +150,22 @@ class Dataset:
             inventory.foreign = array("I", (index for index in names if names[index] not in ours))
         return blobs, inventory
 
-    def verify(self, *, content: bool, part: tuple[int, int], threads: int) -> dict[str, t.Any]:
+    def fence(self) -> None:
+        """Keep workers of earlier runs from giving a file its final name after what is said about the files from now on."""
+        self._unfinished = take_unfinished(self.destination, current_run_id(self.destination) or "")
+
+    def verify(self, *, content: bool, part: tuple[int, int], threads: int, mark: bool = False) -> dict[str, t.Any]:
         """Compare with the manifest; ``part`` is (rank, world size) of those who share the work of looking."""
         rank, world_size = part
         if not 0 <= rank < world_size:  # it would find nothing wrong with no files
             raise ClusterError("bad_input", f"There is no rank {rank} among {world_size}.", "Ranks begin at 0.")
-        blobs, inventory = self.inspect(self.indexes[rank::world_size], content=content, threads=threads)
-        result = verdict(inventory, len(blobs), self.manifest, _FinalNames(blobs, self.decompress))
+        blobs, inventory = self.inspect(self.indexes[rank::world_size], content=content, threads=threads, mark=mark)
+        names = _FinalNames(blobs, self.decompress)
+        result = verdict(inventory, len(blobs), self.manifest, names)
         # Counting strangers is not split: the first one does it.
         extra = extra_names(self.destination, self._all_names()) if rank == 0 else []
-        return self._explained({**result, "extra_files": len(extra)}, read_report(self.destination))
+        marked = {"marked_files": len(inventory.marked), "marked_names": [names[i] for i in inventory.marked[:_NAMED]]}
+        return self._explained({**result, **marked, "extra_files": len(extra)}, read_report(self.destination))
 
     def _all_names(self) -> set[str]:
         return {final_name(self.manifest.blobs[index], self.decompress) for index in self.indexes}
@@ -168,16 +193,27 @@ class Dataset:
         paths = StatePaths(self.destination)
         run_id = current_run_id(self.destination)
         run = read_run(self.destination, run_id) if run_id else None
-        report = build_report(run, read_report(self.destination), self.manifest, result)
+        previous = read_report(self.destination)
+        report = build_report(run, previous, self.manifest, result)
         write_json(paths.report, report, durable=True)
+        sweep_state(self.destination)
         receipts = self.receipts()
         if result["verdict"] == "ok":
-            sweep_parts(
-                self.destination, older_than_s=0
-            )  # of workers that were killed: every file is whole without them
+            self._sweep_parts()
         kept = still_ours(self.destination, receipts, self._all_names())
         consolidate_receipts(self.destination, paths.receipts, receipts, kept)
-        return {**self._explained(result, report), "former_files": len(self.former())}
+        # What went wrong in a run that brought everything at last is no reason for what is wrong now.
+        why = None if run is not None and tells_success_of(previous, run.id) else report
+        told = {**self._explained(result, why), "unfinished_batches": unfinished(why) if result["problems"] else []}
+        return {**told, "former_files": len(self.former())}
+
+    def _sweep_parts(self) -> None:
+        """Remove what workers that were killed left: every file is whole without it."""
+        if self._unfinished is None:
+            sweep_parts(self.destination, older_than_s=0)
+        for path in self._unfinished or ():
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(path)
 
     def former(self) -> list[str]:
         """Files that were staged for an earlier choice of blobs and are as they were. Only their receipts know that they are ours."""

@@ -125,7 +125,7 @@ def prepare(wanted: PlanRequest, *, write: bool) -> dict[str, t.Any]:
     manifest, notes = (_agreed(wanted), []) if wanted.manifest else _list(wanted)
     dataset = Dataset(destination, manifest, wanted.decompress, wanted.rank, wanted.world_size)
     indexes = dataset.indexes
-    blobs, inventory = dataset.inspect(indexes, content=wanted.content, threads=wanted.threads)
+    blobs, inventory = dataset.inspect(indexes, content=wanted.content, threads=wanted.threads, mark=write)
     to_copy = inventory.to_copy
     if inventory.foreign:
         if not wanted.allow_overwrite:

@@ -16,7 +16,15 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.run imp
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.state import Inventory, StatePaths, read_json
 
 VERSION = 1
+#: A rank that says neither was killed, or hangs.
+ENDED = ("finished", "failed")
+_LOST = {
+    "kind": "worker_lost",
+    "message": "The copy there never said that it ended: it was killed, the node stopped, or it hangs.",
+    "remedy": "Look at that node (`journalctl -k`, `uptime`), then run again: that copies only what is missing.",
+}
 _NAMED = 20
+_BATCHES_TOLD = 5
 _REMEDY = {
     "missing": "Stage the dataset again: that copies only what is missing.",
     "altered": "These files were changed after they were staged. Stage the dataset again to repair them.",
@@ -58,6 +66,10 @@ def explain(result: t.Mapping[str, t.Any]) -> str:
     for problem in result["problems"]:
         shown = ", ".join(problem["names"][:3])
         parts.append(f"{problem['files']} {problem['kind']} (such as {shown}): {problem['remedy']}")
+    batches = result.get("unfinished_batches", [])
+    if batches:
+        shown = ", ".join(f"{batch['batch']} of {batch['host']}" for batch in batches[:_BATCHES_TOLD])
+        parts.append(f"Batches that nobody finished: {shown}{', …' if len(batches) > _BATCHES_TOLD else '.'}")
     return " ".join(parts)
 
 
@@ -105,12 +117,38 @@ def run_summary(run: Run) -> dict[str, t.Any]:
 def causes(report: t.Mapping[str, t.Any] | None) -> list[dict[str, str]]:
     """Why the last round left something out: one entry per kind of error, with the first host or file that had it."""
     found: dict[str, dict[str, str]] = {}
-    for rank in report["rounds"][-1]["ranks"] if report and report["rounds"] else []:
-        if rank["error"]:
-            found.setdefault(rank["error"]["kind"], {"host": rank["host"], **rank["error"]})
-    for failure in report["rounds"][-1]["failed"] if report and report["rounds"] else []:
+    last = _last_round(report)
+    for rank in last["ranks"]:
+        error = rank["error"] or (None if rank["state"] in ENDED else _LOST)
+        if error:
+            found.setdefault(error["kind"], {"host": rank["host"], **error})
+    for failure in last["failed"]:
         found.setdefault(failure["kind"], {"host": failure["name"], **failure})
     return list(found.values())
+
+
+def unfinished(report: t.Mapping[str, t.Any] | None) -> list[dict[str, str]]:
+    """Batches of the last round that nobody finished, each with the host that it was planned for."""
+    last = _last_round(report)
+    hosts = {share["rank"]: share["host"] for share in last["shares"]}
+    ids = last["unfinished_batches"][:_NAMED]
+    return [{"batch": batch, "host": hosts.get(_rank_of(batch), "no host")} for batch in ids]
+
+
+def _rank_of(batch: str) -> int:
+    """As ``plan_run`` names batches."""
+    return int(batch[1:].partition("b")[0])
+
+
+def tells_success_of(report: t.Mapping[str, t.Any] | None, run_id: str) -> bool:
+    """Whether a run is one of those after which a report found everything whole."""
+    rounds = report["rounds"] if report and report["verdict"] == "ok" else []
+    return any(one["run"] == run_id for one in rounds)
+
+
+def _last_round(report: t.Mapping[str, t.Any] | None) -> dict[str, t.Any]:
+    nothing: dict[str, t.Any] = {"ranks": [], "failed": [], "shares": [], "unfinished_batches": []}
+    return {**nothing, **(report["rounds"][-1] if report and report["rounds"] else {})}
 
 
 def worth_trying_again(result: t.Mapping[str, t.Any], why: t.Sequence[t.Mapping[str, str]]) -> bool:
@@ -150,6 +188,8 @@ __all__ = [
     "explain",
     "read_report",
     "run_summary",
+    "tells_success_of",
+    "unfinished",
     "verdict",
     "worth_trying_again",
 ]

@@ -4,17 +4,23 @@
 # Private to the collection: it may change without notice.
 """What is at a staging destination: where its state lives, and which files are what their receipts say.
 
+A file is trusted while its size and time are those of its receipt. Who reads one and finds other content gives it another time, so
+that everybody who looks afterwards reads it, too, until it is copied again.
+
 State lives in ``<destination>/.staging``, so that it is lost together with the data it describes.
 """
 
 from __future__ import annotations
 
 import base64
+import contextlib
 import hashlib
 import heapq
 import json
 import os
+import re
 import stat
+import time
 import typing as t
 import zlib
 from array import array
@@ -30,6 +36,12 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.own import
 
 STATE_DIR = ".staging"
 _READ_BYTES = 4 << 20
+#: Documents by the process that writes them, packed receipts by a number of their own.
+_STATE_PART = re.compile(r".+\.(?:\d+|[0-9a-f]{32})\.part")
+#: Nobody writes at one of them for so long, not even the receipts of 10^7 files.
+_LEFT_S = 3600.0
+#: Longer than what a file system keeps of a time (FAT: two seconds).
+_TIME_STEP_NS = 4 * 10**9
 _NAMES_PER_TASK = 512
 #: Where it is not said how many: most of the time they wait for the file system.
 _THREADS = 16
@@ -91,13 +103,17 @@ def _no_indexes() -> array[int]:
 
 @dataclass
 class Inventory:
-    """What a look at the destination found, as indexes into the blobs that were asked for."""
+    """What a look at the destination found, as indexes into the blobs that were asked for.
+
+    ``marked`` are those of the altered ones that only their content told, and that got another time.
+    """
 
     verified: array[int] = field(default_factory=_no_indexes)
     missing: array[int] = field(default_factory=_no_indexes)
     altered: array[int] = field(default_factory=_no_indexes)
     outdated: array[int] = field(default_factory=_no_indexes)
     foreign: array[int] = field(default_factory=_no_indexes)
+    marked: array[int] = field(default_factory=_no_indexes)
     verified_bytes: int = 0
     adopted: list[Receipt] = field(default_factory=list)
 
@@ -114,12 +130,14 @@ def inspect_destination(
     *,
     decompress: bool,
     content: bool = False,
+    mark: bool = False,
     threads: int = 0,
 ) -> Inventory:
     """Compare the destination with the manifest.
 
     Without ``content`` a file is trusted while size and modification time are those of its receipt, and is read only
-    when the time differs. With ``content`` every file is read and its CRC-32 compared.
+    when the time differs. With ``content`` every file is read and its CRC-32 compared; with ``mark`` one that is not right gets
+    another time. Raises OSError where that cannot be done.
     """
     refuse_links(destination, (final_name(blob, decompress) for blob in blobs))
     inventory = Inventory()
@@ -128,13 +146,21 @@ def inspect_destination(
             range(start, min(start + _NAMES_PER_TASK, len(blobs))) for start in range(0, len(blobs), _NAMES_PER_TASK)
         ]
 
-        def look(chunk: range) -> list[tuple[State, int, Receipt | None]]:
-            named = ((blob, final_name(blob, decompress)) for blob in blobs[chunk.start : chunk.stop])
-            return [_look_at(blob, name, destination, receipts.of(name), decompress, content) for blob, name in named]
+        def look(chunk: range) -> list[tuple[State, int, Receipt | None, bool]]:
+            found: list[tuple[State, int, Receipt | None, bool]] = []
+            for blob in blobs[chunk.start : chunk.stop]:
+                name = final_name(blob, decompress)
+                known = receipts.of(name)
+                one = _look_at(blob, name, destination, known, decompress, content)
+                marked = mark and content and one[0] == "altered" and _mark(os.path.join(destination, name), known)
+                found.append((*one, marked))
+            return found
 
         for chunk, states in zip(chunks, pool.map(look, chunks)):
-            for index, (state, size, adopted) in zip(chunk, states):
+            for index, (state, size, adopted, marked) in zip(chunk, states):
                 getattr(inventory, state).append(index)
+                if marked:
+                    inventory.marked.append(index)
                 if state == "verified":
                     inventory.verified_bytes += size
                 if adopted is not None:
@@ -181,14 +207,34 @@ def _look_into(
     return "altered", 0, None
 
 
+def _mark(path: str, receipts: t.Sequence[Receipt]) -> bool:
+    """Give a file with wrong content a time that no receipt has; False where it needs none, or another file is there by now.
+
+    All by one descriptor: what takes the file's place meanwhile keeps its time.
+    """
+    trusted = {(one.size, one.mtime_ns) for one in receipts}
+    with contextlib.suppress(FileNotFoundError), _open(path) as stream:
+        handle = stream.fileno()
+        found = os.fstat(handle)
+        if (found.st_size, found.st_mtime_ns) not in trusted or _crc32(stream) in {one.crc32 for one in receipts}:
+            return False
+        now_ns = time.time_ns()
+        while (found.st_size, os.fstat(handle).st_mtime_ns) in trusted:
+            os.utime(handle, ns=(found.st_atime_ns, now_ns))
+            now_ns += _TIME_STEP_NS
+        return True
+    return False
+
+
 def _adopt(blob: Blob, name: str, path: str, found: os.stat_result) -> Receipt | None:
     """A receipt for a file without one whose content is the blob's own, by size and MD5."""
     if name != blob.name or not blob.md5 or found.st_size != blob.size:
         return None
     digest, crc32 = hashlib.md5(usedforsecurity=False), 0
-    for piece in _pieces(path):
-        digest.update(piece)
-        crc32 = zlib.crc32(piece, crc32)
+    with _open(path) as stream:
+        for piece in _pieces(stream):
+            digest.update(piece)
+            crc32 = zlib.crc32(piece, crc32)
     if base64.b64encode(digest.digest()).decode() != blob.md5:
         return None
     return Receipt(name, blob.etag, blob.md5, blob.size, found.st_size, crc32, found.st_mtime_ns, False)
@@ -196,16 +242,24 @@ def _adopt(blob: Blob, name: str, path: str, found: os.stat_result) -> Receipt |
 
 def file_crc32(path: str) -> int:
     """The CRC-32 of a file's content, as gzip's trailer has it."""
+    with _open(path) as stream:
+        return _crc32(stream)
+
+
+def _open(path: str) -> t.BinaryIO:
+    return t.cast("t.BinaryIO", open(path, "rb", buffering=0, opener=regular))
+
+
+def _crc32(stream: t.BinaryIO) -> int:
     crc32 = 0
-    for piece in _pieces(path):
+    for piece in _pieces(stream):
         crc32 = zlib.crc32(piece, crc32)
     return crc32
 
 
-def _pieces(path: str) -> Iterator[bytes]:
-    with open(path, "rb", buffering=0, opener=regular) as stream:
-        while piece := stream.read(_READ_BYTES):
-            yield piece
+def _pieces(stream: t.BinaryIO) -> Iterator[bytes]:
+    while piece := stream.read(_READ_BYTES):
+        yield piece
 
 
 def _names_below(destination: str) -> Iterator[str]:
@@ -239,6 +293,19 @@ def write_whole(path: str, content: bytes, *, durable: bool = False) -> None:
         sync_directory(os.path.dirname(path))
 
 
+def sweep_state(destination: str) -> None:
+    """Remove what crashes left of documents and receipts that were being written. Just after a document was, which tells the time."""
+    paths = StatePaths(destination)
+    now = os.stat(paths.report).st_mtime  # as the file system has it: clocks of nodes differ
+    for directory in (paths.root, paths.receipts):
+        with contextlib.suppress(FileNotFoundError), os.scandir(directory) as entries:
+            for entry in entries:
+                if _STATE_PART.fullmatch(entry.name) and entry.is_file(follow_symlinks=False):
+                    with contextlib.suppress(FileNotFoundError):  # somebody else sweeps, too
+                        if now - entry.stat(follow_symlinks=False).st_mtime > _LEFT_S:
+                            os.unlink(entry.path)
+
+
 def read_json(path: str) -> t.Any:
     """The document, or None when there is none (or a crash left nothing that can be read)."""
     try:
@@ -258,6 +325,7 @@ __all__ = [
     "file_crc32",
     "inspect_destination",
     "read_json",
+    "sweep_state",
     "write_json",
     "write_whole",
 ]

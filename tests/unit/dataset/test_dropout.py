@@ -43,7 +43,7 @@ class ActionModule(ActionBase):
         return {{"changed": False, **answer(self._task.args, host)}}
 """
 PLAN = """return {"hosts": args.get("hosts") or [args["host"]], "run": f"run-{host}", "manifest": "packed", "manifest_digest": "d",
-            "missing_files": 3, "missing_bytes": 3, "killed": [],
+            "missing_files": MISSING, "missing_bytes": MISSING, "killed": [],
             "imbalance": 1.0, "cap_mbps": 0, "bandwidth": ["Nothing limits it."]}"""
 ANSWERS = {
     "dataset_plan": PLAN,
@@ -51,11 +51,12 @@ ANSWERS = {
     "dataset_watch": "return {}",
     "dataset_collect": 'return {"finished": True}',
     # Something is left over for a second round.
-    "dataset_verify": 'return {"verdict": "ok", "again": bool(args.get("report"))}',
+    "dataset_verify": 'marks = {"marked_files": 0} if args.get("mark_damaged") else {}\n'
+    '    return {"verdict": "ok", "again": bool(args.get("report")), **marks}',
 }
 LIST, OWN = "List the dataset once and plan what is missing", "Plan what this node's own share lacks"
 START, FOLLOW, COLLECT = "Start copying on every node", "Follow the copy", "Collect what every node did"
-COMPARE = "Compare the destination with the manifest"
+READ, COMPARE = "Read every file", "Compare the destination with the manifest"
 STAY = ["first", "x", "y", "z"]
 
 Call = dict[str, t.Any]
@@ -64,8 +65,9 @@ Call = dict[str, t.Any]
 class Play:
     """What the role told its actions: ``calls`` in their order."""
 
-    def __init__(self, root: pathlib.Path, scope: str, **hosts: str) -> None:
+    def __init__(self, root: pathlib.Path, scope: str, *, missing: int = 3, tags: str = "", **hosts: str) -> None:
         self._root = root
+        self._tags = tags or "dataset_staging_configure,dataset_staging_verify"
         collection = root / "ansible_collections/hpcai/gpu_cluster"
         (collection / "plugins/action").mkdir(parents=True)
         for folder in (ROOT, ROOT / "plugins", ROOT / "plugins/action"):
@@ -75,7 +77,9 @@ class Play:
                     there.symlink_to(path)
         for name, answer in ANSWERS.items():
             once = name == "dataset_watch"
-            (collection / f"plugins/action/{name}.py").write_text(ACTION.format(answer=answer, once=once))
+            (collection / f"plugins/action/{name}.py").write_text(
+                ACTION.format(answer=answer.replace("MISSING", str(missing)), once=once)
+            )
         inventory = {"all": {"hosts": {name: {"drops_at": task} for name, task in self._order(hosts).items()}}}
         (root / "hosts.json").write_text(json.dumps(inventory))
         options = {"destination": "/data", "sources": [], "scope": scope, "verify_content": True, "max_rounds": 2}
@@ -99,9 +103,8 @@ class Play:
     def _run(self) -> str:
         settings = {"ANSIBLE_COLLECTIONS_PATH": self._root, "ANSIBLE_CONFIG": ROOT / "ansible.cfg", "ANSIBLE_FORKS": 1}
         program = pathlib.Path(sys.executable).parent / "ansible-playbook"
-        tags = "dataset_staging_configure,dataset_staging_verify"
         done = subprocess.run(
-            [program, "-i", self._root / "hosts.json", self._root / "play.yml", "--tags", tags],
+            [program, "-i", self._root / "hosts.json", self._root / "play.yml", "--tags", self._tags],
             env={**os.environ, **{name: str(value) for name, value in settings.items()}, "CALLS": str(self._root / "calls")},
             capture_output=True, text=True, check=False, timeout=240,
         )  # fmt: skip
@@ -113,10 +116,10 @@ class Play:
 
 
 def test_ranks_of_a_shared_copy_are_those_of_the_plan(tmp_path: pathlib.Path) -> None:
-    play = Play(tmp_path, "shared", a=START, b=COLLECT, c=COMPARE)
+    play = Play(tmp_path, "shared", a=START, b=COLLECT, c=READ)
     first, second = (plan["hosts"] for plan in play.of(LIST))
     assert first == ["first", "a", "b", "c", "x", "y", "z"]
-    assert second == ["first", "c", "x", "y", "z"], "what is left is shared among those that are"
+    assert second == ["first", "x", "y", "z"], "what is left is shared among those that are"
     started = play.of(START)
     for hosts, calls in ((first, started[: len(first)]), (second, started[len(first) :])):
         assert [(call["host"], call["rank"]) for call in calls] == [(host, rank) for rank, host in enumerate(hosts)]
@@ -124,9 +127,34 @@ def test_ranks_of_a_shared_copy_are_those_of_the_plan(tmp_path: pathlib.Path) ->
 
 
 def test_a_part_to_read_is_not_looked_at_twice_or_by_nobody(tmp_path: pathlib.Path) -> None:
-    play = Play(tmp_path, "shared", a=COMPARE)
-    parts = [(call["host"], call["rank"], call["world_size"]) for call in play.of(COMPARE) if "report" not in call]
+    play = Play(tmp_path, "shared", a=READ)
+    parts = [(call["host"], call["rank"], call["world_size"]) for call in play.of(READ)]
     assert parts == [("first", 0, 5), ("a", 1, 5), ("x", 2, 5), ("y", 3, 5), ("z", 4, 5)]
+    assert all(call["content"] and call["mark_damaged"] for call in play.of(READ))
+
+
+@pytest.mark.parametrize("scope", ["shared", "local"])
+def test_every_file_is_read_once_by_whoever_is_there(tmp_path: pathlib.Path, scope: str) -> None:
+    """Not by the first node before the plan, and not by all again in the phase that verifies."""
+    play = Play(tmp_path, scope, a=START)
+    assert [call["host"] for call in play.of(READ)] == STAY
+    read_again = [call["task"] for call in play.calls if call["task"] != READ and call.get("content")]
+    assert read_again == []
+    tries = [call["tries_left"] for call in play.of(COMPARE) if call.get("report")]
+    assert tries == ([1, 0] if scope == "shared" else [1] * len(STAY) + [0] * len(STAY))
+
+
+def test_a_dataset_that_lacks_nothing_is_read_all_the_same(tmp_path: pathlib.Path) -> None:
+    play = Play(tmp_path, "shared", missing=0, a=READ)
+    assert [call["host"] for call in play.of(READ)] == ["first", "a", *STAY[1:]]
+    assert play.of(START) == []
+    assert [call["tries_left"] for call in play.of(COMPARE)][:1] == [1]
+
+
+def test_the_phase_that_verifies_reads_every_file_where_it_comes_alone(tmp_path: pathlib.Path) -> None:
+    play = Play(tmp_path, "shared", tags="dataset_staging_verify", a=COMPARE)
+    parts = [(call["host"], call["rank"], call["world_size"], call["content"]) for call in play.of(COMPARE)]
+    assert parts == [(host, rank, 5, True) for rank, host in enumerate(["first", "a", "x", "y", "z"])]
 
 
 def test_shares_of_nodes_stay_what_they_are_over_all_rounds(tmp_path: pathlib.Path) -> None:

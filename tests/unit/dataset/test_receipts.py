@@ -11,8 +11,9 @@ import re
 import zlib
 
 import pytest
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.manifest import Blob
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.manifest import Blob, Manifest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset import state
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.dataset import Dataset
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.receipts import (
     Receipt,
     ReceiptLog,
@@ -141,3 +142,18 @@ def test_receipts_of_names_that_are_not_wanted_any_more_stay_with_their_files(pl
     place.file.unlink()
     assert still_ours(str(place.path), receipts, set()) == []
     assert still_ours(str(place.path), receipts, {"a"}) == ["a"]
+
+
+def test_what_a_crash_left_of_packed_receipts_is_swept_when_it_is_old(tmp_path: pathlib.Path) -> None:
+    """Not what another report is writing at the moment, nor what is not of ours."""
+    dataset = Dataset(str(tmp_path), Manifest([{"url": "http://x/c", "prefix": ""}], [BLOB]), decompress=False)
+    dataset.save()
+    log = tmp_path / ".staging/receipts"
+    old = [log / f"all.jsonl.{'0' * 32}.part", tmp_path / ".staging/staging.json.17.part"]
+    kept = [log / f"all.jsonl.{'1' * 32}.part", log / "notes.part"]
+    for path in (*old, *kept):
+        path.write_text("[")
+    for path in (*old, kept[1]):
+        os.utime(path, ns=(NOON_NS, NOON_NS))
+    dataset.write_report(dataset.verify(content=False, part=(0, 1), threads=1))
+    assert [path.exists() for path in (*old, *kept)] == [False, False, True, True]
