@@ -47,6 +47,14 @@ class BatchState:
         return None if self.done or self.claimed else self.attempt + 1
 
 
+class Account(t.NamedTuple):
+    """What an owner says of one attempt: seconds since its claim, and the fraction of the batch that is done."""
+
+    owner: str
+    seconds: float
+    fraction: float
+
+
 class Claims:
     """The claims of one run, seen by one owner (``owner`` is unique per worker process)."""
 
@@ -91,14 +99,14 @@ class Claims:
             with open(self._path(batch, attempt), "w", encoding="utf-8", opener=regular) as stream:
                 stream.write(line)
 
-    def pace(self, batch: str, attempt: int) -> tuple[float, float]:
-        """(seconds since the claim, fraction done) by the owner's own account; (0, 0) while that cannot be told."""
+    def account(self, batch: str, attempt: int) -> Account | None:
+        """How the attempt went until the owner's last heartbeat, by the owner's own account; None while that cannot be told."""
         try:
             with open(self._path(batch, attempt), encoding="utf-8", opener=regular) as stream:
-                _owner, _beat, seconds, fraction = stream.read().rsplit(" ", 3)
-            return float(seconds), float(fraction)
+                owner, _beat, seconds, fraction = stream.read().rsplit(" ", 3)
+            return Account(owner, float(seconds), float(fraction))
         except (FileNotFoundError, ValueError):
-            return 0.0, 0.0
+            return None
 
     def is_done(self, batch: str) -> bool:
         return os.path.exists(os.path.join(self._directory, f"{batch}.done"))
@@ -151,6 +159,10 @@ class Claims:
     def claimable(self, state: BatchState) -> bool:
         return state.next_attempt is not None and state.next_attempt < self._max_attempts
 
+    def last_attempt(self, attempt: int) -> bool:
+        """Whether nobody may try again after this one."""
+        return attempt + 1 >= self._max_attempts
+
     def is_stale(self, batch: str, attempt: int) -> bool:
         """True when the claim's heartbeat has not moved for ``expiry_s`` since we first looked at it."""
         path = self._path(batch, attempt)
@@ -168,7 +180,7 @@ class Claims:
     def take_over(self, batch: str, attempt: int, reason: str) -> bool:
         """Claim the next attempt of a batch whose owner is silent or slow, unless attempts are used up."""
         write_json(self._path(batch, attempt) + ".released", {"owner": self._owner, "reason": reason})
-        return attempt + 1 < self._max_attempts and self.claim(batch, attempt + 1)
+        return not self.last_attempt(attempt) and self.claim(batch, attempt + 1)
 
     def result(self, batch: str) -> dict[str, t.Any] | None:
         return t.cast("dict[str, t.Any] | None", read_json(os.path.join(self._directory, f"{batch}.done")))
@@ -179,4 +191,4 @@ class Claims:
                 self.release(batch, reason)
 
 
-__all__ = ["BatchState", "Claims"]
+__all__ = ["Account", "BatchState", "Claims"]

@@ -18,8 +18,6 @@ _START_S = 2.0
 _AZCOPY_START_S = 1.0
 _AZCOPY_STARTS_SLOWER = 2.0
 _LEAD_PART = 0.1
-#: An idle rank takes over a batch whose owner needs this many times longer for the rest than it would for the whole.
-_SLOWER = 1.5
 
 
 class Pace:
@@ -50,14 +48,9 @@ class Pace:
         early = min(rate * _AZCOPY_STARTS_SLOWER * self._first_file_s, size * _LEAD_PART)
         return size - copied <= max(rate * _AZCOPY_START_S, early)
 
-    def is_quicker(self, size: int, spent_s: float, fraction: float) -> bool:
-        """Whether we would need less for all of a batch than its owner has spent, and much less than it needs for the rest.
-
-        Only where the pace is ``known``.
-        """
-        own_s = size / self._bytes_per_s + _START_S
-        left_s = spent_s * (1 - fraction) / max(fraction, 0.01)
-        return spent_s > own_s and left_s > _SLOWER * own_s
+    def needs_s(self, size: int) -> float:
+        """What all of a batch would take. Only where the pace is ``known``."""
+        return size / self._bytes_per_s + _START_S
 
 
 __all__ = ["Pace"]

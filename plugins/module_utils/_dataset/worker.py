@@ -28,6 +28,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.model i
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.pace import Pace
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.run import BatchInfo, RankProgress, Run
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.slow_owners import SlowOwners
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.trouble import IoTrouble, Tolerance
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 
@@ -64,6 +65,7 @@ class Worker:
         self._batches = {batch.id: batch for batch in run.batches}
         self._own = [batch.id for batch in run.batches if batch.rank == rank]
         self._looks = Looks(len(run.shares), poll_s)
+        self._slow_owners = SlowOwners(claims, {batch.id: batch.bytes for batch in run.batches}, len(run.shares))
         self._all_finished = False
         self._stop = threading.Event()
         self._ended = threading.Event()
@@ -178,7 +180,7 @@ class Worker:
         return picked
 
     def _pick_from_others(self, states: dict[str, BatchState]) -> tuple[str, int] | None:
-        """Take over from an owner that is silent, or so slow that we are quicker from the beginning.
+        """Take over from an owner that is silent, or much slower than we and others.
 
         Looks at a few claims only, from a start of our own: many idle ranks must not read all claims all the time.
         """
@@ -187,18 +189,18 @@ class Worker:
         start = self.progress.rank % len(claimed) if claimed else 0
         for batch in (claimed[start:] + claimed[:start])[:_CLAIMS_LOOKED_AT]:
             attempt = states[batch].attempt
-            reason = "no sign of life" if self._claims.is_stale(batch, attempt) else self._too_slow(batch, attempt)
+            reason = "no sign of life" if self._claims.is_stale(batch, attempt) else self._too_slow(batch, states)
             if reason and self._claims.take_over(batch, attempt, reason):
                 self._count_help(batch, attempt + 1)
                 return batch, attempt + 1
         return None
 
-    def _too_slow(self, batch: str, attempt: int) -> str:
-        """An owner that has spent more time than we would need for all of it, and needs even more for the rest."""
+    def _too_slow(self, batch: str, states: dict[str, BatchState]) -> str:
+        """Why an idle rank may copy what another copies, by what it would need itself."""
         if not self._pace.known or self._in_flight:
             return ""
-        slow = self._pace.is_quicker(self._batches[batch].bytes, *self._claims.pace(batch, attempt))
-        return "slow" if slow else ""
+        own_s = self._pace.needs_s(self._batches[batch].bytes)
+        return "slow" if self._slow_owners.much_slower(batch, states, own_s) else ""
 
     def _count_help(self, batch: str, attempt: int) -> None:
         self.progress.stolen_batches += self._batches[batch].rank != self.progress.rank

@@ -114,11 +114,11 @@ def test_a_batch_nobody_touched_is_claimable(two) -> None:
 def test_an_owner_tells_how_far_it_is(two, clock) -> None:
     owner, idle = two
     owner.claim("b", 0)
-    assert idle.pace("b", 0) == (0, 0)
+    assert idle.account("b", 0) == ("a", 0, 0)
     clock.now = 10
     owner.heartbeat({"b": 0.25})
-    assert idle.pace("b", 0) == (10, 0.25)
-    assert idle.pace("unknown", 0) == (0, 0)
+    assert idle.account("b", 0) == ("a", 10, 0.25)
+    assert idle.account("unknown", 0) is None
 
 
 def test_whoever_ends_gives_back_all_that_it_holds_and_nothing_else(two, tmp_path: pathlib.Path) -> None:
@@ -177,6 +177,7 @@ def test_nobody_takes_over_more_often_than_attempts_are_allowed(two) -> None:
     assert first.claim("b", 0)
     assert second.take_over("b", 0, "slow")
     assert first.take_over("b", 1, "slow")
+    assert [first.last_attempt(attempt) for attempt in range(3)] == [False, False, True]
     assert not second.take_over("b", 2, "slow")
     state = first.survey(["b"])["b"]
     assert state.attempt == 2
@@ -198,7 +199,7 @@ def test_the_newest_attempt_counts(two) -> None:
     state = first.survey(["b"])["b"]
     assert (state.attempt, state.released, state.claimed) == (1, {0}, True)
     first.heartbeat({"b": 0.5})  # the one that was given up lives after all, and changes nothing
-    assert second.pace("b", 1) == (0, 0)
+    assert second.account("b", 1) == ("b", 0, 0)
     second.release("b", "partial")
     assert first.survey(["b"])["b"].next_attempt == 2
 
@@ -225,9 +226,9 @@ def test_a_heartbeat_counts_from_the_claim(two, clock, tmp_path: pathlib.Path) -
     owner.claim("b", 0)
     clock.now = 107
     owner.heartbeat({})
-    assert idle.pace("b", 0) == (7, 0)
+    assert idle.account("b", 0) == ("a", 7, 0)
     (tmp_path / "b.0").write_text("cut")
-    assert idle.pace("b", 0) == (0, 0)
+    assert idle.account("b", 0) is None
 
 
 def test_a_claim_says_owner_beat_seconds_and_fraction(two, clock, tmp_path: pathlib.Path) -> None:
