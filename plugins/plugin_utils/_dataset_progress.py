@@ -111,9 +111,12 @@ class Watch:
         (first, first_bytes), (last, last_bytes) = self._samples[0], self._samples[-1]
         rate = (last_bytes - first_bytes) / (last - first) if last > first else 0.0
         left = self.total_raw_bytes - self.raw_bytes
+        # What one rank takes over from another both may have counted.
+        twice = self.files - self.total_files
         parts = [
-            f"staging: {self.files}/{self.total_files} files",
-            f"{self.raw_bytes / _GB:.2f}/{self.total_raw_bytes / _GB:.2f} GB",
+            f"staging: {min(self.files, self.total_files)}/{self.total_files} files"
+            + (f" ({twice} of them twice)" if twice > 0 else ""),
+            f"{min(self.raw_bytes, self.total_raw_bytes) / _GB:.2f}/{self.total_raw_bytes / _GB:.2f} GB",
             f"{rate / _GB:.3f} GB/s",
             f"ETA {_duration(left / rate)}" if rate > 0 and left > 0 else "ETA -",
         ]

@@ -25,6 +25,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.landing
     leave_landing,
     sweep_landing,
 )
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.log_files import prune_logs
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.run import RankProgress, Run, read_run
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.state import check_state
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.worker import Worker
@@ -92,6 +93,7 @@ def run_rank(wanted: StageRequest) -> dict[str, t.Any]:
         with disk_errors(landing):
             make_own_directory(landing)
         sweep_landing(landing, run.id)
+        prune_logs(wanted.log_path, run.id)
         try:
             progress = _work(run, wanted, landing)
         finally:

@@ -56,3 +56,13 @@ def test_an_answer_that_comes_late_takes_nothing_back() -> None:
     watch.update([RankProgress(0, "gpu-1", beat=4, files=2)], 50)
     assert watch.files == 5
     assert 0 in watch.silent(60), "it is no sign of life"
+
+
+def test_what_two_ranks_copied_is_not_more_than_there_is() -> None:
+    """One took over from the other, and both count their files."""
+    watch = Watch(HOSTS, 10, 10_000_000_000)
+    ranks = [RankProgress(rank, HOSTS[rank], files=6, raw_bytes=6_000_000_000) for rank in (0, 1)]
+    watch.update(ranks, 0)
+    assert watch.line(0).startswith("staging: 10/10 files (2 of them twice), 10.00/10.00 GB, ")
+    watch.update([RankProgress(1, HOSTS[1], files=4, raw_bytes=1)], 1)
+    assert watch.line(1).startswith("staging: 10/10 files, 6.00/10.00 GB, ")
