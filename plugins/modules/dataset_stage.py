@@ -35,6 +35,12 @@ options:
     description: Name of this node in reports.
     type: str
     required: true
+  only_check:
+    description:
+      - Copy nothing. RV(unlike) tells whether this node means the same by the O(hpcai.gpu_cluster.dataset_plan#module:owner) and
+        O(hpcai.gpu_cluster.dataset_plan#module:group) of the run as the node that planned it.
+    type: bool
+    default: false
   cap_mbps:
     description: Bandwidth that AzCopy may use, in Mbit/s. V(0) for no limit.
     type: float
@@ -120,6 +126,10 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
+unlike:
+  description: The end of a sentence about this node, such as V(knows no user 'hpc'); empty where it agrees with the one that planned.
+  type: str
+  returned: with O(only_check=true)
 files:
   description: Files that this node finished.
   type: int
@@ -176,9 +186,12 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.payload
     sweep_payloads,
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.rank import StageRequest, run_rank
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.run import read_run
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.state import check_state
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gzip.part_file import disk_errors
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.background import asked_for
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.ownership import Ownership
 
 
 def argument_spec() -> dict[str, t.Any]:
@@ -188,6 +201,7 @@ def argument_spec() -> dict[str, t.Any]:
         "run": {"type": "str", "required": True},
         "rank": {"type": "int", "required": True},
         "host": {"type": "str", "required": True},
+        "only_check": {"type": "bool", "default": False},
         "cap_mbps": {"type": "float", "default": 0},
         "processes": {"type": "int", "default": 8},
         "concurrency": {"type": "int", "default": 0},
@@ -229,6 +243,13 @@ def read_options(params: t.Mapping[str, t.Any]) -> StageRequest:
     )
 
 
+def _unlike(destination: str, run_id: str) -> str:
+    """Whom the files of the run shall belong to that this node does not know, or by another id; "" where it sees no such run."""
+    check_state(destination)
+    run = read_run(destination, run_id)
+    return Ownership(**run.ownership).unlike_here() if run else ""
+
+
 def copy(params: t.Mapping[str, t.Any], secrets: t.Sequence[str]) -> dict[str, t.Any]:
     """What the module returns, also where it fails."""
     try:
@@ -236,6 +257,8 @@ def copy(params: t.Mapping[str, t.Any], secrets: t.Sequence[str]) -> dict[str, t
             if not params["run"]:
                 swept = sweep_killed(params["destination"], params["landing_path"] or "", params["host"])
                 return {"changed": swept, "msg": "Nothing to copy."}
+            if params["only_check"]:
+                return {"changed": False, "unlike": _unlike(params["destination"], params["run"])}
             return run_rank(read_options(params))
     except ClusterError as error:
         return {"failed": True, "changed": False, **failure(error, *secrets)}

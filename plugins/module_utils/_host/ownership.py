@@ -49,14 +49,28 @@ class Ownership:
 
     def check_here(self, host: str) -> None:
         """Raise ClusterError (``bad_input``) where this node gives the names another meaning than the one that planned."""
-        pairs = (("user", self.owner, _uid(self.owner), self.uid), ("group", self.group, _gid(self.group), self.gid))
-        for what, name, here, planned in pairs:
+        for what, name, here, planned in self._ids():
             if here != planned:
                 raise ClusterError(
                     "bad_input",
                     f"On {host} the {what} {name!r} is {here}, on the node that planned it is {planned}.",
                     f"Give the {what} one id on all nodes, or write the number itself.",
                 )
+
+    def unlike_here(self) -> str:
+        """What of it this node does not know, or by another id, as the end of a sentence; "" where it agrees."""
+        try:
+            for what, name, here, planned in self._ids():
+                if here != planned:
+                    return f"has {here} for the {what} {name!r}, not {planned}"
+        except ClusterError as error:
+            return str(error.details["unlike"])
+        return ""
+
+    def _ids(self) -> t.Iterator[tuple[str, str, int | None, int | None]]:
+        """What it is, its name, its id on this node, and that on the node that planned."""
+        yield "user", self.owner, _uid(self.owner), self.uid
+        yield "group", self.group, _gid(self.group), self.gid
 
     def give_to_file(self, descriptor: int) -> None:
         """Before the file gets its final name."""
@@ -160,6 +174,7 @@ def _id(name: str, what: str, option: str, look_up: t.Callable[[str], int]) -> i
             "bad_input",
             f"This node knows no {what} {name!r}.",
             f"Create it on all nodes, with the same id, or correct `{option}`; a number is taken as it is.",
+            unlike=f"knows no {what} {name!r}",
         ) from None
 
 

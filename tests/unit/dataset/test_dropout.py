@@ -65,6 +65,11 @@ Call = dict[str, t.Any]
 class Play:
     """What the role told its actions: ``calls`` in their order."""
 
+    #: Unreachable hosts, and nothing else.
+    ENDS_WITH = 4
+    #: Options of the role beside those that every play here sets.
+    OPTIONS: t.ClassVar[dict[str, t.Any]] = {}
+
     def __init__(self, root: pathlib.Path, scope: str, *, missing: int = 3, tags: str = "", **hosts: str) -> None:
         self._root = root
         self._tags = tags or "dataset_staging_configure,dataset_staging_verify"
@@ -83,7 +88,7 @@ class Play:
         inventory = {"all": {"hosts": {name: {"drops_at": task} for name, task in self._order(hosts).items()}}}
         (root / "hosts.json").write_text(json.dumps(inventory))
         options = {"destination": "/data", "sources": [], "scope": scope, "verify_content": True, "max_rounds": 2}
-        variables = {f"dataset_staging_{name}": value for name, value in options.items()}
+        variables = {f"dataset_staging_{name}": value for name, value in {**options, **self.OPTIONS}.items()}
         role = {"name": "hpcai.gpu_cluster.dataset_staging", "rolespec_validate": False}
         play = {
             "hosts": "all",
@@ -108,7 +113,7 @@ class Play:
             env={**os.environ, **{name: str(value) for name, value in settings.items()}, "CALLS": str(self._root / "calls")},
             capture_output=True, text=True, check=False, timeout=240,
         )  # fmt: skip
-        assert done.returncode == 4, done.stdout + done.stderr  # unreachable hosts, and nothing else
+        assert done.returncode == self.ENDS_WITH, done.stdout + done.stderr
         return done.stdout
 
     def of(self, task: str) -> list[Call]:

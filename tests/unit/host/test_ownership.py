@@ -67,6 +67,21 @@ def test_a_node_with_another_number_for_the_name_refuses() -> None:
         Ownership(owner=USER.pw_name, uid=12345).check_here("gpu-2")
 
 
+@pytest.mark.parametrize(
+    ("planned", "unlike"),
+    [
+        (PRIVATE, ""),
+        (Ownership(), ""),
+        (Ownership(owner="70001", uid=70001, group="70002", gid=70002), ""),
+        (Ownership(owner=USER.pw_name, uid=12345), f"has {USER.pw_uid} for the user {USER.pw_name!r}, not 12345"),
+        (Ownership(owner="nobody-of-this-name", uid=7), "knows no user 'nobody-of-this-name'"),
+        (Ownership(group="no-such-group", gid=7), "knows no group 'no-such-group'"),
+    ],
+)
+def test_what_a_node_knows_otherwise_ends_a_sentence(planned: Ownership, unlike: str) -> None:
+    assert planned.unlike_here() == unlike
+
+
 @needs_root
 def test_files_have_it_before_they_have_their_names(tmp_path: pathlib.Path) -> None:
     with part_file(str(tmp_path / "a/b/x"), str(tmp_path), PRIVATE) as (write, _handle):
