@@ -13,11 +13,11 @@ import typing as t
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.options import failure
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.secrets import check_place
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._lists import listed
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._role_variables import (
     ModuleAction,
     names_role_variables,
 )
+from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._survey_texts import as_list
 
 Result = dict[str, t.Any]
 
@@ -41,13 +41,16 @@ class PlacesModuleAction(ModuleAction):
     @names_role_variables
     def run(self, tmp: str | None = None, task_vars: Result | None = None) -> Result:
         """Run it, in the background, too."""
-        if "sources" in self._task.args:
-            self._task.args["sources"] = listed(self._task.args["sources"])
         try:
+            if "sources" in self._task.args:
+                self._task.args["sources"] = as_list(self._task.args["sources"])
             for url, prefix in places_of(self._task.args):
                 check_place(url, prefix)
         except ClusterError as error:
             return {"failed": True, "changed": False, **failure(error)}
+        except ValueError as exc:
+            broken = ClusterError("bad_input", f"`sources` {exc}", "Correct it and run again.")
+            return {"failed": True, "changed": False, **failure(broken)}
         return super().run(tmp, task_vars)
 
 

@@ -19,12 +19,21 @@ from ansible.plugins.action import ActionBase
 from ansible.template import is_trusted_as_template
 
 #: A variable, or one through the filter that its type asks for. Ansible's own variables may be more than values.
-_PLAIN = re.compile(r"\{\{ *(?!ansible_)([a-zA-Z_]\w*) *(?:\| *(bool|int|float) *)?\}\}")
+_PLAIN = re.compile(
+    r"\{\{ *(?!ansible_)([a-zA-Z_]\w*) *(?:\| *(bool|int|float|hpcai\.gpu_cluster\.as_(?:list|dict)) *)?\}\}"
+)
 #: Variables with text around them, on one line.
 _JOINED = re.compile(r"(?:[^{}\\\r\n]|\{\{ *(?!ansible_)[a-zA-Z_]\w* *\}\})+")
 _NAME = re.compile(r"\{\{ *(\w+) *\}\}")
 _FACT = re.compile(r"\{\{ *ansible_facts\['(\w+)'\] *\| *default\(\{\}\) *\}\}")
-_TYPES: dict[str | None, tuple[type, ...]] = {"bool": (bool,), "int": (int,), "float": (float,)}
+_TYPES: dict[str | None, tuple[type, ...]] = {
+    "bool": (bool,),
+    "int": (int,),
+    "float": (float,),
+    # These change texts, and nothing else.
+    "hpcai.gpu_cluster.as_list": (list, dict),
+    "hpcai.gpu_cluster.as_dict": (list, dict),
+}
 _VALUES = (str, bool, int, float, list, dict)
 
 

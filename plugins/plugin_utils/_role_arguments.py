@@ -18,10 +18,10 @@ from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible.module_utils.common.parameters import remove_values
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.secrets import check_place
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._lists import listed
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._places import places_of
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._plain_arguments import resolved
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._role_limits import beyond
+from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._survey_texts import MEANT
 
 Options = t.Mapping[str, t.Mapping[str, t.Any]]
 _NAME = re.compile(r"[a-zA-Z_]\w*")
@@ -70,16 +70,17 @@ def validate(options: Options, templar: _Templar, *, injected: bool = True, limi
         if name not in templar.available_variables:
             continue
         try:
-            values[name] = resolved(templar.available_variables[name], templar)
+            values[name] = _meant(options[name], resolved(templar.available_variables[name], templar))
         except AnsibleValueOmittedError:
             continue
+        except ValueError as exc:
+            unresolved[name] = f"{name} {exc}"
         except AnsibleError as exc:
             if _lacks_a_fact(name, exc, templar.available_variables, injected):
                 later[name] = _missing(exc)
             else:
                 unresolved[name] = f"{name} has no value: {_reason(options[name], exc)}"
-    values = {name: listed(value) if options[name].get("type") == "list" else value for name, value in values.items()}
-    checked = {name: option for name, option in options.items() if name not in later and name not in unresolved}
+    checked = {name: _whole(option) for name, option in options.items() if name not in later and name not in unresolved}
     found = [
         *_messages(checked, values),
         *_misplaced_secrets(checked, values),
@@ -87,6 +88,18 @@ def validate(options: Options, templar: _Templar, *, injected: bool = True, limi
     ]
     secrets = {text for name, option in checked.items() for text in secrets_of(option, values.get(name))}
     return Verdict([*unresolved.values(), *(str(remove_values(message, secrets)) for message in found)], later)
+
+
+def _meant(option: t.Mapping[str, t.Any], value: t.Any) -> t.Any:
+    """A list or a dictionary that is given as a text, as roles read it. Raises ValueError where it is none."""
+    meant = MEANT.get(option.get("type", "str"))
+    return meant(value) if meant else value
+
+
+def _whole(option: t.Mapping[str, t.Any]) -> t.Mapping[str, t.Any]:
+    """The option with dictionaries in its list, where a spec calls them raw so that Ansible itself lets a text pass."""
+    raw = option.get("elements") == "raw" and option.get("options")
+    return {**option, "elements": "dict"} if raw else option
 
 
 def _messages(options: Options, values: t.Mapping[str, t.Any]) -> list[str]:

@@ -14,6 +14,7 @@ import pytest
 import yaml
 from ansible.parsing.dataloader import DataLoader
 from ansible.template import Templar, trust_as_template
+from role_filters import add_role_filters
 
 ROLE = Path(__file__).resolve().parents[3] / "roles/nvme_raid"
 
@@ -34,6 +35,7 @@ def test_a_unit_that_needs_the_file_system_does_not_start_where_nothing_is_mount
 @pytest.mark.parametrize("tasks", ["install", "remove"])
 def test_a_unit_that_is_taken_out_of_the_list_loses_its_drop_in(tasks: str) -> None:
     """It requires a unit that remove takes away, and would not start any more."""
+    add_role_filters()
     variables = yaml.safe_load((ROLE / "vars/main.yml").read_text(encoding="utf-8"))
     listed = {
         **variables,

@@ -11,27 +11,17 @@ import typing as t
 import pytest
 from ansible.module_utils.common.parameters import remove_values
 from ansible.parsing.dataloader import DataLoader
-from ansible.playbook.play_context import PlayContext
-from ansible.playbook.task import Task
-from ansible.plugins.action.validate_argument_spec import ActionModule as AnsibleValidation
-from ansible.plugins.connection.local import Connection
 from ansible.template import Templar, trust_as_template
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._role_arguments import Verdict, secrets_of, validate
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._role_files import ROLES, role_files
+from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._survey_texts import MEANT
+from role_validation import HOST, by_ansible, known
 
-# Reads a spec once.
-LOADER = DataLoader()
 ENTRIES = [
     (path.parent.parent.name, entry)
     for path in sorted(ROLES.glob("*/meta/argument_specs.yml"))
     for entry in role_files(path.parents[1]).options
 ]
-HOST = {
-    "inventory_hostname": "gpu-1",
-    "ansible_play_hosts": ["gpu-1"],
-    "ansible_play_hosts_all": ["gpu-1"],
-    "ansible_facts": {},
-}
 SOURCES = [{"url": "https://a/b", "sas": "sv=1&sig=hidden"}]
 STAGED = {"dataset_staging_sources": SOURCES, "dataset_staging_destination": "/data"}
 VALUES = [
@@ -65,11 +55,6 @@ VALUES = [
 ]
 
 
-def known(role: str, **host: t.Any) -> dict[str, t.Any]:
-    files = role_files(ROLES / role)
-    return {**files.defaults, **HOST, **host, **files.variables}
-
-
 def judged(role: str, entry: str = "main", **host: t.Any) -> Verdict:
     templar = Templar(loader=DataLoader(), variables=known(role, **host))
     return validate(role_files(ROLES / role).options[entry], templar)
@@ -81,39 +66,31 @@ def limited(role: str, **host: t.Any) -> Verdict:
     return validate(files.options["main"], Templar(DataLoader(), known(role, **host)), limits=files.limits)
 
 
-def by_ansible(role: str, entry: str, variables: dict[str, t.Any]) -> list[str] | None:
-    """What Ansible's own task says about the spec as Ansible itself reads it. None: it failed over the value."""
-    path = ROLES / role / "meta/argument_specs.yml"
-    # Not copied: a copy of tagged data takes longer than to judge by it, and nobody changes it.
-    specs = LOADER.load_from_file(str(path), unsafe=True, trusted_as_template=True)["argument_specs"]
-    spec = specs[entry].get("options") or {}
-    task, connection = Task(), Connection(PlayContext())
-    task.args = {"argument_spec": spec, "provided_arguments": {}}
-    action = AnsibleValidation(task, connection, None, LOADER, Templar(loader=LOADER, variables=variables), None)
-    try:
-        return t.cast("list[str]", action.run(task_vars=variables).get("argument_errors", []))
-    except (AttributeError, TypeError, ValueError):
-        return None
-
-
 @pytest.mark.parametrize(("role", "entry"), ENTRIES)
 def test_every_spec_is_applied_as_ansible_applies_it(role: str, entry: str) -> None:
-    """Every option has every value once, beside others with other values."""
+    """Every option has every value once, beside others with other values. A text for a list is what it stands for."""
     options = role_files(ROLES / role).options[entry]
     chosen = [[*VALUES, *(option.get("choices") or [])] for option in options.values()]
     wrong = right = 0
     for turn in range(max(map(len, chosen), default=0)):
         host = {name: values[(turn + place) % len(values)] for place, (name, values) in enumerate(zip(options, chosen))}
         variables = known(role, **host)
-        expected = by_ansible(role, entry, variables)
+        values = Templar(loader=DataLoader(), variables=variables).template(host)
+        broken: dict[str, str] = {}
+        for name, value in values.items():
+            try:
+                values[name] = MEANT.get(options[name]["type"], lambda value: value)(value)
+            except ValueError as exc:
+                broken[name] = f"{name} {exc}"
+        expected = by_ansible(role, entry, {**variables, **values}, whole=True, without=broken)
         verdict = judged(role, entry, **host)
         if expected is None:
             assert any("must be of type dict" in error for error in verdict.errors), host
             continue
-        values = Templar(loader=DataLoader(), variables=variables).template(host)
         secrets = {text for name, option in options.items() for text in secrets_of(option, values.get(name))}
-        assert verdict == Verdict([remove_values(message, secrets) for message in expected], {}), host
-        wrong, right = wrong + len(expected), right + len(options) - len(expected)
+        messages = [*broken.values(), *(remove_values(message, secrets) for message in expected)]
+        assert verdict == Verdict(messages, {}), host
+        wrong, right = wrong + len(messages), right + len(options) - len(messages)
     assert (wrong > 0 and right > 0) or not options
 
 
@@ -365,5 +342,13 @@ def test_a_list_in_json_is_the_list_that_a_survey_means(given: t.Any) -> None:
 def test_json_that_is_broken_is_refused_without_a_secret() -> None:
     broken = json.dumps(SOURCES)[:-1]
     verdict = judged("dataset_staging", **{**STAGED, "dataset_staging_sources": broken})
-    assert verdict.errors
-    assert "hidden" not in str(verdict)
+    [error] = verdict.errors
+    assert error.startswith("dataset_staging_sources is a text that begins as JSON does and is none (")
+    assert "hidden" not in error
+
+
+@pytest.mark.parametrize("name", ["dataset_staging_upload_destination", "dataset_staging_sources"])
+def test_a_sas_in_the_url_of_a_text_is_refused(name: str) -> None:
+    [error] = judged("dataset_staging", **{**STAGED, name: json.dumps({"url": "https://a/b?sv=1&sig=hidden"})}).errors
+    assert error.startswith(f"{name}: ")
+    assert "hidden" not in error

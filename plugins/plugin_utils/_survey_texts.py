@@ -1,0 +1,55 @@
+# Copyright (c) 2026 The hpcai.gpu_cluster developers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+# Private to the collection: it may change without notice.
+"""Lists and dictionaries as a survey or ``-e name=value`` gives them: every answer is a text.
+
+Ansible itself takes a text for a list, too, and separates it at every comma, those of JSON included.
+"""
+
+from __future__ import annotations
+
+import json
+import typing as t
+
+from ansible.module_utils.common.validation import check_type_dict
+
+
+def as_list(value: t.Any) -> t.Any:
+    """A text as the list that it stands for: JSON, or values with commas between them. Any other value as it is.
+
+    One object of JSON is a list of one. Raises ValueError, which does not quote the text: it may hold a secret.
+    """
+    if not isinstance(value, str):
+        return value
+    text = value.strip()
+    if not text.startswith(("[", "{")):
+        return [part for part in map(str.strip, text.split(",")) if part]
+    try:
+        found = json.loads(text)
+    except ValueError as exc:
+        why = f"{exc.msg}, character {exc.pos + 1}" if isinstance(exc, json.JSONDecodeError) else "a number is too long"
+        raise ValueError(
+            f'is a text that begins as JSON does and is none ({why}). Write ["a", "b"], or a,b without brackets.'
+        ) from None
+    return found if isinstance(found, list) else [found]
+
+
+def as_dict(value: t.Any) -> t.Any:
+    """A text as the dictionary that it stands for: JSON, or ``a=1,b=2`` as modules take it. Any other value as it is.
+
+    Raises ValueError, which does not quote the text.
+    """
+    if not isinstance(value, str):
+        return value
+    text = value.strip()
+    try:
+        return check_type_dict(text) if text else {}
+    except TypeError:
+        raise ValueError('is a text that is no dictionary. Write {"a": "1", "b": "2"}, or a=1,b=2.') from None
+
+
+#: By the type of an option in an argument spec.
+MEANT: dict[str, t.Callable[[t.Any], t.Any]] = {"list": as_list, "dict": as_dict}
+
+__all__ = ["MEANT", "as_dict", "as_list"]
