@@ -124,10 +124,11 @@ def check_request(request: CopyRequest) -> None:
         raise ClusterError(
             "bad_input", f"The identity `{request.identity}` is unknown.", f"Choose one of {', '.join(IDENTITIES)}."
         )
-    if request.cap_mbps < 0 or request.block_size_mib < 0 or request.concurrency < 0 or request.processes < 1:
+    numbers = (request.cap_mbps, request.block_size_mib, request.concurrency)
+    if not all(0 <= number < math.inf for number in numbers) or request.processes < 1:  # "nan" is a number for YAML
         raise ClusterError(
             "bad_input",
-            "cap_mbps, block_size_mib and concurrency must not be negative, and processes must be at least 1.",
+            "cap_mbps, block_size_mib and concurrency must be numbers and not negative, and processes must be at least 1.",
             "Use 0 for AzCopy's own choice.",
         )
     block_size_mib(request)  # raises where cap and block do not fit

@@ -26,6 +26,8 @@ _MODE = re.compile(r"0[0-7]{3}")
 _FILE_MODE = 0o644
 _READABLE = 0o755
 _LOOKS = 16  # at a time
+#: As an id it means "as it is" to chown(2), and nothing is above it.
+_NO_ID = 2**32 - 1
 _OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
@@ -166,7 +168,11 @@ def _id(name: str, what: str, option: str, look_up: t.Callable[[str], int]) -> i
     if not name:
         return None
     if name.isdecimal() and name.isascii():
-        return int(name)
+        if int(name) < _NO_ID:
+            return int(name)
+        raise ClusterError(
+            "bad_input", f"`{option}` is {name:.20}, and no {what} can have that number.", f"Give one below {_NO_ID}."
+        )
     try:
         return look_up(name)
     except KeyError:

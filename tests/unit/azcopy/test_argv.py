@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import typing as t
 
 import pytest
@@ -101,6 +102,9 @@ def test_a_block_always_passes_the_cap(cap: float) -> None:
         ({"content_encoding": "gzip"}, "upload only"),
         ({"identity": "magic"}, "unknown"),
         ({"cap_mbps": -1}, "negative"),
+        ({"cap_mbps": math.nan}, "negative"),
+        ({"cap_mbps": math.inf}, "negative"),
+        ({"block_size_mib": math.nan}, "negative"),
         ({"cap_mbps": 0.01}, "too low"),
         ({"cap_mbps": 50, "block_size_mib": 8}, "do not pass a cap"),
         ({"sas": "nothing"}, "not a shared access signature"),

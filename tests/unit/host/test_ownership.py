@@ -47,6 +47,9 @@ def test_names_and_numbers_are_found() -> None:
     [
         (("nobody-of-this-name", "", "", ""), "user 'nobody-of-this-name'"),
         (("", "no-such-group", "", ""), "group 'no-such-group'"),
+        # To chown(2) it means "as it is": every file would differ in every run.
+        (("4294967295", "", "", ""), "`owner` is 4294967295"),
+        (("", "99999999999", "", ""), "`group` is 99999999999"),
         # What YAML makes of 0640 without quotes.
         (("", "", "416", ""), "`mode` is '416'"),
         (("", "", "", "rwx"), "`directory_mode` is 'rwx'"),
