@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import typing as t
 
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.choice import translate
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.options import failure
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.secrets import check_place
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.url import clean_sas, parse_blob_url
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._role_variables import (
     ModuleAction,
@@ -24,15 +26,39 @@ Result = dict[str, t.Any]
 
 def places_of(value: t.Any) -> t.Iterator[tuple[str, str]]:
     """URL and prefix of every place in a value of any shape."""
+    for place in _with_url(value):
+        yield str(place["url"]), str(place.get("prefix") or "")
+
+
+def faults_of(value: t.Any) -> t.Iterator[ClusterError]:
+    """What keeps a module from using the places in a value, the first fault of each. Those of ``check_place`` are not among them."""
+    for place in _with_url(value):
+        try:
+            check_place(str(place["url"]))
+        except ClusterError:
+            continue
+        try:
+            parse_blob_url(str(place["url"]))
+            if isinstance(place.get("sas"), str):
+                clean_sas(place["sas"])
+            for name in ("include", "exclude"):
+                globs = place.get(name)
+                for glob in globs if isinstance(globs, list) else []:
+                    translate(str(glob))
+        except ClusterError as error:
+            yield error
+
+
+def _with_url(value: t.Any) -> t.Iterator[Result]:
     if isinstance(value, dict):
         if value.get("url"):
-            yield str(value["url"]), str(value.get("prefix") or "")
+            yield value
         for inner in value.values():
             if isinstance(inner, (dict, list)):
-                yield from places_of(inner)
+                yield from _with_url(inner)
     elif isinstance(value, list):
         for inner in value:
-            yield from places_of(inner)
+            yield from _with_url(inner)
 
 
 class PlacesModuleAction(ModuleAction):
@@ -54,4 +80,4 @@ class PlacesModuleAction(ModuleAction):
         return super().run(tmp, task_vars)
 
 
-__all__ = ["PlacesModuleAction", "places_of"]
+__all__ = ["PlacesModuleAction", "faults_of", "places_of"]

@@ -4,15 +4,21 @@
 # Private to the collection: it may change without notice.
 """Limits of a role's options, which an argument spec cannot tell: ``meta/limits.yml`` of the role.
 
-A limit has ``least``, the smallest number; ``above``, a number that is too small; or ``absolute``, for a path.
+A limit has ``least``, the smallest number; ``above``, a number that is too small; ``absolute``, for a path; ``octal``, for a mode;
+or ``places``, for URLs in blob storage with what goes with them.
 """
 
 from __future__ import annotations
 
 import math
+import re
 import typing as t
 
+from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._places import faults_of
+
 Limit = t.Mapping[str, t.Any]
+#: As ``_host.ownership`` takes a mode. What YAML makes of 0640 without quotes, 416, has no zero in front.
+_MODE = re.compile(r"0[0-7]{3}")
 
 
 def beyond(limits: t.Mapping[str, Limit], options: t.Mapping[str, Limit], values: t.Mapping[str, t.Any]) -> list[str]:
@@ -22,7 +28,13 @@ def beyond(limits: t.Mapping[str, Limit], options: t.Mapping[str, Limit], values
         for name, limit in limits.items()
         if name in options and values.get(name) is not None
     ]
-    return [f"{name} is {value!s:.80}: {excess}" for name, value, excess in found if excess]
+    faults = [
+        (name, fault) for name, value, _excess in found if limits[name].get("places") for fault in faults_of(value)
+    ]
+    return [
+        *(f"{name} is {value!s:.80}: {excess}" for name, value, excess in found if excess),
+        *(f"{name}: {fault}" for name, fault in faults),
+    ]
 
 
 def _excess(limit: Limit, value: t.Any, default: t.Any) -> str:
@@ -30,8 +42,11 @@ def _excess(limit: Limit, value: t.Any, default: t.Any) -> str:
         # A home directory and variables of the environment are those of the node.
         right = str(value).startswith(("/", "~", "$")) or value == default == ""
         return "" if right else "it has to be an absolute path, such as /data."
+    if limit.get("octal"):
+        right = value == default or bool(_MODE.fullmatch(str(value)))
+        return "" if right else 'it has to be four octal digits in quotes, the first a zero, such as "0640".'
     number = _number(value)
-    if number is None:
+    if number is None or limit.get("places"):
         return ""
     if "above" in limit:
         return "" if limit["above"] < number < math.inf else f"it has to be more than {limit['above']}."

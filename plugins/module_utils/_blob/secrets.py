@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 import typing as t
+import urllib.parse
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.url import redact, spellings
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
@@ -61,6 +62,10 @@ def check_place(url: str, prefix: str = "") -> None:
             f"The URL `{redact(url[:end])}` {what}, and a SAS in a URL reaches logs and results.",
             f"End the URL where the {'SAS' if end == sas else 'query'} begins, and give the SAS beside it as `sas`.",
         )
+    try:
+        urllib.parse.urlsplit(url).port  # noqa: B018 - raises where it is no number, or none of a port
+    except ValueError as error:
+        raise ClusterError("bad_input", f"`{redact(url)}` is no URL: {error}.", "Correct it.") from error
     if _sas_at(f"/{prefix}") >= 0:
         raise ClusterError(
             "bad_input",

@@ -22,7 +22,7 @@ ENTRIES = [
     for path in sorted(ROLES.glob("*/meta/argument_specs.yml"))
     for entry in role_files(path.parents[1]).options
 ]
-SOURCES = [{"url": "https://a/b", "sas": "sv=1&sig=hidden"}]
+SOURCES = [{"url": "https://account.blob.core.windows.net/data", "sas": "sv=1&sig=hidden"}]
 STAGED = {"dataset_staging_sources": SOURCES, "dataset_staging_destination": "/data"}
 VALUES = [
     *(
@@ -293,6 +293,8 @@ def test_a_sas_in_a_url_is_refused_before_any_role_starts(tail: str) -> None:
         ("destination", ["", "data", "./data", "../data"], ["/data", "~/data", "$SCRATCH/data"]),
         *((name, ["data", "./data"], ["", "/data"]) for name in ("mount_point", "landing_path", "upload_source")),
         *((name, ["", "data"], ["/data"]) for name in ("log_path", "azcopy_path")),
+        # What YAML makes of 0640 without quotes, first.
+        *((name, [416, "640", "u=rw", "0999", "00640"], ["", "0640"]) for name in ("mode", "directory_mode")),
     ],
 )
 def test_a_value_outside_its_limit_is_refused_by_its_name(option: str, wrong: list[t.Any], right: list[t.Any]) -> None:
@@ -305,6 +307,28 @@ def test_a_value_outside_its_limit_is_refused_by_its_name(option: str, wrong: li
         assert limited("dataset_staging", **{**STAGED, name: value}) == Verdict([], {})
 
 
+@pytest.mark.parametrize(
+    ("place", "fragment"),
+    [
+        ({"url": "ftp://account.blob.core.windows.net/data"}, "is not the URL of a blob container"),
+        ({"url": "https://account.blob.core.windows.net/"}, "has no valid container name"),
+        ({"url": "https://account.blob.core.windows.net:99999/data"}, "is no URL: Port out of range"),
+        ({"url": "https://account.blob.core.windows.net/data", "sas": "sv=1&sg=hidden-too"}, "it has no `sig` field"),
+        ({"url": "https://account.blob.core.windows.net/data", "sas": "sv=1&sig=hidden\u200b"}, "nobody sees"),
+        (
+            {"url": "https://account.blob.core.windows.net/data", "include": ["*.rec", "part-[0-"]},
+            "The glob 'part-[0-' ",
+        ),
+        ({"url": "https://account.blob.core.windows.net/data", "exclude": ["{a"]}, "does not close a brace"),
+    ],
+)
+def test_a_source_that_cannot_work_is_refused_before_any_role_starts(place: dict[str, t.Any], fragment: str) -> None:
+    [error] = limited("dataset_staging", **{**STAGED, "dataset_staging_sources": [*SOURCES, place]}).errors
+    assert error.startswith("dataset_staging_sources: ")
+    assert fragment in error
+    assert "hidden" not in error
+
+
 def test_a_value_of_a_wrong_type_is_refused_once() -> None:
     [error] = limited("dataset_staging", **STAGED, dataset_staging_processes="many").errors
     assert "'dataset_staging_processes' is of type" in error
@@ -313,7 +337,13 @@ def test_a_value_of_a_wrong_type_is_refused_once() -> None:
 @pytest.mark.parametrize("role", sorted({role for role, _entry in ENTRIES}))
 def test_limits_are_of_numbers_and_paths_that_the_role_has_and_its_defaults_keep_them(role: str) -> None:
     files = role_files(ROLES / role)
-    kinds = {"least": {"int", "float"}, "above": {"int", "float"}, "absolute": {"path", "str"}}
+    kinds = {
+        "least": {"int", "float"},
+        "above": {"int", "float"},
+        "absolute": {"path", "str"},
+        "octal": {"str"},
+        "places": {"list", "dict"},
+    }
     options = {name: option for options in files.options.values() for name, option in options.items()}
     for name, limit in files.limits.items():
         [kind] = limit
