@@ -221,6 +221,7 @@ import typing as t
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.options import IDENTITY, SOURCES, failure
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.secrets import hide_secrets, refuse_queries
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.url import check_container
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.limits import check_options
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.plan import PlanRequest, list_dataset, prepare
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
@@ -301,6 +302,8 @@ def main() -> None:
     try:
         refuse_queries(module, params["sources"])
         check_options(params)
+        for source in params["sources"]:
+            check_container(source["url"])
         wanted = read_options(params)
         with disk_errors(params["destination"]):
             listed = list_dataset(wanted) if params["return_manifest"] else prepare(wanted, write=not module.check_mode)

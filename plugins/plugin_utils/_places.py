@@ -13,7 +13,11 @@ import typing as t
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.choice import translate
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.options import failure
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.secrets import check_place
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.url import clean_sas, parse_blob_url
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.url import (
+    check_container,
+    clean_sas,
+    parse_blob_url,
+)
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._role_variables import (
     ModuleAction,
@@ -31,14 +35,18 @@ def places_of(value: t.Any) -> t.Iterator[tuple[str, str]]:
 
 
 def faults_of(value: t.Any) -> t.Iterator[ClusterError]:
-    """What keeps a module from using the places in a value, the first fault of each. Those of ``check_place`` are not among them."""
+    """What keeps a module from using the places in a value, the first fault of each. Those of ``check_place`` are not among them.
+
+    Places in a list are sources.
+    """
+    check_url = check_container if isinstance(value, list) else parse_blob_url
     for place in _with_url(value):
         try:
             check_place(str(place["url"]))
         except ClusterError:
             continue
         try:
-            parse_blob_url(str(place["url"]))
+            check_url(str(place["url"]))
             if isinstance(place.get("sas"), str):
                 clean_sas(place["sas"])
             for name in ("include", "exclude"):

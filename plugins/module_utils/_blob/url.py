@@ -126,6 +126,17 @@ def parse_blob_url(url: str) -> BlobUrl:
     return BlobUrl(parts.scheme, parts.netloc, account, container, "/".join(pieces))
 
 
+def check_container(url: str) -> None:
+    """Raise ClusterError (``bad_input``) where the URL of a source is none of a container, or goes on behind it."""
+    parsed = parse_blob_url(url)
+    if parsed.path:
+        raise ClusterError(
+            "bad_input",
+            f"`{redact(url)}` goes on behind the container.",
+            f"Give `{parsed.container_url}` as URL, and `{parsed.path}` as `prefix`, or in front of the one that is there.",
+        )
+
+
 def _account_in_path(hostname: str, port: int | None) -> bool:
     if _PRODUCTION_HOST.match(hostname):
         return False
@@ -200,6 +211,7 @@ def spellings(secret: str) -> t.Iterator[str]:
 __all__ = [
     "HIDDEN",
     "BlobUrl",
+    "check_container",
     "clean_sas",
     "is_url",
     "join_sas",

@@ -63,6 +63,11 @@ def test_a_value_outside_its_limit_is_refused(name: str, option: str, value: t.A
     assert f": it has to be {wanted}." in said
 
 
+def test_a_source_that_goes_on_behind_the_container_is_told_its_prefix() -> None:
+    said = refused("plan", sources=[{"url": "https://account.blob.core.windows.net/data/train/2024"}])
+    assert "Give `https://account.blob.core.windows.net/data` as URL, and `train/2024` as `prefix`" in said
+
+
 def test_all_of_them_are_named_at_once() -> None:
     said = refused("plan", batch_s=0, nic_mbps=-1, destination="data")
     assert said.count("it has to be") == 3

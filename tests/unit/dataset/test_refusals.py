@@ -66,7 +66,7 @@ def test_an_endpoint_that_does_not_answer_is_given_up_in_time(plan: Plan, monkey
     names = {**vars(threading), "Event": Event}
     monkeypatch.setattr(listing, "threading", types.SimpleNamespace(**names))
     monkeypatch.setattr(listing, "time", types.SimpleNamespace(monotonic=lambda: sum(paused)))
-    result = plan({"url": f"http://127.0.0.1:{free_port()}/account/c"})
+    result = plan({"url": f"http://127.0.0.1:{free_port()}/account/data"})
     assert (result["failed"], result["error_kind"]) == (True, "unreachable"), result["msg"]
     per_run = sum(paused) / 2
     assert 1 < per_run < 80, paused
