@@ -70,9 +70,10 @@ class Play:
     #: Options of the role beside those that every play here sets.
     OPTIONS: t.ClassVar[dict[str, t.Any]] = {}
 
-    def __init__(self, root: pathlib.Path, scope: str, *, missing: int = 3, tags: str = "", **hosts: str) -> None:
+    def __init__(self, root: pathlib.Path, scope: str, *, missing: int = 3, tags: str = "", check: bool = False, **hosts: str) -> None:
         self._root = root
         self._tags = tags or "dataset_staging_configure,dataset_staging_verify"
+        self._check = check
         collection = root / "ansible_collections/hpcai/gpu_cluster"
         (collection / "plugins/action").mkdir(parents=True)
         for folder in (ROOT, ROOT / "plugins", ROOT / "plugins/action"):
@@ -109,11 +110,11 @@ class Play:
         settings = {"ANSIBLE_COLLECTIONS_PATH": self._root, "ANSIBLE_CONFIG": ROOT / "ansible.cfg", "ANSIBLE_FORKS": 1}
         program = pathlib.Path(sys.executable).parent / "ansible-playbook"
         done = subprocess.run(
-            [program, "-i", self._root / "hosts.json", self._root / "play.yml", "--tags", self._tags],
+            [program, "-i", self._root / "hosts.json", self._root / "play.yml", "--tags", self._tags, *["--check"] * self._check],
             env={**os.environ, **{name: str(value) for name, value in settings.items()}, "CALLS": str(self._root / "calls")},
             capture_output=True, text=True, check=False, timeout=240,
         )  # fmt: skip
-        assert done.returncode == self.ENDS_WITH, done.stdout + done.stderr
+        assert done.returncode == (0 if self._check else self.ENDS_WITH), done.stdout + done.stderr
         return done.stdout
 
     def of(self, task: str) -> list[Call]:
@@ -179,3 +180,9 @@ def test_a_plan_returns_the_hosts_that_it_was_made_for(staging) -> None:
     staging.fill(2)
     assert staging.plan()["hosts"] == ["gpu-1", "gpu-2", "gpu-3"]
     assert staging.plan(rank=1)["hosts"] == ["gpu-2"]
+
+
+def test_check_mode_asks_every_node_what_its_own_share_lacks(tmp_path: pathlib.Path) -> None:
+    """Who only lists knows nothing of the nodes' disks: a check said that nothing would change where everything was missing."""
+    told = [(call["task"], call["host"]) for call in Play(tmp_path, "local", check=True).calls]
+    assert told == [(LIST, "first"), *((OWN, host) for host in STAY)]
