@@ -11,9 +11,10 @@ import tempfile
 import typing as t
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host import secure_boot
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.command import Host
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.transaction import Apt, Dnf, manager_for
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver import files, secure_boot
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver import files
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver import plan as rules
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver import read as node
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.configure import (
@@ -150,7 +151,8 @@ class Driver:
         plan = rules.plan(self.request, facts, wanted)
         install = Installation(self.request, facts, plan, manager, self.record, work)
         if not facts.chroot and rules.builds_module(self.request, facts, wanted):
-            secure_boot.check(self.host, facts.root, self.request.runfile_arguments)
+            instead = "name packages with signed modules in `packages`"
+            secure_boot.check(self.host, facts.root, self.request.runfile_arguments, instead=instead)
         install.foresee()
         self._check_consent(plan, install)
         steps = Steps(self.request, plan, install, self.running, self.record)

@@ -22,6 +22,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma.plan impor
     refuse_conflicts,
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma.request import Request
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma.signing import refuse_unsigned
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma.unfinished import marked
 
 
@@ -50,6 +51,8 @@ class MlnxOfed:
         host = self.commands.host
         modules = read.read_modules(host, self.system) if self.wanted.kernel_parts else Modules()
         check_kernel(self.wanted, self.system, modules, supported)
+        if self.system.kernel not in supported:
+            refuse_unsigned(self.wanted, self.system, host)
         refuse_conflicts(self._replaced(), "MLNX_OFED", self.wanted)
         arguments = installer_arguments(self.wanted, self.system, supported, self.request.installer_options)
         if self.wanted.kernel_parts and self.wanted.kernel:

@@ -24,6 +24,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma.plan impor
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma.request import Request
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma.settings import NodeSettings
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma.signing import builds_doca, refuse_unsigned
 
 
 class Run:
@@ -58,6 +59,8 @@ class Run:
         services = settings.allowed_limits(self.request.service_limits, "service_limits")
         settings.settings = dataclasses.replace(settings.settings, limits=limits, service_limits=services)
         steps = plan_stack(self.wanted, self.system, self.software, self.modules, users.users)
+        if builds_doca(self.wanted, self.system, steps):
+            refuse_unsigned(self.wanted, self.system, self.host)
         install = any(step.kind == "install" for step in steps)
         if install:
             chosen_sum(self.request.sha256, self.wanted.source, self.wanted.version, self.system)

@@ -16,7 +16,7 @@ from ansible.module_utils import basic
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.changes import Change
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.apply import NodeState
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.request import Request
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma import files, read, unfinished, users
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma import files, read, signing, unfinished, users
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma.model import System
 from ansible_collections.hpcai.gpu_cluster.plugins.modules import rdma_stack
 from module_run import run_main
@@ -34,6 +34,7 @@ class Machine:
         self.packages, self.vendor, self.loaded, self.missing = dict(packages), vendor, loaded, set(missing)
         self.done: list[str] = []
         self.written: set[str] = set()
+        self.enrolled = False
 
     def command(self, args: t.Sequence[str]) -> tuple[int, str, str]:
         words = list(args[3:] if args[0] == "timeout" else args)
@@ -42,6 +43,12 @@ class Machine:
         if words[0] == "modinfo":
             place = "updates/dkms" if self.vendor else "kernel/drivers"
             return 0, f"filename: /lib/modules/{KERNEL}/{place}/mlx5_core.ko\nsrcversion: A\n", ""
+        if words[0] == "mokutil":
+            return (
+                (1, f"{words[-1]} is already enrolled\n", "")
+                if self.enrolled
+                else (0, f"{words[-1]} is not enrolled\n", "")
+            )
         line = " ".join(word if "/mofed." not in word else word.rpartition("/")[2] for word in words)
         self.done.append(re.sub(r" -o \S+", "", line))
         if "install doca-ofed" in line and "--simulate" not in words:
@@ -208,6 +215,32 @@ def test_nothing_is_written_while_somebody_works(run: t.Any) -> None:
     machine = Machine({}, vendor=False, loaded=True)
     done, result = run(machine, busy=["hpl (pid 7)"], **WANTED)
     assert (done, result["error_kind"]) == ([], "in_use")
+
+
+def test_modules_that_the_kernel_would_not_load_take_no_stack_s_place(
+    run: t.Any, monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
+) -> None:
+    """Secure Boot is on, and nobody has enrolled dkms' key: the old modules would be gone, and the new ones refused."""
+    for path, content in {
+        "sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c": b"\x06\x00\x00\x00\x01",
+        "var/lib/dkms/mok.pub": b"",
+    }.items():
+        (tmp_path / path).parent.mkdir(parents=True)
+        (tmp_path / path).write_bytes(content)
+    monkeypatch.setattr(signing, "ROOT", tmp_path)
+    monkeypatch.setattr(basic.AnsibleModule, "get_bin_path", lambda _module, name: f"/usr/bin/{name}")
+    machine = Machine({"perftest": "4.5"}, vendor=False, loaded=True)
+    for check in (True, False):
+        done, result = run(machine, _ansible_check_mode=check, **WANTED)
+        assert (done, result["error_kind"]) == ([], "secure_boot")
+        assert "mokutil --import /var/lib/dkms/mok.pub" in result["msg"]
+        assert "`source: inbox`" in result["msg"]
+    # Libraries alone, the distribution's own modules, what an image brought, and an image that is built ask nothing.
+    for options in ({**WANTED, "user_space_only": True}, {}, {"source": "preinstalled"}, {**WANTED, "kernel": KERNEL}):
+        assert not run(Machine({}, vendor=False, loaded=False), _ansible_check_mode=True, **options)[1]["failed"]
+    machine.enrolled = True
+    assert not run(machine, **WANTED)[1]["failed"]
+    assert "apt-get --yes install doca-ofed" in machine.done
 
 
 def test_a_version_that_is_not_pinned_is_refused(run: t.Any) -> None:

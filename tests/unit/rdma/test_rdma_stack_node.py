@@ -24,6 +24,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma import (
     model,
     read,
     settings,
+    signing,
     unfinished,
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma.request import ARGUMENT_SPEC, Request
@@ -140,6 +141,60 @@ def test_the_installer_builds_for_a_kernel_that_it_does_not_know(
     assert not list(pathlib.Path("/var/tmp").glob("mofed.*"))
 
 
+def turn_secure_boot_on(root: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    variable = root / "sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
+    variable.parent.mkdir(parents=True)
+    variable.write_bytes(b"\x06\x00\x00\x00\x01")
+    monkeypatch.setattr(signing, "ROOT", root)
+
+
+def test_modules_that_the_vendor_has_built_ask_for_no_key_of_dkms(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turn_secure_boot_on(tmp_path, monkeypatch)
+    path, sums = archive(tmp_path, kernels=UBUNTU.kernel)
+    host = Unpacking({**QUIET, "mlnxofedinstall": (0, "")})
+    install(make(host, model.Wanted("mlnx_ofed", OFED), artifact=path, sha256=sums))
+    assert "--add-kernel-support" not in host.done[0]
+
+
+@pytest.mark.parametrize("wanted", [model.Wanted("doca", DOCA), model.Wanted("mlnx_ofed", OFED)])
+def test_what_the_vendor_s_tools_build_on_el_is_not_signed(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, wanted: model.Wanted
+) -> None:
+    monkeypatch.setattr(signing, "ROOT", tmp_path)
+    signing.refuse_unsigned(wanted, ROCKY, Host({}))
+    turn_secure_boot_on(tmp_path, monkeypatch)
+    with pytest.raises(ClusterError, match="it does not sign them") as caught:
+        signing.refuse_unsigned(wanted, ROCKY, Host({}))
+    assert (caught.value.kind, "`kernel_support: false`" in caught.value.remedy) == ("secure_boot", True)
+    if wanted.source == "doca":
+        # That leaves it to dkms, whose key is not there.
+        with pytest.raises(ClusterError, match="there is no key for it yet"):
+            signing.refuse_unsigned(dataclasses.replace(wanted, kernel_support=False), ROCKY, Host({}))
+    signing.refuse_unsigned(dataclasses.replace(wanted, user_space_only=True), ROCKY, Host({}))
+
+
+@pytest.mark.parametrize(
+    ("wanted", "system", "kinds", "builds"),
+    [
+        (model.Wanted("doca", DOCA), UBUNTU, ["install"], True),
+        (model.Wanted("doca", DOCA), UBUNTU, ["rebuild", "restart"], True),
+        (model.Wanted("doca", DOCA), UBUNTU, ["restart"], False),
+        (model.Wanted("doca", DOCA), ROCKY, ["install"], True),
+        (model.Wanted("doca", DOCA, kernel_support=False), ROCKY, ["install"], True),
+        # The last release with modules that NVIDIA built.
+        (model.Wanted("doca", "3.1.0-091000-25.07", kernel_support=False), ROCKY, ["install"], False),
+        # Known once its archive is unpacked.
+        (model.Wanted("mlnx_ofed", OFED), UBUNTU, ["install"], False),
+    ],
+)
+def test_where_doca_s_modules_are_built(
+    wanted: model.Wanted, system: model.System, kinds: list[str], builds: bool
+) -> None:
+    assert signing.builds_doca(wanted, system, [model.Step(kind, "it") for kind in kinds]) is builds
+
+
 @pytest.mark.parametrize(
     ("changed", "kind"),
     [
@@ -147,6 +202,7 @@ def test_the_installer_builds_for_a_kernel_that_it_does_not_know(
         ({"artifact": "/nowhere/MLNX.tgz"}, "download_failed"),
         ({"installer_options": ["--fw-update-only"]}, "bad_input"),
         ({"headers": False}, "headers_missing"),
+        ({"secure_boot": True}, "secure_boot"),
         ({"packages_found": "perftest|4.5|install|installed|ok\n"}, "conflict"),
     ],
 )
@@ -154,6 +210,8 @@ def test_nothing_is_run_when_something_speaks_against_it(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, changed: dict[str, t.Any], kind: str
 ) -> None:
     path, sums = archive(tmp_path)
+    if changed.pop("secure_boot", False):
+        turn_secure_boot_on(tmp_path, monkeypatch)
     modules = model.Modules(headers=changed.pop("headers", True))
     monkeypatch.setattr(read, "read_modules", lambda *_args: modules)
     found = changed.pop("packages_found", "")

@@ -9,7 +9,7 @@ import pathlib
 
 import pytest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver import secure_boot
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host import secure_boot
 
 EFI = "sys/firmware/efi/efivars"
 ON = f"{EFI}/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
@@ -96,22 +96,24 @@ def test_a_key_that_is_not_enrolled_is_refused_with_what_to_do(tmp_path: pathlib
     with pytest.raises(
         ClusterError, match=r"Secure Boot is on.*mok\.pub is not enrolled.*Nothing was changed"
     ) as caught:
-        secure_boot.check(Machine("is not enrolled"), root)
+        secure_boot.check(Machine("is not enrolled"), root, instead="do without")
     assert caught.value.kind == "secure_boot"
     assert "mokutil --import /var/lib/dkms/mok.pub" in caught.value.remedy
+    assert caught.value.remedy.endswith(", or do without.")
 
 
 def test_without_mokutil_nothing_is_said_of_the_key(tmp_path: pathlib.Path) -> None:
     root = lay(tmp_path, {ON: YES, "var/lib/dkms/mok.pub": b""})
     with pytest.raises(ClusterError, match=r"mokutil, which .*mok\.pub is enrolled, is not installed") as caught:
-        secure_boot.check(Machine(None), root)
+        secure_boot.check(Machine(None), root, instead="do without")
     assert caught.value.remedy == "Install mokutil and run again."
 
 
 def test_a_key_that_is_enrolled_is_right(tmp_path: pathlib.Path) -> None:
-    secure_boot.check(Machine("is already enrolled"), lay(tmp_path, {ON: YES, "var/lib/dkms/mok.pub": b""}))
+    root = lay(tmp_path, {ON: YES, "var/lib/dkms/mok.pub": b""})
+    secure_boot.check(Machine("is already enrolled"), root, instead="do without")
 
 
 def test_no_key_yet_is_refused(tmp_path: pathlib.Path) -> None:
     with pytest.raises(ClusterError, match="no key for it yet"):
-        secure_boot.check(Machine("is already enrolled"), lay(tmp_path, {ON: YES}))
+        secure_boot.check(Machine("is already enrolled"), lay(tmp_path, {ON: YES}), instead="do without")

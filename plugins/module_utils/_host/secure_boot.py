@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 # Private to the collection: it may change without notice.
-"""Whether the kernel would load a module that is built on this node, known before a driver that works is taken away.
+"""Whether the kernel would load a module that is built on this node, known before one that works is taken away.
 
 With Secure Boot the kernel loads only modules that are signed with a key it trusts. dkms signs with a key of its own, which
 somebody has to enroll at the machine's console.
@@ -57,8 +57,11 @@ def certificate(root: Path, arguments: t.Sequence[str]) -> str:
     return next((path for path in (*named, *_CERTIFICATES) if (root / path.lstrip("/")).is_file()), "")
 
 
-def check(host: Host, root: Path, arguments: t.Sequence[str] = ()) -> None:
-    """Refuse to build a module that the kernel would not load. ``arguments``: those of the .run file."""
+def check(host: Host, root: Path, arguments: t.Sequence[str] = (), *, instead: str) -> None:
+    """Refuse to build a module that the kernel would not load.
+
+    ``arguments``: those of NVIDIA's .run file. ``instead``: what else helps, the end of a sentence that offers ways out.
+    """
     if not enforced(root):
         return
     path = certificate(root, arguments)
@@ -78,8 +81,7 @@ def check(host: Host, root: Path, arguments: t.Sequence[str] = ()) -> None:
         "secure_boot",
         f"Secure Boot is on, and the kernel would not load a module that is built here: {what}. Nothing was changed.",
         f"Enroll it (`mokutil --import {path or _CERTIFICATES[1]}`, after `dkms generate_mok` where there is none, then confirm it "
-        "at the console while the node boots), turn Secure Boot off in the firmware, or name packages with signed modules in "
-        "`packages`.",
+        f"at the console while the node boots), turn Secure Boot off in the firmware, or {instead}.",
     )
 
 
