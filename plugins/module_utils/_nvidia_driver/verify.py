@@ -92,11 +92,11 @@ class Findings:
         managed = self.request.source != "preinstalled"
         self._driver(report)
         self._modes_of(report)
+        self._peermem()
+        self._next_boot(managed)
+        self._persistence(report, managed)
         if managed:
-            self._peermem()
-            self._next_boot()
             self._packages()
-            self._persistence(report)
         if self._has_fabric:
             self._nscq()
         if self.request.gdrcopy:
@@ -176,14 +176,14 @@ class Findings:
             if node.vendor_unit(self.facts.root, unit) and not is_active(self.host, unit):
                 self._find("fail", "units", f"{unit} does not run.", f"Read `journalctl -u {unit}` on the node.")
 
-    def _next_boot(self) -> None:
+    def _next_boot(self, managed: bool) -> None:
         kernel = node.with_next_kernel(self.facts, self.host, self.request).next_kernel
         if kernel and kernel != self.facts.kernel and not node.module_on_disk(self.host, kernel)[0]:
             message = f"The next boot takes kernel {kernel}, for which there is no driver."
             signed = any(name.startswith(SIGNED_MODULES) for name in self.request.packages)
-            by_hand = f"{_RUN_ROLE[:-1]}, or install that kernel's headers and run `dkms autoinstall -k {kernel}`."
+            by_hand = f"nstall that kernel's headers and run `dkms autoinstall -k {kernel}`."
             # Where they are signed, no dkms is there, and the role knows which package is for that kernel.
-            remedy = _RUN_ROLE if signed else by_hand
+            remedy = f"I{by_hand}" if not managed else _RUN_ROLE if signed else f"{_RUN_ROLE[:-1]}, or i{by_hand}"
             self._find("fail", "kernel", message, remedy)
 
     def _peermem(self) -> None:
@@ -220,14 +220,14 @@ class Findings:
             message = "ib_umad is not loaded: Fabric Manager does not start without it."
             self._find("fail", "nvlink5", message, "Run `modprobe ib_umad`, and the role so that it is loaded at boot.")
 
-    def _persistence(self, report: SmiReport) -> None:
+    def _persistence(self, report: SmiReport, managed: bool) -> None:
         without = _without_persistence(report)
         if without:
             message = (
                 f"Persistence mode is off on {', '.join(without)}: clocks are lost with the last program of a GPU."
             )
-            # NVIDIA's .run file brings the daemon, but no unit for it.
-            there = node.vendor_unit(self.facts.root, _PERSISTENCED)
+            # NVIDIA's .run file brings the daemon, but no unit for it, and how an image starts its own is the image's business.
+            there = managed and node.vendor_unit(self.facts.root, _PERSISTENCED)
             remedy = (
                 _RUN_ROLE if there else "Let nvidia-persistenced start with the machine, or run `nvidia-smi -pm 1`."
             )

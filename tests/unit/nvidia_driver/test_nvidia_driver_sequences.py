@@ -255,6 +255,10 @@ CASES: dict[str, tuple[dict[str, t.Any], dict[str, t.Any]]] = {
         {"state": "verified", "ecc": "disabled", "expect_gpus": 2},
     ),
     "verified, preinstalled": ({"loaded": OLD}, {"state": "verified", "source": "preinstalled", "version": ""}),
+    "verified, preinstalled, of no use to jobs": (
+        {"runfile": OLD, "loaded": OLD, "persistence": False, "next_kernel": NEXT},
+        {"state": "verified", "source": "preinstalled", "version": "", "kernel": "", "peermem": "always"},
+    ),
     "removed": ({"installed": NEW, "loaded": NEW, "configured": True}, {"state": "absent", **DRAIN}),
     "removed in check mode": (
         {"installed": NEW, "loaded": NEW, "configured": True},
