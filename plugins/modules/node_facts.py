@@ -13,8 +13,8 @@ author:
   - The hpcai.gpu_cluster developers (@hpcai)
 description:
   - Reads NUMA nodes, CPUs, memory, GPUs, RDMA adapters, NVMe disks and the machine type of a node in one call.
-  - Everything comes from C(/sys), C(/proc), C(/dev/disk/by-id) and the firmware names, besides one call of
-    C(nvidia-smi), which runs at the same time and under a time limit, and the cloud's instance metadata.
+  - Everything comes from C(/sys), C(/proc), C(/dev/disk/by-id) and the firmware names, besides two calls of
+    C(nvidia-smi), of which one runs at the same time, both under a time limit, and the cloud's instance metadata.
   - Nothing that is missing, hangs or fails stops the module. The lists are then empty or shorter, and
     RV(ansible_facts.gpu_node.unknown) says what is not known, why, and what to do.
 extends_documentation_fragment:
@@ -67,12 +67,13 @@ ansible_facts:
         gpus:
           description:
             - GPUs that answered, as C({index, uuid, name, bus_id, numa, minor, memory_mib, driver, persistence, clocks,
-              ecc, mig}).
+              ecc, mig, remapped_rows}).
             - C(index) is the number that C(nvidia-smi) gives a GPU, C(minor) the one in the name of its device file
               (C(/dev/nvidia2)). They need not be the same. C(minor) is null where the driver does not tell it.
             - C(clocks) has C(sm_mhz), C(mem_mhz), C(max_sm_mhz), C(max_mem_mhz), C(applications_sm_mhz) and
               C(applications_mem_mhz). C(ecc) has C(enabled), C(pending), C(corrected) and C(uncorrected) (since the
-              driver was loaded). C(mig) has C(enabled) and C(pending). A value that the GPU does not offer is null.
+              driver was loaded). C(mig) has C(enabled) and C(pending). C(remapped_rows) has C(pending), C(failure) and
+              C(uncorrectable), the number of rows. A value that the GPU does not offer is null.
           type: list
           elements: dict
           returned: always

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import typing as t
 
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node import remapped_rows
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node.profile import CHECKS, Profile, model_name
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._ranges import parse_ranges
 
@@ -151,6 +152,7 @@ def _gpus(section: _Section, _profile: Profile, facts: Facts) -> list[Verdict]:
     models = {model_name(model["name"]): model.get("memory_mib") for model in section.values.get("models", [])}
     for gpu in facts["gpus"]:
         name, label = model_name(gpu["name"]), f"GPU {gpu['index']} ({gpu['bus_id']})"
+        _gpu_memory_errors(section, gpu, label)
         if models and name not in models:
             section.add("fail", f"model of {label}", " or ".join(models), name, _TYPE_REMEDY)
             continue
@@ -160,6 +162,17 @@ def _gpus(section: _Section, _profile: Profile, facts: Facts) -> list[Verdict]:
         if not _near(found, expected, _GPU_MEMORY_TOLERANCE_PERCENT):
             section.add("fail", f"memory of {label}", f"{expected} MiB", f"{found} MiB", _GPU_REMEDY)
     return section.done("GPUs", f"{section.values['count']} x {' or '.join(models) or 'GPU'}")
+
+
+def _gpu_memory_errors(section: _Section, gpu: dict[str, t.Any], label: str) -> None:
+    """What the memory of a GPU has lost. Errors that no row was remapped for yet end programs, and may have been one alone."""
+    expected, found, remedy = remapped_rows.wrong(gpu.get("remapped_rows"))
+    if found:
+        section.add("fail", f"memory rows of {label}", expected, found, remedy)
+    uncorrected = gpu["ecc"]["uncorrected"]
+    if uncorrected:
+        remedy = "Read the XID messages in the kernel log (48, 63, 64, 94, 95); with more of them reset the GPU, or replace it."
+        section.add("warn", f"uncorrectable ECC errors of {label}", 0, uncorrected, remedy)
 
 
 def _same_cpus(first: str, second: str) -> bool:

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 # Private to the collection: it may change without notice.
-"""Put the node's facts together: sysfs, firmware, cloud metadata and one nvidia-smi call."""
+"""Put the node's facts together: sysfs, firmware, cloud metadata and two nvidia-smi calls."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import C
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host import metadata as host_metadata
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.files import read_text
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node import nvidia_smi as smi
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node import sysfs
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node import remapped_rows, sysfs
 
 Facts = dict[str, t.Any]
 
@@ -83,16 +83,20 @@ def _minor(root: Path, bus_id: str) -> int | None:
     return int(told.group(1)) if told else None
 
 
-def _gpus(root: Path, facts: Facts, report: smi.SmiReport) -> None:
+def _gpus(root: Path, facts: Facts, report: smi.SmiReport, asking: tuple[str, float]) -> None:
+    """``asking``: the program, and how long it may take in seconds."""
     facts["gpus"] = report.gpus
     facts["nvidia_smi"] = {"state": report.state, "rc": report.rc}
     facts["unknown"] += report.unknown
+    # Only of a driver that has just answered: the second call would hang where the first one did.
+    rows = remapped_rows.ask(*asking) if report.state == "answered" and report.gpus else {}
     facts["pci_gpus"] = sysfs.read_pci_gpus(root)
     on_bus = {gpu["bus_id"]: gpu for gpu in facts["pci_gpus"] or []}
     for gpu in facts["gpus"]:
         gpu["numa"] = sysfs.pci_numa(root, gpu["bus_id"])
         # A driver in which nvidia-smi hangs may not let go of whoever reads its files either.
         gpu["minor"] = _minor(root, gpu["bus_id"]) if report.state == "answered" else None
+        gpu["remapped_rows"] = rows.get(gpu["bus_id"])
     answered = {gpu["bus_id"] for gpu in facts["gpus"]}
     silent = sorted(set(on_bus) - answered)
     if silent and report.state == "answered":
@@ -133,7 +137,7 @@ def collect(
     _devices(root, facts, "hcas", sysfs.read_hcas(root), "RDMA")
     _devices(root, facts, "nvme", sysfs.read_nvme(root), "NVMe")
     _platform(root, facts, metadata, metadata_timeout_s, metadata_address)
-    _gpus(root, facts, smi.parse(query.result()))
+    _gpus(root, facts, smi.parse(query.result()), (nvidia_smi, nvidia_smi_timeout_s))
     place_on_numa(facts)
     return facts
 

@@ -202,13 +202,19 @@ def laptop(root: Path) -> FakeNode:
     return node
 
 
-def smi(tmp_path: Path, case: str) -> str:
-    """A program that answers what a fixture of nvidia-smi says."""
+def smi(tmp_path: Path, case: str, rows: str = "") -> str:
+    """A program that answers what a fixture of nvidia-smi says, and ``rows`` of remapped rows, which old drivers do not know."""
     program = tmp_path / "bin/nvidia-smi"
     program.parent.mkdir()
     rc, err = FIXTURES / f"{case}.rc", FIXTURES / f"{case}.err"
     code = rc.read_text(encoding="utf-8").strip() if rc.exists() else "0"
     complaint = f"cat {err} >&2" if err.exists() else ""
-    program.write_text(f"#!/bin/sh\ncat {FIXTURES}/{case}.out\n{complaint}\nexit {code}\n", encoding="utf-8")
+    told = tmp_path / "remapped-rows"
+    told.write_text(rows, encoding="utf-8")
+    answer = f"cat {told}; exit {0 if rows else 2}"
+    program.write_text(
+        f"#!/bin/sh\ncase $1 in --query-remapped-rows=*) {answer};; esac\ncat {FIXTURES}/{case}.out\n{complaint}\nexit {code}\n",
+        encoding="utf-8",
+    )
     program.chmod(0o755)
     return str(program)

@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node import nvidia_smi
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node import nvidia_smi, remapped_rows
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver import fabric
 
 SIMULATOR = Path(__file__).resolve().parents[3] / "tests/lab/gpu_simulator"
@@ -60,6 +60,18 @@ def test_every_machine_type_is_understood(tmp_path: Path, monkeypatch: pytest.Mo
     assert answer.gpus[0]["clocks"]["max_sm_mhz"] == MACHINES[machine]["max_sm_mhz"]
     assert answer.gpus[0]["mig"]["enabled"] is (False if MACHINES[machine]["mig"] else None)
     assert len({gpu["uuid"] for gpu in answer.gpus}) == len(answer.gpus)
+
+
+def test_rows_of_memory_are_told_of_gpus_that_remap_them(node: Path) -> None:
+    program = str(node / "usr/bin/nvidia-smi")
+    assert remapped_rows.ask(program, 120) == {}
+    run("install.py", "--root", str(node), "--machine-type", "dgx_a100")
+    path = node / "var/lib/gpu-simulator/state.json"
+    state = json.loads(path.read_text(encoding="utf-8"))
+    state["gpus"][1]["remapped_rows"] = {"pending": 1, "failure": 0, "uncorrectable": 1}
+    path.write_text(json.dumps(state), encoding="utf-8")
+    told = list(remapped_rows.ask(program, 120).values())
+    assert [rows["pending"] for rows in told] == [False, True, *[False] * 6]
 
 
 def test_installing_twice_changes_nothing(node: Path) -> None:

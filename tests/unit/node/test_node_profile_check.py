@@ -58,6 +58,35 @@ def test_a_healthy_ndv5_is_ok(tmp_path: Path) -> None:
     assert ("fail", "NUMA nodes and their CPUs") in judged(node, "numa")
 
 
+@pytest.mark.parametrize(
+    ("row", "verdict"),
+    [
+        ("0, 0, 0", ()),
+        ("0, 0, 512", ()),
+        ("1, 0, 1", ("fail", "memory rows of GPU 3 (0004:00:00.0)", "a remapping is pending", "reboot")),
+        ("Yes, No, 1", ("fail", "memory rows of GPU 3 (0004:00:00.0)", "a remapping is pending", "reboot")),
+        ("1, 1, 2", ("fail", "memory rows of GPU 3 (0004:00:00.0)", "a row could not be remapped", "Replace the GPU.")),
+        ("0, 0, 513", ("fail", "memory rows of GPU 3 (0004:00:00.0)", "513 rows remapped", "Replace the GPU.")),
+        # Of GPUs before Ampere, and of a driver that is lost in the middle of its answer.
+        ("[N/A], [N/A], [N/A]", ()),
+        ("0, [Unknown Error]", ()),
+    ],
+)
+def test_a_gpu_whose_memory_fails_is_named(tmp_path: Path, row: str, verdict: tuple[str, ...]) -> None:
+    program = smi(tmp_path, "ndv4", f"00000001:00:00.0, 0, 0, 0\n00000004:00:00.0, {row}\n")
+    node = collect(ndv4(tmp_path / "root").root, nvidia_smi=program, metadata="never")
+    assert node["gpus"][0]["remapped_rows"] == {"pending": False, "failure": False, "uncorrectable": 0}
+    found = [item for item in compare(profile(), node) if item["verdict"] != "ok"]
+    assert [(item["verdict"], item["what"], item["found"]) for item in found] == ([verdict[:3]] if verdict else [])
+    assert all(verdict[3] in item["remedy"] for item in found)
+
+
+def test_uncorrectable_errors_are_a_warning_and_no_reason_to_take_a_node_out(healthy: dict[str, t.Any]) -> None:
+    node = copy.deepcopy(healthy)
+    node["gpus"][5]["ecc"]["uncorrected"] = 2
+    assert judged(node, "gpus") == [("warn", "uncorrectable ECC errors of GPU 5 (000c:00:00.0)")]
+
+
 def test_every_verdict_says_all_there_is(tmp_path: Path) -> None:
     item = next(item for item in compare(profile(), observed(tmp_path, case="no_handle")) if item["verdict"] == "fail")
     assert set(item) == {"check", "verdict", "what", "expected", "found", "source", "remedy"}
