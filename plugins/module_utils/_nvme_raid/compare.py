@@ -38,13 +38,15 @@ def foreign_content(wanted: Wanted, what: str) -> ClusterError:
     )
 
 
-def missing(wanted: Wanted, found: Found, node: Node) -> ClusterError:
-    """The array lost disks that it cannot do without."""
+def missing(wanted: Wanted, found: Found, node: Node, verdicts: t.Iterable[Verdict]) -> ClusterError:
+    """The array lost disks that it cannot do without. One that was exchanged is there, and empty."""
     have = [disk for disk in node.disks if disk.name in found.members]
     why = "stopped working" if found.array and found.array.failed else f"only {len(have)} of them are there"
+    empty = names_of(verdict.disk for verdict in verdicts if verdict.use == "free")
+    new = f" Empty, and not one of them: {empty}." if empty else ""
     return ClusterError(
         "disk_missing",
-        f"{wanted.name} ({found.level}) was made of {found.disks} disks, and {why}: {names_of(have)}. Nothing was changed.",
+        f"{wanted.name} ({found.level}) was made of {found.disks} disks, and {why}: {names_of(have)}.{new} Nothing was changed.",
         "Bring the missing disk back, or take the node out of service. To give the rest up and start anew, set "
         "`allow_format` and list these disks in `format_devices`.",
         disks_missing=max(found.disks - len(have), 0),

@@ -18,7 +18,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.compa
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.create import start_anew
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.find import Found, is_wanted
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.judge import Verdict, given_up
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.model import Node
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.model import Node, plain_uuid
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.mount import plan_mount
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.reasons import describe, names_of
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.request import Wanted
@@ -30,9 +30,9 @@ def plan_existing(wanted: Wanted, node: Node, found: Found, verdicts: tuple[Verd
         members = [verdict for verdict in verdicts if verdict.disk.name in found.members]
         if wanted.state == "present" and members and all(given_up(entry.disk, wanted, node) for entry in members):
             return start_anew(wanted, node, found, verdicts)
-        raise missing(wanted, found, node)
+        raise missing(wanted, found, node, verdicts)
     if found.array and found.array.failed:
-        raise missing(wanted, found, node)
+        raise missing(wanted, found, node, verdicts)
     check_shape(wanted, found, verdicts)
     steps: list[Step] = []
     if found.active:
@@ -69,10 +69,31 @@ def _look_at_redundancy(
             for disk in free[:lost]:
                 steps.insert(0, Step("add", f"add {disk.name} to {wanted.name}", found.device, (disk.name,)))
         text = f"{wanted.name} is degraded: {found.disks - lost} of its {found.disks} disks work"
-        return (), f"{text}, it is being rebuilt" if rebuilding else text
+        return (), (f"{text}, it is being rebuilt" if rebuilding else text) + _thrown_out(found, verdicts)
     if free and wanted.level != "single":
         return (f"{names_of(free)} matches, but {wanted.name} was made without it",), ""
     return (), ""
+
+
+def _thrown_out(found: Found, verdicts: tuple[Verdict, ...]) -> str:
+    """Disks that were members of the running array, as they say themselves, and that md does not use any more."""
+    gone = [
+        verdict.disk
+        for verdict in verdicts
+        if found.active
+        and verdict.disk.name not in found.members
+        and any(
+            sign.type == "linux_raid_member" and plain_uuid(sign.uuid) == found.uuid
+            for sign in verdict.disk.signatures or ()
+        )
+    ]
+    if not gone:
+        return ""
+    paths = " ".join(disk.path for disk in gone)
+    return (
+        f". {names_of(gone)} was a disk of it and is not used any more: see `journalctl -k` for the reason; `mdadm /dev/{found.device} "
+        f"--re-add {paths}` takes it back, or empty it (`blkdiscard --zeroout`), and it is added"
+    )
 
 
 def _plan_filesystem(wanted: Wanted, node: Node, found: Found) -> list[Step]:

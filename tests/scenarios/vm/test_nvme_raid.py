@@ -337,7 +337,7 @@ def test_disks_in_use_and_other_shapes(empty: VmLab) -> None:
     lab.shell(NODE, f"echo precious > {POINT}/data; mdadm --wait /dev/md/scratch || true")
     dead = lab.devices(NODE, 7)[0]
     lab.shell(NODE, f"mdadm -q /dev/md/scratch --fail {dead}; mdadm -q /dev/md/scratch --remove {dead}")
-    refused(module(lab, state="verified", **wanted), "degraded", "3 of its 4 disks work")
+    refused(module(lab, state="verified", **wanted), "degraded", "3 of its 4 disks work", f"--re-add {dead}`")
     # With its old superblock it holds data; only the empty disk that replaces it is taken.
     assert not changed(module(lab, **wanted))
     lab.shell(NODE, f"blkdiscard --force --zeroout {dead}; udevadm settle")

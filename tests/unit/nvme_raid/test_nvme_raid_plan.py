@@ -323,6 +323,9 @@ def test_raid0_without_one_of_its_disks_is_not_touched(held: bool) -> None:
         error = refused(ask(expected_disks=4), entry)
         assert error.kind == "disk_missing"
         assert "made of 4 disks, and only 3 of them are there" in error.message
+        # Whoever has exchanged one of eight sees which.
+        new = "Empty, and not one of them: /dev/disk/by-id/nvme-Model_7. Nothing was changed."
+        assert (new in error.message) is (len(entry.disks) == 4)
 
 
 def test_a_lost_raid0_is_given_up_only_when_every_disk_of_it_is_listed() -> None:
@@ -353,6 +356,22 @@ def test_a_degraded_array_is_mounted_reported_and_filled_up(level: str) -> None:
     assert not plan(ask(level=level), full).steps
     busy = built(level, missing=1, action="recover")
     assert not plan(ask(level=level), dataclasses.replace(busy, disks=(*busy.disks, disk(7)))).steps
+
+
+@pytest.mark.parametrize("level", ["raid1", "raid10"])
+def test_a_disk_that_md_has_thrown_out_is_named_with_the_way_back(level: str) -> None:
+    """Pulled and put back, it has its superblock: it is not empty, so nobody adds it, and nobody else's either."""
+    own = disk(3, signatures=(MEMBER,), blank=False)
+    found = plan(ask(level=level), add(built(level, missing=1), own))
+    assert found.steps == ()
+    assert found.degraded.startswith(
+        "scratch is degraded: 3 of its 4 disks work. /dev/disk/by-id/nvme-Model_3 was a disk of it"
+    )
+    assert "`mdadm /dev/md127 --re-add /dev/nvme3n1`" in found.degraded
+    theirs = dataclasses.replace(MEMBER, uuid="00000000-df0a-e3c0-96d4-c705ef68e771")
+    for other in (disk(3, signatures=(theirs,), blank=False), disk(3, signatures=(EXT4,), blank=False)):
+        found = plan(ask(level=level), add(built(level, missing=1), other))
+        assert found.degraded == "scratch is degraded: 3 of its 4 disks work"
 
 
 def add(node: Node, *disks: Disk) -> Node:
