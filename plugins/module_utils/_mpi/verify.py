@@ -50,6 +50,12 @@ line = json.dumps({"rank": rank, "size": size, "host": host, "sum": total})
 os.write(1, ("MARK" + line + "\\n").encode())
 """.replace("MARK", _MARK)
 
+_NO_MODULEFILE = "Unable to locate a modulefile"
+# What helps where it is not the same as with most failures: the directory has another name on each distribution.
+_REMEDIES = {
+    _NO_MODULEFILE: "Have it written into a directory that `bash -lc 'echo $MODULEPATH'` names on that node: /etc/modulefiles on EL, "
+    "/usr/share/modules/modulefiles on Debian and Ubuntu."
+}
 # What mpirun prints when it cannot do its work (Open MPI 4 and 5), and what that means. The first match counts.
 _FAILURES = (
     ("Host key verification failed", "launch_failed", "a node's host key is not known on the first node"),
@@ -62,7 +68,7 @@ _FAILURES = (
     ("libmpi.so.40: cannot open", "launch_failed", "a rank could not load libmpi.so.40"),
     ("orted: command not found", "launch_failed", "a node has no MPI where the first node has it"),
     ("orted: No such file or directory", "launch_failed", "a node has no MPI where the first node has it"),
-    ("Unable to locate a modulefile", "mpi_missing", "the environment module does not exist on the first node"),
+    (_NO_MODULEFILE, "mpi_missing", "the environment module does not exist on the first node"),
     ("mpirun: command not found", "mpi_missing", "there is no mpirun on the first node"),
     ("mpirun: not found", "mpi_missing", "there is no mpirun on the first node"),
     ("attempt to run as root", "launch_failed", "mpirun refuses to run as root"),
@@ -143,6 +149,7 @@ def launch_failure(stdout: str, stderr: str, rc: int) -> ClusterError:
     remedy = "Run the entry point verify of cluster_ssh, and hpcx_mpi on every node of the run."
     for needle, kind, meaning in _FAILURES:
         if needle in text:
+            remedy = _REMEDIES.get(needle, remedy)
             line = next(line for line in text.splitlines() if needle in line)
             named = re.search(r"(?:connect to host |resolve hostname |@)([A-Za-z0-9_.-]*[A-Za-z0-9])", line)
             where = f" ({named.group(1)})" if named else ""
