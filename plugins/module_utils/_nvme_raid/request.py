@@ -11,6 +11,7 @@ import re
 import typing as t
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.mkfs_options import refused_word
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.model import plain_uuid
 
 LEVELS = ("raid0", "raid1", "raid10", "single")
@@ -110,13 +111,15 @@ def _check(wanted: Wanted) -> None:
         )
     if wanted.level in ("raid0", "raid10") and (wanted.chunk_kib < 4 or wanted.chunk_kib & (wanted.chunk_kib - 1)):
         raise bad_input(f"`chunk_kib`: chunks cannot have {wanted.chunk_kib} KiB.", "Use a power of two, at least 4.")
-    if not re.fullmatch(r"/[^/\s].*", wanted.mount_point) or ".." in wanted.mount_point.split("/"):
+    if not re.fullmatch(r"/[^/\s].*", wanted.mount_point) or {".", ".."} & {*wanted.mount_point.split("/")}:
         raise bad_input(
             f"`mount_point`: {wanted.mount_point!r} cannot be a mount point.", "Use an absolute path below the root."
         )
     if not re.fullmatch(r"[0-7]{3,5}", wanted.mode):
         raise bad_input(f"`mode`: {wanted.mode!r} is not a mode.", 'Write it in octal and quoted, as in "01777".')
     _check_devices(wanted)
+    if "ro" in ",".join(wanted.mount_options).split(","):
+        raise bad_input("`mount_options` has ro: nobody could write to it, its owner could not be set.", "Take it out.")
     if "nobarrier" in wanted.mount_options:
         raise bad_input(
             "`mount_options` has nobarrier, which kernels do not know any more: the mount would fail.", "Take it out."
@@ -125,6 +128,12 @@ def _check(wanted: Wanted) -> None:
         raise bad_input(
             "`mkfs_options` gives a stripe geometry.",
             "Leave it out: mkfs reads it from the array, and what it read is verified.",
+        )
+    word = refused_word(wanted.mkfs_options, wanted.filesystem)
+    if word:
+        raise bad_input(
+            f"`mkfs_options`: {word} would mean another device, another label, or no file system at all.",
+            "Take it out. The device is chosen here, and the label is `label`.",
         )
 
 

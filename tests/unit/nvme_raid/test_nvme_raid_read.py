@@ -480,6 +480,7 @@ def test_a_file_system_in_trouble_counts_as_full(fake: FakeDisks, monkeypatch: p
         ({"by_id": ["nvme0n1"]}, "does not name the same disk"),
         ({"format_devices": ["/dev/disk/by-id/nvme-*"]}, "is a pattern"),
         ({"mount_options": ["nobarrier"]}, "nobarrier"),
+        ({"mount_options": ["noatime,ro"]}, "nobody could write to it"),
         ({"mkfs_options": ["-d", "su=512k,sw=8"]}, "stripe geometry"),
         ({"mkfs_options": ["-E", "stride=128,stripe_width=1024"], "filesystem": "ext4"}, "stripe geometry"),
         ({"label": "thirteen-char"}, "label of an xfs"),
@@ -487,6 +488,8 @@ def test_a_file_system_in_trouble_counts_as_full(fake: FakeDisks, monkeypatch: p
         ({"name": "any:scratch"}, "not a name"),
         ({"mount_point": "/"}, "mount point"),
         ({"mount_point": "/mnt/../etc"}, "mount point"),
+        # Mounted at /mnt, it would not be found there by the next run, which would mount it once more.
+        ({"mount_point": "/mnt/."}, "mount point"),
         ({"mode": "rwx"}, "not a mode"),
         ({"chunk_kib": 48}, "power of two"),
         ({"level": "raid5"}, "raid5"),
