@@ -24,6 +24,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.requ
 # NVIDIA Container Toolkit installation guide.
 _TOOLKIT_URL = "https://nvidia.github.io/libnvidia-container"
 _TOOLKIT_KEY = "C95B321B61E88C1809C4F759DDCAE044F796ECB0"
+_REPOSITORY = "nvidia-container-toolkit"
 #: One release, of which each needs the next ones.
 TOOLKIT: tuple[str, ...] = (
     "nvidia-container-toolkit",
@@ -73,7 +74,7 @@ def repository_for(request: Request, facts: Facts) -> Repository:
         )
         url = f"{_TOOLKIT_URL}/stable/{directory}"
         key, fingerprint = key or f"{_TOOLKIT_URL}/gpgkey", fingerprint or _TOOLKIT_KEY
-    return Repository(url, key=key, fingerprint=fingerprint, name="nvidia-container-toolkit")
+    return Repository(url, key=key, fingerprint=fingerprint, name=_REPOSITORY)
 
 
 def wanted_roots(request: Request) -> list[Root]:
@@ -128,7 +129,7 @@ def _files(request: Request, facts: Facts, have: Item, want: Item) -> list[dict[
     if request.containerd:
         files += containerd_files(facts)
     if request.enroot:
-        files += settings.enroot_files(request)
+        files += settings.enroot_files(request, facts.text(settings.ENROOT_CONF))
     if request.pyxis:
         files.append(settings.pyxis_file(request))
     return files
@@ -154,6 +155,22 @@ def enroot_directories(request: Request) -> list[dict[str, t.Any]]:
     return [directory_request(directory), *parts]
 
 
+def own_files() -> tuple[str, ...]:
+    """Files that are ours where our line is the first in them.
+
+    nvidia-ctk, NVIDIA's installation guide, the packages of enroot and pyxis, and users write files of the same names.
+    """
+    repository = Repository(name=_REPOSITORY)
+    return (
+        settings.CONTAINERD_PART,
+        settings.ENROOT_MOUNTS,
+        settings.PYXIS,
+        settings.ENROOT_CONF,
+        repository.sources,
+        repository.repo,
+    )
+
+
 def plan_absent(request: Request, facts: Facts) -> Plan:
     """The toolkit and our settings go; Docker, images and enroot's containers stay."""
     files = []
@@ -163,12 +180,15 @@ def plan_absent(request: Request, facts: Facts) -> Plan:
         if left != have:
             files.append(file_request(settings.DAEMON_JSON, settings.daemon_text(left)))
     repository = repository_for(dataclasses.replace(request, toolkit=True), facts)
-    own = [settings.CONTAINERD_PART, settings.ENROOT_MOUNTS, settings.PYXIS]
-    # enroot.conf is a package's, too: ours says so in its first line.
-    if facts.text(settings.ENROOT_CONF).lstrip().startswith(settings.MANAGED):
-        own.append(settings.ENROOT_CONF)
-    gone = (*own, repository.sources, repository.repo, repository.keyring("dpkg"), repository.keyring("rpm"))
-    return Plan(files=tuple(files), absent=gone, remove=tuple(sorted(filter(_OURS.match, facts.packages))))
+    own = [path for path in own_files() if facts.text(path).lstrip().startswith(settings.MANAGED)]
+    others = settings.others_of_enroot(facts.text(settings.ENROOT_CONF))
+    if settings.ENROOT_CONF in own and others:
+        own.remove(settings.ENROOT_CONF)
+        files.append(file_request(settings.ENROOT_CONF, f"{others}\n"))
+    # Before the file that names it: a removal that is interrupted between both finds that file again.
+    pairs = (("dpkg", repository.sources), ("rpm", repository.repo))
+    keys = [repository.keyring(manager) for manager, path in pairs if path in own]
+    return Plan(files=tuple(files), absent=(*keys, *own), remove=tuple(sorted(filter(_OURS.match, facts.packages))))
 
 
 def check_consent(request: Request, containers: t.Sequence[str] | None) -> None:
@@ -193,6 +213,7 @@ __all__ = [
     "configures_docker",
     "containerd_files",
     "enroot_directories",
+    "own_files",
     "plan_absent",
     "plan_present",
     "repository_for",

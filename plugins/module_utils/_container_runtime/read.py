@@ -16,7 +16,10 @@ from pathlib import Path, PurePosixPath
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._container_runtime import containerd, settings
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._container_runtime.model import Dump, Facts
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._container_runtime.plan import enroot_directories
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._container_runtime.plan import (
+    enroot_directories,
+    own_files,
+)
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._container_runtime.request import Request
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.apt import Apt
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.command import Host
@@ -57,14 +60,7 @@ def _read_modes(paths: t.Iterable[str]) -> dict[str, int]:
 
 def _read_texts() -> dict[str, str]:
     """The settings files that are there, by path."""
-    paths = (
-        settings.DAEMON_JSON,
-        settings.CONTAINERD,
-        settings.CONTAINERD_PART,
-        settings.ENROOT_CONF,
-        settings.ENROOT_MOUNTS,
-        settings.PYXIS,
-    )
+    paths = (settings.DAEMON_JSON, settings.CONTAINERD, *own_files())
     found = {path: _read_text(path) for path in paths}
     return {path: text for path, text in found.items() if text is not None}
 

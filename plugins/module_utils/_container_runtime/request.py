@@ -7,8 +7,10 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import typing as t
 
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.options import (
     PHASES,
     REPOSITORY_KEY,
@@ -38,6 +40,23 @@ ARGUMENT_SPEC: dict[str, t.Any] = {
     "scratch_target": {"type": "str", "default": "/data"},
     "allow_restart": {"type": "bool", "default": False},
 }
+
+
+# enroot's files are lines of words, and each user's shell expands what is in enroot.conf.
+_PATH = re.compile(r"/[^\s\x00-\x1f\x7f\"'`$\\#;&|<>(){}*?\[\]!~]*")
+
+
+def _refuse(name: str, value: str, why: str) -> t.NoReturn:
+    raise ClusterError("bad_input", f"`{name}` ({value!r}) {why}. Nothing was changed.", f"Correct `{name}`.")
+
+
+def _require_path(name: str, value: str) -> None:
+    if value and (not _PATH.fullmatch(value) or ".." in value.split("/")):
+        _refuse(
+            name,
+            value,
+            "has to be an absolute path without blanks, `..`, and characters that mean something to a shell",
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,7 +89,14 @@ class Request:
     @classmethod
     def of(cls, options: t.Mapping[str, t.Any]) -> Request:
         """The request behind a module's parameters, which Ansible has checked and filled up."""
-        return from_options(cls, options)
+        request: Request = from_options(cls, options)
+        for name in ("docker_data_root", "enroot_directory", "scratch", "scratch_target"):
+            _require_path(name, getattr(request, name))
+        if request.enroot and request.scratch and not request.scratch_target:
+            _refuse("scratch_target", "", "is empty, and `scratch` is to be mounted there")
+        if not request.pyxis_library.isprintable() or not request.pyxis_library.strip():
+            _refuse("pyxis_library", request.pyxis_library, "has to be one line of Slurm's plugstack.conf")
+        return request
 
     @property
     def configures(self) -> bool:

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import json
+import re
 import typing as t
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._container_runtime.request import Request
@@ -35,13 +36,19 @@ def parse_daemon(text: str) -> dict[str, t.Any]:
     try:
         # What is not UTF-8 would be written back as another text.
         text.encode("utf-8")
-        settings = json.loads(text) if text.strip() else {}
-    except ValueError as exc:
+        # Docker skips a byte order mark since 23.0 (moby#44777).
+        plain = text[1:] if text.startswith("\ufeff") else text
+        settings = json.loads(plain) if plain.strip() else {}
+    except (ValueError, RecursionError) as exc:
         raise ClusterError(
             "bad_daemon_json", f"{DAEMON_JSON} is not JSON in UTF-8: {exc}.", "Correct or remove it."
         ) from exc
     if not isinstance(settings, dict):
         raise ClusterError("bad_daemon_json", f"{DAEMON_JSON} is not a JSON object.", "Correct or remove it.")
+    if not isinstance(settings.get("runtimes", {}), dict):
+        raise ClusterError(
+            "bad_daemon_json", f"`runtimes` in {DAEMON_JSON} is not a JSON object.", "Correct or remove it."
+        )
     return settings
 
 
@@ -82,8 +89,15 @@ def needs_restart(have: t.Mapping[str, t.Any], want: t.Mapping[str, t.Any]) -> b
     return bool(changed - _RELOADABLE)
 
 
-def enroot_files(request: Request) -> list[dict[str, t.Any]]:
-    """enroot's settings on scratch, and the bind mount of scratch into every container."""
+def others_of_enroot(conf: str) -> str:
+    """What is in ``enroot.conf`` besides ours: the package's remarks, and what a site has set."""
+    ours = {"ENROOT_CACHE_PATH", "ENROOT_DATA_PATH", "ENROOT_TEMP_PATH", "ENROOT_RUNTIME_PATH"}
+    lines = [line for line in conf.split("\n") if line != MANAGED and re.split(r"[\s=]", line.strip())[0] not in ours]
+    return "\n".join(lines).strip("\n")
+
+
+def enroot_files(request: Request, conf: str = "") -> list[dict[str, t.Any]]:
+    """enroot's settings on scratch, and the bind mount of scratch into every container. ``conf``: its settings as they are."""
     files = []
     directory = request.enroot_directory
     if directory:
@@ -94,6 +108,8 @@ def enroot_files(request: Request) -> list[dict[str, t.Any]]:
             f"ENROOT_TEMP_PATH {directory}/temporary",
             "ENROOT_RUNTIME_PATH /run/enroot/user-$(id -u)",
         ]
+        others = others_of_enroot(conf)
+        lines += ["", others] if others else []
         files.append({"path": ENROOT_CONF, "content": "\n".join([*lines, ""])})
     if request.scratch:
         line = f"{request.scratch} {request.scratch_target} none x-create=dir,bind,rw,nosuid 0 0"
@@ -119,6 +135,7 @@ __all__ = [
     "daemon_text",
     "enroot_files",
     "needs_restart",
+    "others_of_enroot",
     "parse_daemon",
     "pyxis_file",
     "without_ours",

@@ -32,7 +32,7 @@ def check(request: Request, facts: Facts, runtime: str, dump: Dump) -> None:
     wanted = [settings.pyxis_file(request)] if request.pyxis else []
     if request.containerd:
         wrong += _containerd(facts, dump)
-    wanted += settings.enroot_files(request) if request.enroot else []
+    wanted += settings.enroot_files(request, facts.text(settings.ENROOT_CONF)) if request.enroot else []
     wrong += [f"{file['path']} is not the role's" for file in wanted if facts.text(file["path"]) != file["content"]]
     wrong += [said for entry in enroot_directories(request) for said in _directory(entry, facts)]
     if wrong:

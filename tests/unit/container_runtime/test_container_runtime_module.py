@@ -350,6 +350,75 @@ def test_what_is_ours_goes_and_the_rest_stays(node: Node) -> None:
     assert told(node.run(state="absent")) == []
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("docker_data_root", "docker"),
+        ("docker_data_root", "/mnt/a\nb"),
+        ("enroot_directory", "/mnt/a\nENROOT_ROOTFS_WRITABLE yes"),
+        ("enroot_directory", "/mnt/$(reboot)"),
+        ("scratch", "/mnt/a b"),
+        ("scratch", "/mnt/a\n/etc /etc none bind"),
+        ("scratch_target", "/../etc"),
+        ("scratch_target", ""),
+        ("pyxis_library", "spank_pyxis.so\nrequired /tmp/other.so"),
+        ("pyxis_library", ""),
+    ],
+)
+def test_what_would_become_another_setting_is_refused(node: Node, name: str, value: str) -> None:
+    """enroot's and Slurm's files are lines of words: a blank or a new line in a value made another mount, or another plugin."""
+    wish = {
+        "toolkit": False,
+        "docker": "always",
+        "enroot": True,
+        "enroot_packages": [],
+        "pyxis": True,
+        "pyxis_packages": [],
+    }
+    refused = node.run(**{**wish, name: value})
+    assert (refused["error_kind"], f"`{name}`" in refused["msg"]) == ("bad_input", True)
+    assert not (node.root / "etc").exists()
+
+
+def test_what_a_site_has_set_for_enroot_stays(node: Node) -> None:
+    """The whole file was overwritten, and gone after a removal."""
+    theirs = "#ENROOT_LIBRARY_PATH /usr/lib/enroot\n\nENROOT_MOUNT_HOME yes\n"
+    node.write("etc/enroot/enroot.conf", f"{theirs}ENROOT_DATA_PATH /home/enroot\n")
+    wish = {
+        "toolkit": False,
+        "docker": "never",
+        "enroot": True,
+        "enroot_packages": [],
+        "enroot_directory": str(node.root / "scratch"),
+    }
+    node.run(**wish)
+    written = (node.root / "etc/enroot/enroot.conf").read_text()
+    assert written.endswith(f"\n\n{theirs}")
+    assert written.count("ENROOT_DATA_PATH") == 1
+    assert told(node.run(**wish)) == []
+    assert told(node.run(**wish, state="verified")) == []
+    node.run(state="absent")
+    assert (node.root / "etc/enroot/enroot.conf").read_text() == theirs
+    assert told(node.run(state="absent")) == []
+
+
+def test_files_of_others_that_have_the_same_names_stay(node: Node) -> None:
+    """nvidia-ctk writes 99-nvidia.toml, NVIDIA's guide the toolkit's repository, a site its mounts; the role was for Docker only."""
+    theirs = {
+        "etc/containerd/conf.d/99-nvidia.toml": "version = 2\n",
+        "etc/enroot/mounts.d/50-scratch.fstab": "/lustre /lustre none bind\n",
+        "etc/slurm/plugstack.conf.d/pyxis.conf": "required /opt/site/pyxis.so\n",
+        "etc/repo": "[nvidia-container-toolkit]\n",
+        "etc/rpm.key": "theirs\n",
+    }
+    for name, text in theirs.items():
+        node.write(name, text)
+    node.run(docker="always")
+    node.log()
+    assert not [said for said in told(node.run(state="absent")) if said.startswith("absent ") and "sources" not in said]
+    assert {name: (node.root / name).read_text() for name in theirs} == theirs
+
+
 def test_a_unit_that_does_not_take_its_settings_is_an_error(node: Node) -> None:
     node.write("active", "docker.service\n")
     node.write("refuse", "")
