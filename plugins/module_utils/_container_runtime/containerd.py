@@ -10,26 +10,67 @@ containerd reads ``config.toml``, then what that imports, then what these import
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import typing as t
 from pathlib import PurePosixPath
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._container_runtime import cri, settings
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 
 # The plugin that starts Kubernetes' containers, by the version of config.toml (containerd, docs/PLUGINS.md and docs/cri/config.md).
 _CRI_PLUGINS = {1: "cri", 2: "io.containerd.grpc.v1.cri", 3: "io.containerd.cri.v1.runtime"}
 _MERGES = max(_CRI_PLUGINS)
-_IMPORTS = re.compile(r"^imports\s*=\s*\[([^\]]*)\]", re.M)
-_VERSION = re.compile(r"^\s*version\s*=\s*(\d+)", re.M)
+_IMPORTS = re.compile(r"""^[ \t]*(["']?)imports\1[ \t]*=\s*\[""", re.M)
+_VERSION = re.compile(r"""^\s*(["']?)version\1\s*=\s*(?P<number>\d+)""", re.M)
+# What an array of texts is made of; a bracket in a text or in a remark does not end it.
+_TOKEN = re.compile(r"""(?P<text>"(?:[^"\\\n]|\\.)*"|'[^'\n]*')|(?P<remark>\#[^\n]*)|(?P<comma>,)|(?P<end>\])|\s+""")
 
 #: A file that containerd reads: its path and text.
 File = tuple[str, str]
 
 
+@dataclasses.dataclass(frozen=True)
+class _Imports:
+    """The array ``imports``: its texts, where its closing bracket is, and of what kind the tokens before that are, in order."""
+
+    items: tuple[str, ...]
+    end: int
+    kinds: tuple[str, ...]
+
+    def with_item(self, text: str, item: str) -> str:
+        """The file with one more item. What follows a remark needs a line of its own."""
+        remark = self.kinds[-1:] == ("remark",)
+        values = [kind for kind in self.kinds if kind != "remark"]
+        more = f", {item}" if values[-1:] == ["text"] else f" {item}" if values else item
+        return text[: self.end].rstrip() + (f"\n{more}\n" if remark else more) + text[self.end :]
+
+
+def _imports(text: str) -> _Imports | None:
+    found = _IMPORTS.search(_root(text))
+    items: list[str] = []
+    kinds: list[str] = []
+    at = found.end() if found else 0
+    while found:
+        token = _TOKEN.match(text, at)
+        if not token:
+            raise ClusterError(
+                "containerd_config",
+                f"`imports` in {settings.CONTAINERD}, or in a file that it imports, is not a list of texts.",
+                "Correct it, then run the role again.",
+            )
+        if token.lastgroup == "end":
+            return _Imports(tuple(items), at, tuple(kinds))
+        items += [token.group()[1:-1]] if token.lastgroup == "text" else []
+        kinds += [token.lastgroup] if token.lastgroup else []
+        at = token.end()
+    return None
+
+
 def import_items(text: str) -> list[str]:
     """What a file of containerd imports, as it is written there."""
-    found = _IMPORTS.search(_root(text))
-    return re.findall(r"""["']([^"']*)["']""", found.group(1)) if found else []
+    found = _imports(text)
+    return list(found.items) if found else []
 
 
 def _root(text: str) -> str:
@@ -41,7 +82,7 @@ def version_of(texts: t.Iterable[str]) -> int:
     """The version in which containerd reads these files, which is 1 where none names one; at most the newest that is known here."""
     found = [_VERSION.search(_root(text)) for text in texts]
     # Like one that is not there, 0 replaces none.
-    named = [int(match.group(1)) for match in found if match and int(match.group(1))]
+    named = [int(match["number"]) for match in found if match and int(match["number"])]
     return min(named[-1], max(_CRI_PLUGINS)) if named else 1
 
 
@@ -97,23 +138,15 @@ def config_text(text: str) -> str:
     ``imports`` is a key of the root table, so it has to come before the first table (containerd-config.toml(5)).
     """
     pattern = f'"{settings.CONTAINERD_PARTS}/*.toml"'
-    head, bracket, rest = text.partition("\n[") if not text.startswith("[") else ("", "[", text[1:])
-    found = _IMPORTS.search(head)
-    if found and _imports_ours(import_items(text)):
-        return text
+    found = _imports(text)
     if found:
-        items = [found.group(1).strip().rstrip(",")] if found.group(1).strip() else []
-        line = f"imports = [{', '.join([*items, pattern])}]"
-        return head[: found.start()] + line + head[found.end() :] + bracket + rest
+        return text if _imports_ours(found.items) else found.with_item(text, pattern)
     if not text.strip():
         return f"version = 2\nimports = [{pattern}]\n"
-    if bracket == "[":
-        return f"imports = [{pattern}]\n\n[{rest}"
-    return (
-        f"{head.rstrip()}\nimports = [{pattern}]\n{bracket}{rest}"
-        if bracket
-        else f"{head.rstrip()}\nimports = [{pattern}]\n"
-    )
+    head = _root(text)
+    rest = text[len(head) :].lstrip("\r\n")
+    above = f"{head.rstrip()}\n" if head.strip() else ""
+    return f"{above}imports = [{pattern}]\n" + (f"\n{rest}" if rest else "")
 
 
 def _imports_ours(items: t.Iterable[str]) -> bool:

@@ -61,11 +61,26 @@ def test_without_the_toolkit_docker_keeps_its_runtime() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["{", "[]", '{"a": 1,}', b'{"data-root": "/mnt/caf\xe9"}'.decode(errors="surrogateescape")]
+    "text",
+    [
+        "{",
+        "[]",
+        '{"a": 1,}',
+        '{"runtimes": null}',
+        '{"runtimes": []}',
+        '{"a": ' + "[" * 5_000,
+        b'{"data-root": "/mnt/caf\xe9"}'.decode(errors="surrogateescape"),
+    ],
+    ids=lambda text: ascii(text[:20]),
 )
 def test_settings_that_docker_would_refuse_are_not_touched(text: str) -> None:
     with pytest.raises(ClusterError, match="Correct or remove it"):
         settings.parse_daemon(text)
+
+
+def test_a_byte_order_mark_is_skipped_as_docker_does() -> None:
+    assert settings.parse_daemon('\ufeff{"debug": true}') == {"debug": True}
+    assert settings.parse_daemon("\ufeff") == {}
 
 
 @pytest.mark.parametrize(
@@ -84,6 +99,14 @@ def test_only_what_docker_cannot_reload_needs_a_restart(want: dict[str, t.Any], 
 
 CONFIGS = [
     "",
+    # Indented, quoted, with remarks, and with brackets that end nothing.
+    "version = 2\n  [grpc]\n    uid = 0\n",
+    "version = 2\n  imports = []\n",
+    'version = 2\n"imports" = ["/opt/a.toml"]\n',
+    'version = 2\nimports = [\n  "/opt/a.toml", # site\n]\n[grpc]\n',
+    'version = 2\nimports = [ # ]\n  "/opt/a].toml" # no comma\n]\n',
+    "version = 2\nimports = ['/opt/a.toml',]\n",
+    '"version" = 2\n',
     "version = 2\n",
     'version = 2\n\n[grpc]\n  address = "/run/x.sock"\n',
     '[grpc]\n  address = "/run/x.sock"\n',
