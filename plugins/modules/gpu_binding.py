@@ -149,6 +149,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_affinity.nc
     folders,
     is_foreign,
     place,
+    require_distinct,
     written_beside,
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_affinity.options import (
@@ -209,12 +210,20 @@ def _cannot_write(path: str, plan: dict[str, t.Any], key: str, remedy: str) -> C
     return ClusterError("cannot_write", f"{path} cannot be written: {_reason(plan, key)}.", remedy)
 
 
-def _nccl_files(plan: dict[str, t.Any], request: BindingRequest, module: AnsibleModule) -> dict[str, str]:
+def _places(request: BindingRequest) -> list[str]:
+    """The path of each of NCCL's files, empty where there is to be none. Refuses what cannot be kept beside the others."""
+    paths = [place(getattr(request, file.option), file, request.profile) for file in FILES]
+    require_distinct([path for path in (request.map, request.gres_conf, *paths) if path])
+    return paths
+
+
+def _nccl_files(
+    plan: dict[str, t.Any], places: t.Sequence[str], request: BindingRequest, module: AnsibleModule
+) -> dict[str, str]:
     """The files for NCCL: text by path. Where ``auto`` cannot make one that NCCL can do without, the reason is a warning."""
     found = {}
-    for file in FILES:
+    for file, path in zip(FILES, places):
         wanted = getattr(request, file.option)
-        path = place(wanted, file, request.profile)
         if not path or (wanted == AUTO and is_foreign(path)):
             continue
         if plan.get(file.key) is not None:
@@ -258,7 +267,7 @@ def _written(request: BindingRequest) -> list[str]:
 def _remove(request: BindingRequest, module: AnsibleModule) -> dict[str, t.Any]:
     """Take away the map, and the files for NCCL that its head or the options name, if they are ours."""
     named = [place(getattr(request, file.option), file, request.profile) for file in FILES]
-    ours = sorted({*_written(request), *(path for path in named if path and not is_foreign(path))})
+    ours = sorted({*_written(request), *(path for path in named if path.startswith("/") and not is_foreign(path))})
     empty = [{"path": folder, "if_empty": True} for path in ours for folder in folders(path)]
     home = {"path": os.path.dirname(request.map), "if_empty": True}
     return NodeState({**NOTHING, "absent": [request.map, *ours, *empty, home]}, module).run(check=module.check_mode)
@@ -310,9 +319,10 @@ def run(module: AnsibleModule) -> dict[str, t.Any]:
     facts = request.facts or collect(Path("/"), metadata="never")
     if nothing_to_pin(facts, request.profile):
         return {"changed": False, "plan": {}, "proven": 0, "changes": [], "msg": "No GPU here, and none is expected."}
+    places = _places(request)
     plan = plan_and_render(*sources(request.source, facts, request.profile), request.plan)
     verify_only = request.state == "verified"
-    wanted = _wanted(plan, request, _nccl_files(plan, request, module))
+    wanted = _wanted(plan, request, _nccl_files(plan, places, request, module))
     result = NodeState(wanted, module).run(check=module.check_mode or verify_only)
     if verify_only:
         _refuse_due(result)

@@ -12,7 +12,10 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import stat
 import typing as t
+
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 
 AUTO = "auto"
 MARK = "<!-- Ansible managed (hpcai.gpu_cluster.numa_pinning): changes are overwritten. -->\n"
@@ -41,17 +44,44 @@ def place(wanted: str, file: NcclFile, profile: t.Mapping[str, t.Any]) -> str:
     """The path of a file: as given, for ``auto`` the one that the profile names; empty where there is to be none."""
     if wanted != AUTO:
         return wanted
-    return str(((profile.get("nccl") or {}).get("env") or {}).get(file.variable) or "")
+    named: t.Any = profile
+    for key in ("nccl", "env"):
+        named = named.get(key) or {}
+        if not isinstance(named, t.Mapping):
+            raise ClusterError(
+                "bad_input",
+                f"`profile`: `{key}` of its NCCL settings is no mapping: {named!r}.",
+                "Correct the profile.",
+            )
+    return str(named.get(file.variable) or "")
+
+
+def require_distinct(paths: t.Sequence[str]) -> None:
+    """Refuse paths that no file can be kept at: the head of the map names them, one a line, and a removal finds them there."""
+    wrong = [path for path in paths if not path.startswith("/") or not path.isprintable() or path.endswith("/")]
+    if wrong:
+        raise ClusterError(
+            "bad_input",
+            f"{wrong[0]!r} is not the absolute path of a file.",
+            "Correct it, in the option or in the profile.",
+        )
+    plain = [os.path.normpath(path) for path in paths]
+    twice = sorted({path for path in plain if plain.count(path) > 1})
+    if twice:
+        raise ClusterError(
+            "bad_input", f"Two files are to be written to {twice[0]}.", "Give each of them a path of its own."
+        )
 
 
 def is_foreign(path: str) -> bool:
     """Whether something is at a path that we did not write. A link is never ours, whatever it points at."""
-    if os.path.islink(path):
-        return True
     try:
+        # What is no file could keep its reader waiting.
+        if not stat.S_ISREG(os.lstat(path).st_mode):
+            return True
         with open(path, encoding="utf-8", errors="replace") as file:
             return file.read(len(MARK)) != MARK
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return False
 
 
@@ -76,4 +106,15 @@ def written_beside(text: str) -> list[str]:
     return [line[len(_ALSO) :] for line in text.splitlines() if line.startswith(_ALSO + "/")]
 
 
-__all__ = ["AUTO", "FILES", "MARK", "NcclFile", "also_written", "folders", "is_foreign", "place", "written_beside"]
+__all__ = [
+    "AUTO",
+    "FILES",
+    "MARK",
+    "NcclFile",
+    "also_written",
+    "folders",
+    "is_foreign",
+    "place",
+    "require_distinct",
+    "written_beside",
+]

@@ -197,6 +197,46 @@ def test_a_file_of_the_image_is_left_alone(options: dict[str, t.Any], tmp_path: 
 
 
 @needs_root
+@pytest.mark.parametrize(
+    "wish",
+    [
+        {"nccl_topology": "topo.xml"},
+        {"nccl_topology": "MAP"},
+        {"gres_conf": "MAP"},
+        {"nccl_topology": "/opt/a\n# Also written: /etc/passwd"},
+        {"profile": {"nccl": {"env": {"NCCL_TOPO_FILE": "~/topo.xml"}}}},
+        {"profile": {"nccl": {"env": {"NCCL_TOPO_FILE": ["/opt/topo.xml"]}}}},
+        {"profile": {"nccl": {"env": {"NCCL_TOPO_FILE": "/opt/lab.xml", "NCCL_GRAPH_FILE": "/opt//lab.xml"}}}},
+        {"profile": {"nccl": {"env": ["NCCL_TOPO_FILE=/opt/topo.xml"]}}},
+        {"profile": {"nccl": "NCCL_TOPO_FILE"}},
+    ],
+    ids=str,
+)
+def test_paths_that_cannot_be_kept_are_refused_before_anything_is_written(
+    options: dict[str, t.Any], tmp_path: Path, wish: dict[str, t.Any]
+) -> None:
+    """Of one path for both files the graph was left, which NCCL ends every job for; others ended in a traceback."""
+    wish = {name: options["map"] if value == "MAP" else value for name, value in wish.items()}
+    for check in (True, False):
+        assert call(check=check, **{**options, **wish})["error_kind"] == "bad_input"
+    assert not list(tmp_path.iterdir())
+
+
+@needs_root
+def test_what_is_no_file_is_left_alone(options: dict[str, t.Any], tmp_path: Path) -> None:
+    """Also where the map names it: a pipe kept the module waiting for ever, a directory ended it in a traceback."""
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "folder").mkdir()
+    for name in ("pipe", "folder"):
+        wish = {**options, "profile": {"nccl": {"env": {"NCCL_TOPO_FILE": str(tmp_path / name)}}}}
+        assert not call(**wish)["failed"]
+        assert not call(**wish)["changed"]
+        Path(options["map"]).write_text(f"# Also written: {tmp_path / name}\n" + Path(options["map"]).read_text())
+        assert not call(state="absent", map=options["map"])["failed"]
+        assert (tmp_path / name).exists()
+
+
+@needs_root
 def test_what_cannot_be_made_is_told_and_only_stops_where_jobs_would_end(
     options: dict[str, t.Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
