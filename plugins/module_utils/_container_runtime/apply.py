@@ -9,8 +9,13 @@ from __future__ import annotations
 import dataclasses
 import typing as t
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._container_runtime import settings
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._container_runtime.model import Dump, Facts
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._container_runtime import settings, unread
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._container_runtime.model import (
+    CONTAINERD,
+    DOCKER,
+    Dump,
+    Facts,
+)
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._container_runtime.plan import (
     TOOLKIT,
     Plan,
@@ -18,8 +23,6 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._container_runti
     plan_present,
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._container_runtime.read import (
-    CONTAINERD,
-    DOCKER,
     has_unit,
     read_dump,
     running_containers,
@@ -58,10 +61,11 @@ class Runtime:
         if plan.missing:
             self._install(plan)
             plan = self._with_settings_of_packages(plan)
-        touched = self._state(files=plan.files, directories=plan.directories)
+        verb = "restart" if plan.restarts else "reload"
+        due = self._write(plan, verb, files=plan.files, directories=plan.directories)
         if self.request.configures and is_running():
             # A Docker that its package has started runs without these settings, too.
-            self._read_again(plan, touched, "restart" if plan.restarts else "reload")
+            self._read_again(due, start=bool(self.request.docker_packages) and plan.docker)
         return self.changes.result()
 
     def _with_settings_of_packages(self, plan: Plan) -> Plan:
@@ -70,38 +74,52 @@ class Runtime:
 
     def absent(self, plan: Plan) -> dict[str, t.Any]:
         """Take settings away, let their readers know, and remove packages."""
-        touched = self._state(files=plan.files, absent=plan.absent)
-        if settings.DAEMON_JSON in touched:
-            self._again(DOCKER, "reload")
-        # It runs on without its settings, and would look for a runtime that is gone. Its containers do not notice.
-        if settings.CONTAINERD_PART in touched:
-            self._restart_containerd()
+        # containerd runs on without its settings, and would look for a runtime that is gone. Its containers do not notice.
+        self._read_again(self._write(plan, "reload", files=plan.files, absent=plan.absent), start=False)
         for name in plan.remove:
             self.changes.note("package", name, "remove", f"{name}\n", "")
         if plan.remove and not self.check:
             self.manager.remove(plan.remove)
         return self.changes.result()
 
-    def _state(self, **request: t.Any) -> list[str]:
-        """Let node_state make it so; returns the names of what changed."""
+    def _write(self, plan: Plan, verb: str, **request: t.Any) -> dict[str, str]:
+        """Make files so. Returns the units that have to read theirs, those that an earlier run has left among them, and how."""
+        due = {**plan.unread, **_readers(self._state(**request, look=True), verb)}
+        if DOCKER in due:
+            due[DOCKER] = verb
+        left = self.facts.unread
+        noted = {**left, **{unit: "restart" if left.get(unit) == "restart" else due[unit] for unit in due}}
+        if due and not self.check:
+            unread.note(noted)
+        self._state(**request)
+        if due and not self.check:
+            unread.note(noted)
+        return due
+
+    def _state(self, *, look: bool = False, **request: t.Any) -> list[str]:
+        """Let node_state make it so; returns the names of what changed. ``look``: of what would change, and it is not told."""
         directories = request.get("directories", ())
         missing = missing_parents(
             [entry["path"] for entry in request.get("files", ())], [entry["path"] for entry in directories]
         )
         state = NodeState({**NOTHING, **request, "directories": [*missing, *directories]}, self.host)
-        state.run(check=self.check)
-        self.changes.add(*state.changes)
+        state.run(check=self.check or look)
+        if not look:
+            self.changes.add(*state.changes)
         return state.changes.names()
 
-    def _read_again(self, plan: Plan, touched: t.Collection[str], verb: str) -> None:
+    def _read_again(self, due: unread.Verbs, *, start: bool) -> None:
+        """Let units read their settings. ``start``: Docker, too, where it does not run."""
         started = False
-        if self.request.docker_packages and plan.docker and has_unit(DOCKER):
+        if start and has_unit(DOCKER):
             unit = {"name": DOCKER, "state": "started", "enabled": True, "restart_on": []}
             started = DOCKER in self._state(units=[unit])
-        if settings.DAEMON_JSON in touched and not started:
-            self._again(DOCKER, verb)
-        if {settings.CONTAINERD, settings.CONTAINERD_PART} & set(touched):
+        if DOCKER in due and not started:
+            self._again(DOCKER, due[DOCKER])
+        if CONTAINERD in due:
             self._restart_containerd()
+        if not self.check:
+            unread.forget(due)
 
     def _restart_containerd(self) -> None:
         """Restart it, unless it would not come back: containers that it manages would be left without it."""
@@ -110,7 +128,7 @@ class Runtime:
             raise ClusterError(
                 "containerd_config",
                 f"containerd refuses its settings: {dump.refused}. It was not restarted, and runs with those that it had.",
-                "Correct what it names, then run the role again and restart containerd.",
+                "Correct what it names, then run the role again.",
             )
         self._again(CONTAINERD, "restart")
 
@@ -152,6 +170,14 @@ class Runtime:
             before = f"{action.name} {action.old}\n" if action.old else ""
             after = f"{action.name} {action.version}\n" if action.verb != "remove" else ""
             self.changes.note("package", action.name, action.text(), before, after)
+
+
+def _readers(names: t.Collection[str], verb: str) -> dict[str, str]:
+    """The units that read any of these files, with what makes them do so; ``verb`` for Docker."""
+    due = {DOCKER: verb} if settings.DAEMON_JSON in names else {}
+    if {settings.CONTAINERD, settings.CONTAINERD_PART} & {*names}:
+        due[CONTAINERD] = "restart"
+    return due
 
 
 __all__ = ["Runtime"]

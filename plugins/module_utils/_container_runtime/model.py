@@ -11,6 +11,8 @@ import typing as t
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.packages import Installed
 
+DOCKER, CONTAINERD = "docker.service", "containerd.service"
+
 
 @dataclasses.dataclass(frozen=True)
 class Facts:
@@ -19,7 +21,8 @@ class Facts:
     ``manager``: ``dpkg`` or ``rpm``. ``machine``: as `uname -m` has it. ``docker``: Docker is there, whoever installed it.
     ``texts``: the settings files that are there, by path, to the byte. ``imported``: the path and text of each file that
     containerd reads after ``config.toml`` once that imports our part, in its order; ours is among them, with no text where it is
-    not there yet. ``modes``: the permissions of the request's directories that are there, by path.
+    not there yet. ``modes``: the permissions of the request's directories that are there, by path. ``unread``: the units that
+    run with settings from before an earlier run of the module, and how they take the new ones.
     """
 
     manager: str
@@ -29,6 +32,7 @@ class Facts:
     texts: t.Mapping[str, str]
     imported: tuple[tuple[str, str], ...] = ()
     modes: t.Mapping[str, int] = dataclasses.field(default_factory=dict)
+    unread: t.Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def text(self, path: str) -> str:
         """A settings file; empty where there is none."""
@@ -43,4 +47,4 @@ class Dump:
     refused: str = ""
 
 
-__all__ = ["Dump", "Facts"]
+__all__ = ["CONTAINERD", "DOCKER", "Dump", "Facts"]

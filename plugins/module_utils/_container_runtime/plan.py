@@ -11,7 +11,11 @@ import re
 import typing as t
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._container_runtime import containerd, settings
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._container_runtime.model import Facts
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._container_runtime.model import (
+    CONTAINERD,
+    DOCKER,
+    Facts,
+)
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._container_runtime.request import Request
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.packages import Root, matches
@@ -44,7 +48,8 @@ class Plan:
     ``roots``: all packages that are wanted by name; ``missing``: those of them that are not there at their version;
     ``mends``: one of these is half-installed. ``repository`` is None where none is needed. ``files``, ``directories`` and
     ``absent`` are items of node_state. ``docker``: Docker is to be configured; ``restarts``: to take its settings it has to be
-    restarted. ``remove``: names of packages.
+    restarted. ``unread``: the units that an earlier run has left with settings from before it, and how they take the new ones.
+    ``remove``: names of packages.
     """
 
     roots: tuple[Root, ...] = ()
@@ -56,6 +61,7 @@ class Plan:
     absent: tuple[str, ...] = ()
     docker: bool = False
     restarts: bool = False
+    unread: t.Mapping[str, str] = dataclasses.field(default_factory=dict)
     remove: tuple[str, ...] = ()
 
 
@@ -96,6 +102,12 @@ def configures_docker(request: Request, facts: Facts) -> bool:
     return request.docker == "always" or (request.docker == "auto" and there)
 
 
+def unread_of(request: Request, facts: Facts) -> dict[str, str]:
+    """The units of the request that run with settings from before an earlier run, and how they take theirs."""
+    ours = {DOCKER: configures_docker(request, facts), CONTAINERD: request.containerd}
+    return {unit: verb for unit, verb in facts.unread.items() if ours[unit]}
+
+
 def _there(root: Root, facts: Facts) -> bool:
     one = facts.packages.get(root.name)
     return one is not None and one.present and matches(root, one.version)
@@ -109,6 +121,7 @@ def plan_present(request: Request, facts: Facts) -> Plan:
     roots = tuple(wanted_roots(request))
     missing = tuple(root for root in roots if not _there(root, facts))
     repository = repository_for(request, facts)
+    unread = unread_of(request, facts)
     return Plan(
         roots=roots,
         missing=missing,
@@ -117,7 +130,8 @@ def plan_present(request: Request, facts: Facts) -> Plan:
         files=tuple(file_request(**entry) for entry in _files(request, facts, have, want)),
         directories=tuple(enroot_directories(request)),
         docker=docker,
-        restarts=settings.needs_restart(have, want),
+        restarts=settings.needs_restart(have, want) or unread.get(DOCKER) == "restart",
+        unread=unread,
     )
 
 
@@ -188,7 +202,10 @@ def plan_absent(request: Request, facts: Facts) -> Plan:
     # Before the file that names it: a removal that is interrupted between both finds that file again.
     pairs = (("dpkg", repository.sources), ("rpm", repository.repo))
     keys = [repository.keyring(manager) for manager, path in pairs if path in own]
-    return Plan(files=tuple(files), absent=(*keys, *own), remove=tuple(sorted(filter(_OURS.match, facts.packages))))
+    remove = tuple(sorted(filter(_OURS.match, facts.packages)))
+    # Docker keeps its data-root: a restart that is due for that is not the removal's.
+    unread = {unit: verb for unit, verb in facts.unread.items() if (unit, verb) != (DOCKER, "restart")}
+    return Plan(files=tuple(files), absent=(*keys, *own), unread=unread, remove=remove)
 
 
 def check_consent(request: Request, containers: t.Sequence[str] | None) -> None:
@@ -217,5 +234,6 @@ __all__ = [
     "plan_absent",
     "plan_present",
     "repository_for",
+    "unread_of",
     "wanted_roots",
 ]

@@ -14,8 +14,8 @@ import stat
 import typing as t
 from pathlib import Path, PurePosixPath
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._container_runtime import containerd, settings
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._container_runtime.model import Dump, Facts
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._container_runtime import containerd, settings, unread
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._container_runtime.model import DOCKER, Dump, Facts
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._container_runtime.plan import (
     enroot_directories,
     own_files,
@@ -26,8 +26,6 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.command im
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.dnf import Dnf
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.remedies import last_lines
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.units import UNIT_DIRECTORIES, is_active
-
-DOCKER, CONTAINERD = "docker.service", "containerd.service"
 
 
 def has_unit(name: str) -> bool:
@@ -44,6 +42,7 @@ def read_facts(request: Request, host: Host, manager: Apt | Dnf) -> Facts:
         packages=manager.installed(),
         texts={},
         modes=_read_modes(entry["path"] for entry in enroot_directories(request)),
+        unread=unread.read(host),
     )
     return with_settings(facts)
 
@@ -132,8 +131,6 @@ def read_dump(host: Host) -> Dump:
 
 
 __all__ = [
-    "CONTAINERD",
-    "DOCKER",
     "default_runtime",
     "has_unit",
     "read_dump",

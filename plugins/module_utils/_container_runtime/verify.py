@@ -13,6 +13,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._container_runti
     configures_docker,
     containerd_files,
     enroot_directories,
+    unread_of,
     wanted_roots,
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._container_runtime.request import Request
@@ -34,6 +35,7 @@ def check(request: Request, facts: Facts, runtime: str, dump: Dump) -> None:
         wrong += _containerd(facts, dump)
     wanted += settings.enroot_files(request, facts.text(settings.ENROOT_CONF)) if request.enroot else []
     wrong += [f"{file['path']} is not the role's" for file in wanted if facts.text(file["path"]) != file["content"]]
+    wrong += [f"{unit} has not read its settings since they were changed" for unit in unread_of(request, facts)]
     wrong += [said for entry in enroot_directories(request) for said in _directory(entry, facts)]
     if wrong:
         raise ClusterError("runtime_wrong", "; ".join(wrong) + ".", "Run the role.")

@@ -11,7 +11,7 @@ import os
 import typing as t
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.command import Host
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.command import Host, Runner
 
 #: Exists while systemd runs the machine; missing in a chroot.
 SYSTEMD = "/run/systemd/system"
@@ -81,6 +81,16 @@ def is_active(host: Host, name: str) -> bool:
     return host.run_command(["systemctl", "is-active", "--quiet", name])[0] == 0
 
 
+def started_us(host: Runner, name: str) -> int:
+    """When the main process of a service that runs began, in microseconds of CLOCK_MONOTONIC; 0 where none runs."""
+    asked = "ActiveState,ExecMainStartTimestampMonotonic"
+    _rc, out, _err = host.run_command(["systemctl", "show", "-p", asked, "--", name])
+    fields = dict(line.split("=", 1) for line in out.splitlines() if "=" in line)
+    # systemd keeps the time of a process that has ended.
+    runs = fields.get("ActiveState") in ("active", "reloading")
+    return int(fields.get("ExecMainStartTimestampMonotonic") or 0) if runs else 0
+
+
 def systemctl(host: Host, verb: str, *names: str) -> None:
     """``daemon-reload``, or ``start``, ``stop``, ``enable``, ``reload``... of units, which must succeed.
 
@@ -118,5 +128,6 @@ __all__ = [
     "needs_daemon_reload",
     "parse_units",
     "read_units",
+    "started_us",
     "systemctl",
 ]

@@ -5,15 +5,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import grp
 import json
 import os
 import pathlib
 import pwd
+import signal
+import subprocess
 import typing as t
 
 import pytest
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._container_runtime import settings
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._container_runtime import settings, unread
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host import units as systemd
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.repository import Repository
 from ansible_collections.hpcai.gpu_cluster.plugins.modules import container_runtime
@@ -22,7 +25,8 @@ from module_run import run_main
 
 PROGRAM = r"""#!/bin/sh
 # Plays every program below by its name. $NODE holds installed and available packages, units that are active, and the log;
-# it may hold files that a package brings, below brings/, and units that are active once a package is installed, in starts.
+# it may hold files that a package brings, below brings/, units that are active once a package is installed, in starts, when units
+# began, below began/, and the words of a systemctl that kills the module instead, in kill.
 cd "$NODE" || exit 9
 name=${0##*/}
 words() { while [ $# -gt 0 ] && [ "$1" != -- ]; do shift; done; [ $# -gt 0 ] && shift; echo "$@"; }
@@ -50,10 +54,13 @@ systemctl)
   show) shift 3; [ "$1" = -- ] && shift
     for unit; do
       state=inactive; grep -qx "$unit" active && state=active
-      printf 'LoadState=loaded\nActiveState=%s\nUnitFileState=enabled\nNeedDaemonReload=no\n\n' $state
+      printf 'LoadState=loaded\nActiveState=%s\nUnitFileState=enabled\nNeedDaemonReload=no\n' $state
+      printf 'ExecMainStartTimestampMonotonic=%s\n\n' "$(cat "began/$unit" 2>/dev/null || echo 1)"
     done ;;
-  *) echo "systemctl $*" >>log; [ -f refuse ] && { echo "Job failed" >&2; exit 1; }
-    [ "$1" = start ] && echo "$2" >>active ;;
+  *) [ "$*" = "$(cat kill 2>/dev/null)" ] && kill -9 $PPID && exit
+    echo "systemctl $*" >>log; [ -f refuse ] && { echo "Job failed" >&2; exit 1; }
+    [ "$1" = start ] && echo "$2" >>active
+    [ "$1" = reload ] || python3 -c 'import time; print(time.monotonic_ns() // 1000)' >"began/$2" ;;
   esac ;;
 docker) case $1 in ps) cat containers ;; info) cat runtime ;; esac ;;
 esac
@@ -72,6 +79,7 @@ class Node:
         for name in ("active", "containers", "log"):
             self.write(name, "")
         self.write("runtime", "nvidia\n")
+        (root / "began").mkdir()
         self.docker_unit = False
 
     def write(self, name: str, text: str) -> None:
@@ -87,6 +95,17 @@ class Node:
         lines = (self.root / "log").read_text().splitlines()
         self.write("log", "")
         return lines
+
+    def killed(self, words: str, **options: t.Any) -> None:
+        """A run that is killed where it comes to these words of systemctl."""
+        self.write("kill", words)
+        child = os.fork()
+        if not child:
+            with contextlib.suppress(BaseException):
+                self.run(**options)
+            os._exit(0)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+        self.write("kill", "")
 
     def run(self, *, check: bool = False, **options: t.Any) -> dict[str, t.Any]:
         return run_main(
@@ -115,6 +134,7 @@ def node(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Node:
         "PYXIS",
     ):
         monkeypatch.setattr(settings, name, f"{root}{getattr(settings, name)}")
+    monkeypatch.setattr(unread, "PATH", f"{root}/unread")
     for name in ("sources", "repo"):
         monkeypatch.setattr(Repository, name, property(lambda _self, name=name: f"{root}/etc/{name}"))
     monkeypatch.setattr(Repository, "keyring", lambda _self, manager: f"{root}/etc/{manager}.key")
@@ -247,6 +267,7 @@ def test_containerd_is_not_restarted_with_settings_that_it_refuses(node: Node, t
     said = node.run(toolkit=False, docker="never", containerd=True, state="verified")
     assert "refuses its settings" in said["msg"]
     node.write("etc/containerd/conf.d/10-site.toml", "version = 2\n")
+    assert told(node.run(toolkit=False, docker="never", containerd=True)) == ["unit containerd.service restart"]
     assert told(node.run(toolkit=False, docker="never", containerd=True, state="verified")) == []
 
 
@@ -425,6 +446,75 @@ def test_a_unit_that_does_not_take_its_settings_is_an_error(node: Node) -> None:
     result = node.run(docker="always")
     assert result["error_kind"] == "systemctl_failed"
     assert "`systemctl reload docker.service` failed: Job failed" in result["msg"]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"docker": "always", "docker_data_root": "/mnt/docker"}, "restart docker.service"),
+        ({"docker": "always"}, "reload docker.service"),
+        ({"docker": "never", "containerd": True}, "restart containerd.service"),
+    ],
+)
+def test_a_daemon_that_a_killed_run_left_with_older_settings_reads_them_in_the_next(
+    node: Node, options: dict[str, t.Any], words: str
+) -> None:
+    node.write("active", "docker.service\ncontainerd.service\n")
+    node.killed(words, **options)
+    node.log()
+    verb, unit = words.split()
+    assert f"{unit} has not read its settings" in node.run(**options, state="verified")["msg"]
+    planned = told(node.run(**options, check=True))
+    assert planned == [f"unit {unit} {verb}"]
+    assert told(node.run(**options)) == planned
+    assert node.log() == [f"systemctl {words}"]
+    assert told(node.run(**options)) == []
+    assert told(node.run(**options, state="verified")) == []
+
+
+def test_a_restart_that_a_killed_run_left_needs_the_same_consent_unless_somebody_did_it(node: Node) -> None:
+    node.write("active", "docker.service\n")
+    node.write("containers", "c0ffee\n")
+    wish = {"docker": "always", "docker_data_root": "/mnt/docker"}
+    node.killed("restart docker.service", **wish, allow_restart=True)
+    node.log()
+    refused = node.run(**wish)
+    assert refused["error_kind"] == "consent_missing"
+    assert told(node.run(**wish, docker_packages=[], state="present", phases=["install"])) == []
+    # One that does not ask for Docker has nothing to restart.
+    assert told(node.run(docker="never")) == []
+    assert node.log() == []
+    subprocess.run(["systemctl", "restart", "docker.service"], check=True)
+    assert told(node.run(**wish)) == []
+    assert told(node.run(**wish, state="verified")) == []
+
+
+def test_what_was_installed_without_services_is_read_with_the_next_configure(node: Node) -> None:
+    node.write("active", "docker.service\n")
+    wish = {"docker": "always", "docker_data_root": "/mnt/docker"}
+    node.run(**wish, phases=["install"])
+    assert node.log() == ["apt-get install nvidia-container-toolkit"]
+    assert told(node.run(**wish)) == ["unit docker.service restart"]
+    assert told(node.run(**wish)) == []
+
+
+def test_a_restart_that_failed_is_tried_again(node: Node) -> None:
+    node.write("active", "docker.service\n")
+    node.write("refuse", "")
+    wish = {"docker": "always", "docker_data_root": "/mnt/docker"}
+    assert node.run(**wish)["error_kind"] == "systemctl_failed"
+    (node.root / "refuse").unlink()
+    assert told(node.run(**wish)) == ["unit docker.service restart"]
+    assert told(node.run(**wish)) == []
+
+
+def test_a_removal_that_was_killed_lets_docker_forget_the_runtime_in_the_next(node: Node) -> None:
+    node.write("active", "docker.service\n")
+    node.run(docker="always")
+    node.killed("reload docker.service", state="absent")
+    node.log()
+    assert told(node.run(state="absent"))[0] == "unit docker.service reload"
+    assert told(node.run(state="absent")) == []
 
 
 def test_what_slurm_and_containerd_read_is_verified_too(node: Node) -> None:

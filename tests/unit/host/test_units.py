@@ -98,3 +98,13 @@ def test_only_changed_unit_files_need_a_reload() -> None:
 def test_the_file_of_a_unit_lies_where_systemd_looks() -> None:
     assert units.has_unit_file("x.service", ["/etc/systemd/system/x.service"])
     assert not units.has_unit_file("x.service", ["/etc/systemd/system/y.service", "/srv/x.service"])
+
+
+@pytest.mark.parametrize(
+    ("state", "began", "us"),
+    [("active", "8122764", 8122764), ("reloading", "5", 5), ("failed", "5", 0), ("active", "", 0)],
+)
+def test_only_a_service_that_runs_has_begun(state: str, began: str, us: int) -> None:
+    host = Script(show=(0, f"ActiveState={state}\nExecMainStartTimestampMonotonic={began}\n", ""))
+    assert units.started_us(host, "docker.service") == us
+    assert host.asked == ["systemctl show -p ActiveState,ExecMainStartTimestampMonotonic -- docker.service"]
