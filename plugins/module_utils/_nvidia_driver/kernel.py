@@ -14,14 +14,12 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import C
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.command import Host
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.units import is_active
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver import read as node
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.holders import FABRIC_MANAGER, SERVICES
 
 # In the order in which they let go of each other.
 _MODULES = ("nvidia_fs", "nvidia_peermem", "gdrdrv", "nvidia_uvm", "nvidia_drm", "nvidia_modeset", "nvidia")
 #: Those that make a driver; the others are extras, some of them from packages of their own.
 BASE_MODULES = ("nvidia", "nvidia_uvm")
-# Services that keep the driver open by themselves; they are stopped for the time that it is away.
-_FABRIC_MANAGER = "nvidia-fabricmanager.service"
-_SERVICES = ("nvidia-dcgm.service", "dcgm.service", _FABRIC_MANAGER, "nvidia-persistenced.service")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,7 +66,7 @@ def stop_holders(host: Host) -> list[str]:
 
     Not Fabric Manager, which NVSwitch systems need for a reset (nvidia-smi manual, ``--gpu-reset``).
     """
-    return _stop(host, [unit for unit in _SERVICES if unit != _FABRIC_MANAGER])
+    return _stop(host, [unit for unit in SERVICES if unit != FABRIC_MANAGER])
 
 
 def set_aside(host: Host, root: Path) -> list[str]:
@@ -101,7 +99,7 @@ def _each(host: Host, argv: t.Sequence[str], names: t.Sequence[str]) -> dict[str
 
 def unload(host: Host, root: Path) -> Away:
     """Unload the driver (or nouveau), and stop the services that hold it."""
-    stopped = _stop(host, _SERVICES)
+    stopped = _stop(host, SERVICES)
     users = node.gpu_users(root)
     present = _present(root)
     failure = f"the GPUs are used by {', '.join(users[:8])}" if users else _remove(host, root, present)

@@ -19,6 +19,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.files impo
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.kernels import next_kernel
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.transaction import Apt, Dnf
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.hardware import read_hardware
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.holders import Holder, group_of
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.model import Facts, Loaded
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.request import Request
 
@@ -29,9 +30,8 @@ UNINSTALLER = "usr/bin/nvidia-uninstall"
 STREAMS = "nvidia-driver"
 _OPENIBD = ("etc/init.d/openibd", "usr/lib/systemd/system/openibd.service", "lib/systemd/system/openibd.service")
 _VENDOR_UNITS = ("usr/lib/systemd/system", "lib/systemd/system")
-_SERVICE_PROGRAMS = frozenset(
-    {"nvidia-persistenced", "nvidia-persiste", "nv-fabricmanager", "nv-fabricmanage", "nv-hostengine"}
-)
+# GDRCopy's module goes with the driver's.
+_GPU_DEVICES = ("/dev/nvidia", "/dev/gdrdrv")
 _LIBRARY_PATHS = (
     "usr/lib/x86_64-linux-gnu",
     "usr/lib/aarch64-linux-gnu",
@@ -121,18 +121,18 @@ def in_chroot() -> bool:
 
 
 def gpu_users(root: Path) -> list[str]:
-    """Processes that hold a GPU open, without NVIDIA's own services: ``name (pid)``."""
+    """Processes that hold a GPU open, and what ends each, without NVIDIA's own services: ``name (pid: `command`)``."""
     users = []
     for process in glob.glob(str(root / "proc/[0-9]*")):
         opened = False
         with contextlib.suppress(OSError):
             for name in os.listdir(f"{process}/fd"):
                 with contextlib.suppress(OSError):
-                    opened = opened or os.readlink(f"{process}/fd/{name}").startswith("/dev/nvidia")
+                    opened = opened or os.readlink(f"{process}/fd/{name}").startswith(_GPU_DEVICES)
         if opened:
-            program = read_text(Path(process) / "comm")
-            if program not in _SERVICE_PROGRAMS:
-                users.append(f"{program} ({os.path.basename(process)})")
+            group = group_of(read_text(Path(process) / "cgroup"))
+            holder = Holder(read_text(Path(process) / "comm"), os.path.basename(process), group)
+            users += [] if holder.is_ours else [holder.text()]
     return sorted(users)
 
 

@@ -35,6 +35,8 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.r
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.request import Request
 
 _RUN_ROLE = "Run the role."
+# Of a driver that the image brought the role installs, removes and reloads nothing.
+_KEPT = "The role leaves a preinstalled driver as it is."
 _FABRIC_MANAGER, _PERSISTENCED = "nvidia-fabricmanager.service", "nvidia-persistenced.service"
 _PERSISTENCE_SETTLE_S, _PAUSE_S = 20.0, 1.0
 # Whose GPUs register with the fabric, also where no NVSwitch is on the PCI bus.
@@ -50,33 +52,42 @@ def version_findings(
     smi: t.Sequence[str],
     fabric: str,
     switches: int,
+    managed: bool = True,
 ) -> list[tuple[str, str]]:
-    """What is wrong with the versions of a running driver: (message, remedy). Empty strings are unknown."""
+    """What is wrong with the versions of a running driver: (message, remedy). Empty strings are unknown.
+
+    ``managed``: the role may change the driver; it does not with one that is preinstalled.
+    """
     wrong = []
+    driver = loaded or wanted or (smi[0] if smi else "")
+    reload = "Run the role with `allow_unload` or `allow_reboot`."
+    manager = _RUN_ROLE
+    if not managed:
+        reload = f"Reboot the node: what is on its disk is loaded then. If that does not fit, mend the image. {_KEPT}"
+        manager = f"Install Fabric Manager {driver} in the image. {_KEPT}"
     if wanted and smi and set(smi) != {wanted}:
-        wrong.append((f"nvidia-smi reports driver {', '.join(sorted(set(smi)))}, wanted is {wanted}.", "Run the role."))
+        other = f"Use an image that has it, correct `version`, or set `source` to let the role install it. {_KEPT}"
+        message = f"nvidia-smi reports driver {', '.join(sorted(set(smi)))}, wanted is {wanted}."
+        wrong.append((message, _RUN_ROLE if managed else other))
     if loaded and libraries and loaded not in libraries:
         wrong.append(
             (
                 f"The kernel runs driver {loaded}, but the libraries are those of {', '.join(libraries)}: programs "
                 "fail with 'Driver/library version mismatch'.",
-                "Run the role with `allow_unload` or `allow_reboot`.",
+                reload,
             )
         )
     if loaded and on_disk and loaded != on_disk:
         wrong.append(
             (
                 f"The kernel runs driver {loaded}, but the module on disk is {on_disk}: the next boot brings another driver.",
-                "Run the role with `allow_unload` or `allow_reboot`.",
+                reload,
             )
         )
-    driver = loaded or wanted or (smi[0] if smi else "")
     if switches and not fabric:
-        wrong.append((f"This node has {switches} NVSwitches, but Fabric Manager is not installed.", "Run the role."))
+        wrong.append((f"This node has {switches} NVSwitches, but Fabric Manager is not installed.", manager))
     elif fabric and driver and upstream(fabric) != driver:
-        wrong.append(
-            (f"Fabric Manager is {upstream(fabric)}, the driver is {driver}: it refuses to start.", "Run the role.")
-        )
+        wrong.append((f"Fabric Manager is {upstream(fabric)}, the driver is {driver}: it refuses to start.", manager))
     return wrong
 
 
@@ -86,22 +97,22 @@ class Findings:
     def __init__(self, request: Request, facts: Facts, host: Host) -> None:
         self.request, self.facts, self.host = request, facts, host
         self.found: list[dict[str, str]] = []
+        self.managed = request.source != "preinstalled"
 
     def look(self, report: SmiReport) -> None:
         """Look at everything. ``report`` is what the GPUs answered."""
-        managed = self.request.source != "preinstalled"
         self._driver(report)
         self._modes_of(report)
         self._peermem()
-        self._next_boot(managed)
-        self._persistence(report, managed)
-        if managed:
+        self._next_boot()
+        self._persistence(report)
+        if self.managed:
             self._packages()
         if self._has_fabric:
             self._nscq()
         if self.request.gdrcopy:
-            self._gdrcopy(managed)
-        self._units(managed)
+            self._gdrcopy(self.managed)
+        self._units(self.managed)
         if report.state == "answered" and report.gpus:
             self._fabric()
             self._cuda(report)
@@ -124,10 +135,13 @@ class Findings:
         for message, remedy in self._versions(report):
             self._find("fail", "version", message, remedy)
         if self.facts.hardware.nouveau:
-            self._find("fail", "nouveau", "nouveau is loaded.", "Run the role with `allow_reboot: true`.")
+            remedy = "Run the role with `allow_reboot: true`."
+            if not self.managed:
+                remedy = f"Let the image keep it away (`blacklist nouveau` in /etc/modprobe.d), and reboot. {_KEPT}"
+            self._find("fail", "nouveau", "nouveau is loaded.", remedy)
 
     def _without_driver(self) -> str:
-        if self.request.source == "preinstalled":
+        if not self.managed:
             return "See `modprobe nvidia` and dmesg, or let the role install a driver: set `source` and `version`."
         return f"{_RUN_ROLE} See `modprobe nvidia` and dmesg."
 
@@ -146,6 +160,7 @@ class Findings:
             smi=[gpu["driver"] for gpu in report.gpus if gpu["driver"]],
             fabric=next((one.version for name, one in facts.packages.items() if is_fabric_manager(name)), ""),
             switches=facts.hardware.nvswitches if self._has_fabric else 0,
+            managed=self.managed,
         )
 
     def _modes_of(self, report: SmiReport) -> None:
@@ -176,14 +191,14 @@ class Findings:
             if node.vendor_unit(self.facts.root, unit) and not is_active(self.host, unit):
                 self._find("fail", "units", f"{unit} does not run.", f"Read `journalctl -u {unit}` on the node.")
 
-    def _next_boot(self, managed: bool) -> None:
+    def _next_boot(self) -> None:
         kernel = node.with_next_kernel(self.facts, self.host, self.request).next_kernel
         if kernel and kernel != self.facts.kernel and not node.module_on_disk(self.host, kernel)[0]:
             message = f"The next boot takes kernel {kernel}, for which there is no driver."
             signed = any(name.startswith(SIGNED_MODULES) for name in self.request.packages)
             by_hand = f"nstall that kernel's headers and run `dkms autoinstall -k {kernel}`."
             # Where they are signed, no dkms is there, and the role knows which package is for that kernel.
-            remedy = f"I{by_hand}" if not managed else _RUN_ROLE if signed else f"{_RUN_ROLE[:-1]}, or i{by_hand}"
+            remedy = f"I{by_hand}" if not self.managed else _RUN_ROLE if signed else f"{_RUN_ROLE[:-1]}, or i{by_hand}"
             self._find("fail", "kernel", message, remedy)
 
     def _peermem(self) -> None:
@@ -195,8 +210,7 @@ class Findings:
         """The library through which DCGM asks the NVSwitches: there if asked for, and at the driver's version anyway."""
         have = next((one.version for name, one in self.facts.packages.items() if is_nscq(name)), "")
         driver = self.facts.loaded.version or self.request.version
-        managed = self.request.source != "preinstalled"
-        remedy = _RUN_ROLE if managed else f"Install libnvidia-nscq {driver}, the version of the driver."
+        remedy = _RUN_ROLE if self.managed else f"Install libnvidia-nscq {driver}, the version of the driver."
         if self.request.nscq and not have:
             self._find("fail", "nscq", "libnvidia-nscq is not installed: DCGM does not see the NVSwitches.", remedy)
         elif have and driver and upstream(have) != driver:
@@ -215,19 +229,23 @@ class Findings:
         """What Fabric Manager needs where the NVSwitches are an InfiniBand subnet."""
         if "nvlsm" not in self.facts.packages:
             message = "The NVSwitches of this node need the subnet manager nvlsm, which is not installed."
-            self._find("fail", "nvlink5", message, _RUN_ROLE)
+            remedy = _RUN_ROLE if self.managed else f"Install it in the image. {_KEPT}"
+            self._find("fail", "nvlink5", message, remedy)
         if not (self.facts.root / "sys/module/ib_umad").is_dir():
             message = "ib_umad is not loaded: Fabric Manager does not start without it."
-            self._find("fail", "nvlink5", message, "Run `modprobe ib_umad`, and the role so that it is loaded at boot.")
+            always = "the role so that it is loaded at boot."
+            if not self.managed:
+                always = f"let the image load it at boot (/etc/modules-load.d). {_KEPT}"
+            self._find("fail", "nvlink5", message, f"Run `modprobe ib_umad`, and {always}")
 
-    def _persistence(self, report: SmiReport, managed: bool) -> None:
+    def _persistence(self, report: SmiReport) -> None:
         without = _without_persistence(report)
         if without:
             message = (
                 f"Persistence mode is off on {', '.join(without)}: clocks are lost with the last program of a GPU."
             )
             # NVIDIA's .run file brings the daemon, but no unit for it, and how an image starts its own is the image's business.
-            there = managed and node.vendor_unit(self.facts.root, _PERSISTENCED)
+            there = self.managed and node.vendor_unit(self.facts.root, _PERSISTENCED)
             remedy = (
                 _RUN_ROLE if there else "Let nvidia-persistenced start with the machine, or run `nvidia-smi -pm 1`."
             )

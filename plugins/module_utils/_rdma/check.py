@@ -68,7 +68,7 @@ def _next_boot(wanted: Wanted, software: Software, system: System, host: Runner)
     kernel = next_kernel(host)
     if kernel in ("", system.kernel):
         return []
-    return judge_next_kernel(kernel, read_modules(host, dataclasses.replace(system, kernel=kernel)))
+    return judge_next_kernel(wanted, kernel, read_modules(host, dataclasses.replace(system, kernel=kernel)))
 
 
 def _services(request: CheckRequest, host: Runner) -> list[Verdict]:

@@ -98,19 +98,24 @@ def judge_stack(wanted: Wanted, software: Software, modules: Modules) -> list[Ve
         return [_verdict("fail", "kernel modules of the stack", "for the running kernel", "none", _build(wanted))]
     if wanted.kernel_parts and modules.stale:
         remedy = "Restart openibd (rdma_stack with `allow_restart: true`) or reboot."
+        if not wanted.installs:
+            remedy = "Restart openibd while nobody works over RDMA, or reboot: a preinstalled stack is left as it is."
         return [
             _verdict("fail", "loaded modules", "those on disk", f"other builds of {', '.join(modules.stale)}", remedy)
         ]
     return [_verdict("ok", "RDMA stack", want, have)]
 
 
-def judge_next_kernel(kernel: str, modules: Modules) -> list[Verdict]:
+def judge_next_kernel(wanted: Wanted, kernel: str, modules: Modules) -> list[Verdict]:
     """The stack's modules for the kernel that the next boot takes. dkms may have failed for it, or never have had its headers."""
     what = "kernel modules of the stack for the next boot"
     if modules.vendor:
         return [_verdict("ok", what, f"for kernel {kernel}", "there")]
     lacks = "" if modules.headers else ", and its headers are missing"
-    remedy = f"Install that kernel's headers and run `dkms autoinstall -k {kernel}`, or run the role after that boot: it builds them."
+    remedy = f"Install that kernel's headers and run `dkms autoinstall -k {kernel}`"
+    remedy += (
+        ", or run the role after that boot: it builds them." if wanted.installs else ", or let the image boot its own."
+    )
     return [_verdict("fail", what, f"for kernel {kernel}", f"none{lacks}", remedy)]
 
 

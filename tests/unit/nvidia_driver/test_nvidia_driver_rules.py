@@ -207,7 +207,79 @@ def test_programs_that_use_a_gpu(tmp_path: pathlib.Path) -> None:
         place.mkdir(parents=True)
         (tmp_path / f"proc/{pid}/comm").write_text(f"{program}\n")
         (place / "3").symlink_to(opened)
-    assert node.gpu_users(tmp_path) == ["python3 (7)"]
+    assert node.gpu_users(tmp_path) == ["python3 (7: `kill 7`)"]
+
+
+ID = "0123456789abcdef" * 4
+
+
+@pytest.mark.parametrize(
+    ("program", "cgroup", "text"),
+    [
+        ("nvtop", "0::/user.slice/user-1000.slice/session-3.scope\n", "nvtop (7: `kill 7`)"),
+        (
+            "nvidia-smi",
+            "0::/user.slice/user-0.slice/user@0.service/app.slice/tmux.service\n",
+            "nvidia-smi (7: `kill 7`)",
+        ),
+        (
+            "dcgm-exporter",
+            "0::/system.slice/dcgm-exporter.service\n",
+            "dcgm-exporter (7: `systemctl stop dcgm-exporter.service`)",
+        ),
+        # Version 1 of control groups: the hierarchy of systemd counts.
+        (
+            "Xorg",
+            "12:devices:/system.slice\n1:name=systemd:/system.slice/gdm.service\n0::/\n",
+            "Xorg (7: `systemctl stop gdm.service`)",
+        ),
+        ("python3", f"0::/system.slice/docker-{ID}.scope\n", "python3 (7: `docker stop 0123456789ab`)"),
+        (
+            "python3",
+            f"4:devices:/docker/{ID}\n1:name=systemd:/docker/{ID}\n",
+            "python3 (7: `docker stop 0123456789ab`)",
+        ),
+        ("python3", f"0::/machine.slice/libpod-{ID}.scope\n", "python3 (7: `podman stop 0123456789ab`)"),
+        (
+            "vllm",
+            f"0::/kubepods.slice/kubepods-pod1.slice/cri-containerd-{ID}.scope\n",
+            "vllm (7: `crictl stop 0123456789ab`)",
+        ),
+        ("xhpl", "0::/system.slice/slurmstepd.scope/job_42/step_0/user/task_0\n", "xhpl (7: `scancel 42`)"),
+        (
+            "xhpl",
+            "9:devices:/slurm/uid_1000/job_42/step_0/task_0\n1:name=systemd:/system.slice/slurmd.service\n",
+            "xhpl (7: `scancel 42`)",
+        ),
+        # Nobody stops one that was started by hand.
+        ("nvidia-persiste", "0::/user.slice/user-0.slice/session-1.scope\n", "nvidia-persiste (7: `kill 7`)"),
+        ("nv-hostengine", f"0::/system.slice/docker-{ID}.scope\n", "nv-hostengine (7: `docker stop 0123456789ab`)"),
+        ("nvidia-persiste", "0::/system.slice/nvidia-persistenced.service\n", ""),
+        # Whose domain spans nodes, and whose scheduler may have started it.
+        (
+            "nvidia-imex",
+            "0::/system.slice/nvidia-imex.service\n",
+            "nvidia-imex (7: `systemctl stop nvidia-imex.service`)",
+        ),
+        ("nv-hostengine", "0::/\n", ""),
+    ],
+)
+def test_who_holds_a_gpu_is_named_with_what_ends_it(
+    tmp_path: pathlib.Path, program: str, cgroup: str, text: str
+) -> None:
+    place = tmp_path / "proc/7/fd"
+    place.mkdir(parents=True)
+    (place / "3").symlink_to("/dev/nvidiactl")
+    (tmp_path / "proc/7/comm").write_text(f"{program}\n")
+    (tmp_path / "proc/7/cgroup").write_text(cgroup)
+    assert node.gpu_users(tmp_path) == ([text] if text else [])
+
+
+def test_gdrcopy_s_device_holds_its_module(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "proc/7/fd").mkdir(parents=True)
+    (tmp_path / "proc/7/fd/3").symlink_to("/dev/gdrdrv")
+    (tmp_path / "proc/7/comm").write_text("gdrcopy_copybw\n")
+    assert node.gpu_users(tmp_path) == ["gdrcopy_copybw (7: `kill 7`)"]
 
 
 # -- versions that do not fit ------------------------------------------------------------------------------------------
@@ -250,6 +322,25 @@ def test_versions(parts: dict[str, t.Any], says: str) -> None:
     found = " ".join(message for message, _remedy in verify.version_findings(**{**FITS, **parts}))
     assert says in found
     assert bool(found) is bool(says)
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        {"libraries": ["580.126.16"]},
+        {"on_disk": "580.126.16"},
+        {"smi": ["570.124.06"]},
+        {"fabric": "580.82.07-1"},
+        {"fabric": ""},
+    ],
+)
+def test_of_a_preinstalled_driver_nothing_is_advised_that_the_role_does_not_do(parts: dict[str, t.Any]) -> None:
+    ((_message, managed),) = verify.version_findings(**{**FITS, **parts})
+    ((_message, remedy),) = verify.version_findings(**{**FITS, **parts}, managed=False)
+    assert managed.startswith("Run the role")
+    assert "Run the role" not in remedy
+    assert "allow_" not in remedy
+    assert "leaves a preinstalled driver as it is" in remedy
 
 
 # -- files -------------------------------------------------------------------------------------------------------------

@@ -185,6 +185,16 @@ def test_what_the_image_brought_is_verified(
 ) -> None:
     verdicts = check.judge_stack(model.Wanted("preinstalled", version), software, modules)
     assert [item["what"] for item in verdicts if item["verdict"] == "fail"] == ([what] if what else [])
+    # What the role does not do with it is not advised.
+    assert not [item for item in verdicts if "allow_" in item["remedy"] or "Run the role" in item["remedy"]]
+
+
+@pytest.mark.parametrize("source", ["preinstalled", "doca"])
+def test_only_a_stack_of_the_role_is_built_by_it(source: str) -> None:
+    (verdict,) = check.judge_next_kernel(model.Wanted(source, "3.2.1-044000-25.10"), "6.8", model.Modules(headers=True))
+    assert verdict["verdict"] == "fail"
+    assert "`dkms autoinstall -k 6.8`" in verdict["remedy"]
+    assert ("run the role" in verdict["remedy"]) is (source == "doca")
 
 
 def test_a_removal_that_did_not_end_is_not_what_was_wanted() -> None:
