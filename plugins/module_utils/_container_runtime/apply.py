@@ -20,6 +20,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._container_runti
     TOOLKIT,
     Plan,
     check_consent,
+    check_removals,
     plan_present,
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._container_runtime.read import (
@@ -155,6 +156,7 @@ class Runtime:
         if self.manager.known(plan.roots):
             words = self.manager.resolve(plan.roots)
             actions = self.manager.simulate(words)
+            check_removals(actions)
             self._note_packages(actions)
             if not self.check:
                 self.manager.commit(words, fix=False)

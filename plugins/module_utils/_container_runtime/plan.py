@@ -18,7 +18,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._container_runti
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._container_runtime.request import Request
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.packages import Root, matches
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.packages import Action, Root, matches
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.repository import Repository
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.request import (
     directory_request,
@@ -36,6 +36,8 @@ TOOLKIT: tuple[str, ...] = (
     "libnvidia-container-tools",
     "libnvidia-container1",
 )
+# What the toolkit took the place of: its own earlier names.
+_FORMER = re.compile(r"^nvidia-(docker2?|container-runtime(-hook)?)$")
 _OURS = re.compile(r"^(nvidia-container-toolkit(-base)?|libnvidia-container(-tools|1))$")
 
 Item = t.Mapping[str, t.Any]
@@ -222,11 +224,25 @@ def check_consent(request: Request, containers: t.Sequence[str] | None) -> None:
     )
 
 
+def check_removals(actions: t.Iterable[Action]) -> None:
+    """Refuse a transaction that would push out packages of others, such as another Docker."""
+    gone = sorted({one.name for one in actions if one.verb == "remove"})
+    others = [name for name in gone if not _OURS.match(name) and not _FORMER.match(name)]
+    if others:
+        raise ClusterError(
+            "conflict",
+            f"The wanted packages take the place of packages that are installed: {', '.join(others)}. No package was changed.",
+            "Remove them yourself if nobody needs them, or ask for what goes together with them, then run again.",
+            packages=others,
+        )
+
+
 __all__ = [
     "TOOLKIT",
     "Item",
     "Plan",
     "check_consent",
+    "check_removals",
     "configures_docker",
     "containerd_files",
     "enroot_directories",

@@ -45,7 +45,7 @@ class Rpm:
     provides: tuple[str, ...] = ()
     conflicts: tuple[str, ...] = ()
     obsoletes: tuple[str, ...] = ()
-    files: t.Mapping[str, str] = dataclasses.field(default_factory=dict)
+    files: t.Mapping[str, str | bytes] = dataclasses.field(default_factory=dict)
     post: str = ""
 
     @property
@@ -75,7 +75,7 @@ class Rpm:
     def spec(self) -> str:
         """Its part of a spec file."""
         modes = {True: "755", False: "644"}
-        files = [f"%attr({modes[text.startswith('#!')]}, root, root) {path}" for path, text in self.files.items()]
+        files = [f"%attr({modes[what[:2] in ('#!', b'#!')]}, root, root) {path}" for path, what in self.files.items()]
         script = f"%post -n {self.name}\n{self.post}\n" if self.post else ""
         return "\n".join([self._paragraph(), f"{script}%files -n {self.name}", *files, ""])
 
@@ -124,9 +124,9 @@ def build(packages: t.Sequence[Rpm], directory: pathlib.Path) -> None:
     for group in _rounds(packages):
         with tempfile.TemporaryDirectory(prefix="rpm.") as work:
             tree = pathlib.Path(work, "tree")
-            for path, text in [item for one in group for item in one.files.items()]:
+            for path, what in [item for one in group for item in one.files.items()]:
                 (tree / path.lstrip("/")).parent.mkdir(parents=True, exist_ok=True)
-                (tree / path.lstrip("/")).write_text(text)
+                (tree / path.lstrip("/")).write_bytes(what.encode() if isinstance(what, str) else what)
             head = "Name: lab\nVersion: 1\nRelease: 1\nSummary: Lab\nLicense: MIT\n%description\nLab\n"
             install = f"%install\nmkdir -p %{{buildroot}}\n[ ! -d {tree} ] || cp -a {tree}/. %{{buildroot}}\n"
             spec = pathlib.Path(work, "lab.spec")

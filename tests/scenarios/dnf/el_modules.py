@@ -78,14 +78,12 @@ def rdma(node: el_node.Node, version: str, **options: t.Any) -> dict[str, t.Any]
         place = node.path(f"/srv/vendor/DOCA_v{path.name.split('-')[2]}/host/{path.name}")
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_bytes(path.read_bytes())
-    full = f"{version}-{el.DOCA[version].replace('_', '-')}"
-    for_all = (full, f"rhel{node.release.major}") if version == "3.2.1" else (full, f"rhel{node.release.version}")
     (file,) = [path for path in offered if f"-{version}-" in path.name]
     given = {
         "source": "doca",
-        "version": full,
+        "version": f"{version}-{el.DOCA[version].replace('_', '-')}",
         "mirror": "/srv/vendor",
-        "sha256": {f"{'-'.join(for_all)}-{el.MACHINE}": hashlib.sha256(file.read_bytes()).hexdigest()},
+        "sha256": {_sum_key(node, version): hashlib.sha256(file.read_bytes()).hexdigest()},
         "kernel": node.release.kernel(0),
         "phases": ["install"],
         **options,
@@ -93,4 +91,39 @@ def rdma(node: el_node.Node, version: str, **options: t.Any) -> dict[str, t.Any]
     return node.module(rdma_stack.main, **given)
 
 
-__all__ = ["Nodes", "driver", "own_devices", "rdma"]
+def _sum_key(node: el_node.Node, version: str) -> str:
+    release = node.release.major if version == "3.2.1" else node.release.version
+    return f"{version}-{el.DOCA[version].replace('_', '-')}-rhel{release}-{el.MACHINE}"
+
+
+def carried(node: el_node.Node, version: str) -> dict[str, t.Any]:
+    """Options for a doca-host that carries its repository in itself, as NVIDIA's does: here the lists of its packages."""
+    (offered,) = node.path(f"{el.PLACE}/doca").glob(f"doca-host-{version}-*.rpm")
+    place = f"/usr/share/doca-host-{version}/repo"
+    lists = node.path(f"{el.PLACE}/doca-{version}/repodata").iterdir()
+    files: dict[str, str | bytes] = {f"{place}/repodata/{path.name}": path.read_bytes() for path in lists}
+    files[f"{place}/Packages/none.rpm"] = "not a package\n"
+    files["/etc/yum.repos.d/doca.repo"] = f"[doca]\nname=DOCA\nbaseurl=file://{place}\nenabled=1\ngpgcheck=0\n"
+    host = rpms.Rpm(
+        "doca-host", offered.name[len("doca-host-") : -len(f".{el.MACHINE}.rpm")], noarch=False, files=files
+    )
+    rpms.build([host], node.path("/srv/carried"))
+    (built,) = node.path("/srv/carried").rglob(f"doca-host-{version}-*.rpm")
+    key = _sum_key(node, version)
+    return {
+        "artifact": f"/{built.relative_to(node.root)}",
+        "sha256": {key: hashlib.sha256(built.read_bytes()).hexdigest()},
+    }
+
+
+def site(node: el_node.Node, *packages: rpms.Rpm) -> None:
+    """Have packages of the site, installed."""
+    place = node.path("/srv/site")
+    place.mkdir(parents=True)
+    rpms.build(packages, place)
+    rpms.index(place)
+    node.write("/etc/yum.repos.d/site.repo", "[site]\nname=site\nbaseurl=file:///srv/site\nenabled=1\ngpgcheck=0\n")
+    node.must("dnf", "-y", "-q", "install", *(one.name for one in packages))
+
+
+__all__ = ["Nodes", "carried", "driver", "own_devices", "rdma", "site"]

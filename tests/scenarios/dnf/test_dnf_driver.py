@@ -10,10 +10,11 @@ import shutil
 import pytest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.dnf import Dnf
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.packages import Action
-from el_modules import Nodes, driver, own_devices
+from el_modules import Nodes, driver, own_devices, site
 from el_node import Node
 from lab.layered_node.node import Programs, told
 from lab.package_repository import el
+from lab.package_repository.rpms import Rpm
 
 AGREED = {"allow_upgrade": True, "allow_unload": True}
 LIST = "/etc/dnf/plugins/versionlock.list"
@@ -319,6 +320,23 @@ def test_a_removal_stops_at_what_others_need_of_the_driver(nodes: Nodes) -> None
     result = driver(node, state="absent", allow_unload=True)
     assert result["error_kind"] == "in_use"
     assert "site-monitoring" in result["msg"]
+    assert versions(node) == {el.NEW}
+
+
+def test_packages_of_others_do_not_leave_with_the_old_driver(nodes: Nodes) -> None:
+    """dnf would erase them: it is told to, or it could not exchange one branch's parts for another's."""
+    node = nodes.with_driver("9", el.OLD)
+    (library,) = node.installed["libnvidia-ml"]
+    site(node, Rpm("site-exporter", "1.0-1", requires=(f"libnvidia-ml = 3:{library}",)))
+    before = node.installed
+    result = driver(node, **AGREED)
+    assert result["error_kind"] == "in_use"
+    assert "site-exporter" in result["msg"]
+    assert "Nothing was changed" in result["msg"]
+    assert node.installed == before
+    node.must("dnf", "-y", "-q", "remove", "site-exporter")
+    result = driver(node, **AGREED)
+    assert not result["failed"], result["msg"]
     assert versions(node) == {el.NEW}
 
 

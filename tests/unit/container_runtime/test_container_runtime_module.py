@@ -26,7 +26,7 @@ from module_run import run_main
 PROGRAM = r"""#!/bin/sh
 # Plays every program below by its name. $NODE holds installed and available packages, units that are active, and the log;
 # it may hold files that a package brings, below brings/, units that are active once a package is installed, in starts, when units
-# began, below began/, and the words of a systemctl that kills the module instead, in kill.
+# began, below began/, what apt says of packages that leave, in pushes, and the words of a systemctl that kills the module instead, in kill.
 cd "$NODE" || exit 9
 name=${0##*/}
 words() { while [ $# -gt 0 ] && [ "$1" != -- ]; do shift; done; [ $# -gt 0 ] && shift; echo "$@"; }
@@ -47,7 +47,7 @@ apt-get)
       cat starts 2>/dev/null >>active ;;
     esac
   done
-  case " $* " in *" -s "*) ;; *) echo "apt-get install $(words "$@")" >>log ;; esac ;;
+  case " $* " in *" -s "*) cat pushes 2>/dev/null ;; *) echo "apt-get install $(words "$@")" >>log ;; esac ;;
 systemctl)
   case $1 in
   is-active) grep -qx "$3" active 2>/dev/null; exit ;;
@@ -201,6 +201,19 @@ def test_a_restart_that_stops_containers_needs_consent(node: Node, check: bool) 
     assert (node.log(), (node.root / "etc").exists()) == ([], False)
     assert told(node.run(**wish, allow_restart=True, check=check))[-1] == "unit docker.service restart"
     assert node.log()[-1:] == ([] if check else ["systemctl restart docker.service"])
+
+
+@pytest.mark.parametrize("check", [True, False])
+def test_packages_of_others_are_not_pushed_out(node: Node, check: bool) -> None:
+    node.write("pushes", "Remv docker-ce [5:26.1.0]\nRemv nvidia-docker2 [2.13.0-1]\n")
+    result = node.run(docker_packages=["docker.io"], check=check)
+    assert result["error_kind"] == "conflict"
+    assert "docker-ce. No package was changed" in result["msg"]
+    assert "nvidia-docker2" not in result["msg"]
+    assert node.log() == []
+    # The toolkit's own earlier names go.
+    node.write("pushes", "Remv nvidia-docker2 [2.13.0-1]\n")
+    assert not node.run(docker_packages=["docker.io"], check=check)["failed"]
 
 
 def test_an_image_gets_packages_and_files_and_no_unit_is_touched(node: Node) -> None:
