@@ -23,6 +23,7 @@ class Commands:
 
     def __init__(self, host: Host, system: System, timeout_s: int) -> None:
         self.host, self.timeout_s = host, timeout_s
+        self.manager = system.manager
         self._manager = Apt(self) if system.manager == "dpkg" else Dnf(self)
 
     def run_command(self, args: list[str], **kwargs: t.Any) -> tuple[int, str, str]:

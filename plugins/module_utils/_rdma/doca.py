@@ -12,9 +12,13 @@ import typing as t
 from pathlib import Path
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.packages import parse_madison
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.packages import (
+    parse_dnf_simulation,
+    parse_madison,
+)
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.remedies import last_lines
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.transaction import Apt, Dnf
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma import read
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma import preview, read
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma.commands import Commands
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma.files import KEPT_AWAY
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma.model import DOCA_PACKAGES, Step, System
@@ -48,6 +52,8 @@ class Doca:
     def _with_apt(self, file: str, step: Step) -> str:
         had = read.read_software(self.commands.host, self.system).packages.get("doca-host", "")
         self._refuse_held_of(had)
+        if had not in ("", self._now(had)):
+            self._try_first(file)
         # From here to the end the node has a repository of one version, and perhaps the stack of another.
         with marked(step.name) as unmark:
             try:
@@ -57,7 +63,8 @@ class Doca:
                     self._take_back()
                     unmark()
                 raise
-            said = self.commands.apt(["install", *self._words()], f"installing {self.package}")
+            words = self._words(preview.installed())
+            said = self.commands.apt(["install", *words], f"installing {self.package}")
             self.commands.add(self.commands.missing(self.request.packages))
         return said
 
@@ -65,7 +72,14 @@ class Doca:
         """Refuse another version while apt holds what came of the one that is there: its repository still tells what that is."""
         if had and not f"{had}-".startswith(f"{self.wanted.version}-"):
             held = [name for name, one in Apt(self.commands.host).installed().items() if one.held]
-            self._refuse_held(self._offered(sorted({*held} - {*KEPT_AWAY})) if held else {}, UNTOUCHED)
+            offered = self._offered(sorted({*held} - {*KEPT_AWAY}), preview.installed()) if held else {}
+            self._refuse_held(offered, UNTOUCHED)
+
+    def _try_first(self, file: str) -> None:
+        """Refuse what ``_offer`` would refuse while the former repository is still there."""
+        with preview.of(file, self.commands) as view:
+            if view:
+                self._check(view, self._openmpi(file, view) if self.request.without_openmpi else [], UNTOUCHED)
 
     def _refuse_held(self, names: t.Iterable[str], left: str) -> None:
         held = sorted(names)
@@ -79,7 +93,7 @@ class Doca:
 
     def _left(self, had: str) -> str:
         """How a refusal leaves the node once the repository was added: what a former one was made of is gone."""
-        now = f"{self.wanted.version}-{had.rpartition('-')[2]}"
+        now = self._now(had)
         if had in ("", now):
             return UNTOUCHED
         return (
@@ -87,19 +101,30 @@ class Doca:
             f"To go back, set `version` to {had.rpartition('-')[0]} again."
         )
 
+    def _now(self, had: str) -> str:
+        """The version that doca-host will have, by the one that it has."""
+        return f"{self.wanted.version}-{had.rpartition('-')[2]}"
+
     def _offer(self, file: str, left: str) -> None:
         """Add the repository, and refuse what its packages would push out and what apt would not end; ``left``: see ``_left``."""
         self.commands.run(["dpkg", "--install", file], "installing doca-host")
         self.commands.apt(["update"], "reading DOCA's package list")
+        view = preview.installed()
         if self.request.without_openmpi:
-            self._stand_in_for_openmpi(file)
-        words, there = self._words(), Apt(self.commands.host).installed()
+            for package in self._openmpi(file, view):
+                self.commands.run(["dpkg", "--install", package], f"installing {MARKER}")
+        self._check(view, [], left)
+
+    def _check(self, view: preview.View, files: t.Sequence[str], left: str) -> None:
+        """Refuse what DOCA's packages would push out and what apt would not end. ``files``: packages that are to come with them."""
+        words, there = self._words(view), Apt(self.commands.host).installed()
         versions = dict(word.split("=", 1) for word in words if "=" in word)
         self._refuse_held(
             [name for name in versions if name in there and there[name].held and there[name].version != versions[name]],
             left,
         )
-        rc, out, err = self.commands.host.run_command(["apt-get", "--simulate", "--yes", "install", *words])
+        simulate = ["apt-get", *view.options, "--simulate", "--yes", "install", *words, *files]
+        rc, out, err = self.commands.host.run_command(simulate)
         refuse_conflicts(parse_removals(out), "DOCA", self.wanted, left)
         if rc != 0:
             said = (err.strip() or out.strip() or f"exit status {rc}").splitlines()[-1]
@@ -110,24 +135,23 @@ class Doca:
                 output=out + err,
             )
 
-    def _words(self) -> list[str]:
+    def _words(self, view: preview.View) -> list[str]:
         """What to tell apt: the stack, and what is there of another version of DOCA, each as the repository has it now.
 
         apt leaves what satisfies the new packages, and goes back to an older version only where it is named.
         """
         there = Apt(self.commands.host).installed()
-        offered = self._offered(sorted({self.package, *there} - {*KEPT_AWAY}))
+        offered = self._offered(sorted({self.package, *there} - {*KEPT_AWAY}), view)
         if self.package not in offered:
             return [self.package]
         behind = [name for name, one in there.items() if offered.get(name, one.version) != one.version]
         return ["--allow-downgrades", *(f"{name}={offered[name]}" for name in dict.fromkeys([self.package, *behind]))]
 
-    def _offered(self, names: t.Sequence[str]) -> dict[str, str]:
+    def _offered(self, names: t.Sequence[str], view: preview.View) -> dict[str, str]:
         """The versions of these packages in DOCA's repository alone."""
-        lists = sorted(glob.glob("/etc/apt/sources.list.d/doca*"))
-        if not lists:
+        if not view.sources:
             return {}
-        only = ["-o", f"Dir::Etc::sourcelist={lists[0]}", "-o", "Dir::Etc::sourceparts=/dev/null"]
+        only = [*view.options, "-o", f"Dir::Etc::sourcelist={view.sources}", "-o", "Dir::Etc::sourceparts=/dev/null"]
         # The next call of apt must not find this view of the lists.
         only += ["-o", "Dir::Cache::pkgcache=", "-o", "Dir::Cache::srcpkgcache="]
         _rc, out, _err = self.commands.host.run_command(["apt-cache", *only, "madison", *names])
@@ -140,6 +164,9 @@ class Doca:
 
     def _with_dnf(self, file: str, step: Step) -> str:
         run = self.commands.run
+        with preview.of(file, self.commands) as view:
+            if view:
+                self._check_dnf(view)
         with marked(step.name):
             run(["rpm", "--upgrade", "--oldpackage", "--replacepkgs", file], "installing doca-host")
             run(["dnf", "--assumeyes", "makecache"], "reading DOCA's package list")
@@ -152,14 +179,39 @@ class Doca:
             self.commands.add(self.commands.missing(self.request.packages))
         return said
 
-    def _stand_in_for_openmpi(self, file: str) -> None:
-        """doca-ofed wants its own Open MPI in one version: say that it is there, without its files."""
-        _rc, out, _err = self.commands.host.run_command(["apt-cache", "show", "--no-all-versions", "openmpi"])
+    def _check_dnf(self, view: preview.View) -> None:
+        """Refuse what DOCA's packages would push out, and what dnf would not begin."""
+        run, query = self.commands.run_command, ["--quiet", "repoquery", "--repo=doca"]
+        # What comes from DOCA is DOCA's to take away.
+        _rc, former, _err = run(["dnf", *query, "--queryformat=%{name}"])
+        form = "--queryformat=%{name} %{name}-%{epoch}:%{version}-%{release}"
+        _rc, offered, _err = run(["dnf", *view.options, *query, "--latest-limit=1", form])
+        full = dict(line.split(" ", 1) for line in offered.splitlines() if " " in line)
+        there = Dnf(self.commands.host).installed()
+        words = [full.get(name, name) for name in dict.fromkeys([self.package, *sorted(set(full) & set(there))])]
+        simulate = ["dnf", *view.options, _FROM_DOCA, "--assumeno", "--allowerasing", "install", *words]
+        rc, out, err = run(simulate, environ_update={"COLUMNS": "250"})
+        gone = {action.name for action in parse_dnf_simulation(out) if action.verb == "remove"}
+        refuse_conflicts(sorted(gone - {*former.split(), *full}), "DOCA", self.wanted)
+        # Modules that are built here, and what needs them, are in no repository yet.
+        builds = self.wanted.kernel_parts and self.wanted.kernel_support
+        if rc != 0 and "Transaction Summary" not in out and not builds:
+            raise ClusterError(
+                "command_failed",
+                f"dnf cannot install {self.package}: {last_lines(err or out)}",
+                f"Read its output in this result, correct the cause, and run again. {UNTOUCHED}",
+                output=out + err,
+            )
+
+    def _openmpi(self, file: str, view: preview.View) -> list[str]:
+        """The file of a package that says that the Open MPI which doca-ofed wants is there; none where DOCA has none."""
+        show = ["apt-cache", *view.options, "show", "--no-all-versions", "openmpi"]
+        _rc, out, _err = self.commands.host.run_command(show)
         version = next((line.split(": ", 1)[1] for line in out.splitlines() if line.startswith("Version: ")), "")
         if not version:
-            return
+            return []
         tree = os.path.join(os.path.dirname(file), MARKER)
-        os.makedirs(os.path.join(tree, "DEBIAN"), mode=0o755)
+        os.makedirs(os.path.join(tree, "DEBIAN"), mode=0o755, exist_ok=True)
         control = (
             f"Package: {MARKER}\nVersion: {version}\nProvides: openmpi (= {version})\nConflicts: openmpi\n"
             "Replaces: openmpi\nArchitecture: all\nMaintainer: hpcai.gpu_cluster\n"
@@ -167,7 +219,7 @@ class Doca:
         )
         Path(tree, "DEBIAN", "control").write_text(control, encoding="utf-8")
         self.commands.run(["dpkg-deb", "--build", "--root-owner-group", tree], f"building {MARKER}")
-        self.commands.run(["dpkg", "--install", f"{tree}.deb"], f"installing {MARKER}")
+        return [f"{tree}.deb"]
 
     def _build_modules(self) -> None:
         self.commands.run(["dnf", "--assumeyes", _FROM_DOCA, "install", "doca-extra"], "installing doca-extra")

@@ -8,7 +8,11 @@ What no quicker test can show: which version apt takes of what the distribution,
 
 from __future__ import annotations
 
+import hashlib
+import typing as t
+
 import pytest
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma import preview
 from lab.package_repository import repository, ubuntu
 from ubuntu_modules import Nodes, rdma
 from ubuntu_node import INSTALL, Node
@@ -97,20 +101,64 @@ def test_a_held_library_stops_another_version_of_doca_before_it_begins(nodes: No
     assert not rdma(node, "3.2.1")["failed"]
 
 
-def test_a_conflict_with_another_version_of_doca_tells_what_was_done_and_the_way_back(nodes: Nodes) -> None:
-    node = prepared(nodes)
-    node.must(*INSTALL, "perftest")
-    assert not rdma(node, "3.1.0")["failed"]
+def carried(node: Node, version: str) -> dict[str, t.Any]:
+    """Options for a doca-host that carries its repository in itself, as NVIDIA's does."""
+    place, full = f"/usr/share/doca-host-{version}/repo", f"{version}-{ubuntu.DOCA[version]}"
+    there = (node.repositories / f"doca-{version}").iterdir()
+    files = {f"{place}/{path.name}": repository.File(path.read_bytes()) for path in there if path.is_file()}
+    files["/etc/apt/sources.list.d/doca.list"] = repository.File(repository.source(place))
+    release = node.release.version
+    host = repository.Package("doca-host", f"{full}-ubuntu{release.replace('.', '')}", files=files)
+    built = repository.build(host, node.path("/srv"))
+    digest = hashlib.sha256(built.read_bytes()).hexdigest()
+    return {"artifact": f"/srv/{built.name}", "sha256": {f"{full}-ubuntu{release}-x86_64": digest}}
+
+
+def with_bench(node: Node) -> None:
+    """Have a package of the site that needs just this library."""
     needs = f"libibverbs1 (= {node.installed['libibverbs1']})"
     bench = repository.parse([{"name": "site-bench", "version": "1.0-1", "depends": [needs]}])
     repository.make(node.path("/srv/site"), bench, origin="site")
     node.write("/etc/apt/sources.list.d/site.list", repository.source("/srv/site"))
     node.must("apt-get", "-qq", "update")
     node.must(*INSTALL, "site-bench")
+
+
+@pytest.mark.parametrize("carries", [True, False])
+def test_what_another_doca_would_push_out_is_named_before_its_repository_comes(nodes: Nodes, carries: bool) -> None:
+    node = prepared(nodes)
+    node.must(*INSTALL, "perftest")
+    assert not rdma(node, "3.1.0")["failed"]
+    with_bench(node)
+    before, lists = node.installed, sorted(node.path("/var/lib/apt/lists").iterdir())
+    options = carried(node, "3.2.1") if carries else {}
+    result = rdma(node, "3.2.1", **options)
+    assert result["error_kind"] == "conflict"
+    assert "site-bench" in result["msg"]
+    assert "Nothing has been changed" in result["msg"]
+    assert (node.installed, node.read(UNFINISHED)) == (before, "")
+    assert sorted(node.path("/var/lib/apt/lists").iterdir()) == lists
+    assert not list(node.path("/var/tmp").iterdir())
+    assert "libibverbs1" not in node.must("apt-get", "-s", "-y", "upgrade")
+    assert not rdma(node, "3.1.0")["changed"]
+    result = rdma(node, "3.2.1", allow_replace=True, **options)
+    assert not result["failed"], result["msg"]
+    assert node.installed["doca-ofed"].startswith("3.2.1")
+    assert "site-bench" not in node.installed
+
+
+def test_after_a_refusal_by_what_only_the_new_repository_tells_the_way_back_is_named(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where doca-host does not say what it brings until it is installed."""
+    monkeypatch.setattr(preview, "extract", lambda *_args: False)
+    node = prepared(nodes)
+    node.must(*INSTALL, "perftest")
+    assert not rdma(node, "3.1.0")["failed"]
+    with_bench(node)
     before = node.installed
     result = rdma(node, "3.2.1")
     assert result["error_kind"] == "conflict"
-    assert "site-bench" in result["msg"]
     assert "Nothing has been changed" not in result["msg"]
     former, now = (f"{version}-{ubuntu.DOCA[version]}" for version in ("3.1.0", "3.2.1"))
     assert f"doca-host is {now}-ubuntu2404 now, and was {former}-ubuntu2404" in result["msg"]

@@ -6,9 +6,10 @@
 from __future__ import annotations
 
 import pytest
-from el_modules import Nodes, rdma
+from el_modules import Nodes, carried, rdma, site
 from el_node import Node
 from lab.package_repository import el
+from lab.package_repository.rpms import Rpm
 
 UNFINISHED = "/var/lib/mofed/unfinished"
 
@@ -58,6 +59,39 @@ def test_doca_comes_from_its_own_repository_whatever_newer_ones_others_have(node
         assert node.installed["mlnx-ofa_kernel"] == [f"{build}-1.el9"]
         assert node.installed["perftest"] == [f"{build}.0-1"]
         assert result["stack"]["version"].startswith(version)
+
+
+def test_what_another_doca_would_push_out_is_named_before_its_repository_comes(nodes: Nodes) -> None:
+    """By dnf's own plan, which takes what a package carries of its repository for one that is there."""
+    node = prepared(nodes)
+    assert not rdma(node, "3.1.0")["failed"]
+    (library,) = node.installed["libibverbs"]
+    site(node, Rpm("site-bench", "1.0-1", requires=(f"libibverbs = {library}",)))
+    before, caches = node.installed, sorted(node.path("/var/cache/dnf").iterdir())
+    result = rdma(node, "3.2.1", **carried(node, "3.2.1"))
+    assert result["error_kind"] == "conflict"
+    assert "site-bench" in result["msg"]
+    assert "`allow_replace: true`" in result["msg"]
+    assert "Nothing has been changed" in result["msg"]
+    assert (node.installed, node.read(UNFINISHED)) == (before, "")
+    assert "doca-3.1.0" in node.read("/etc/yum.repos.d/doca.repo")
+    assert sorted(node.path("/var/cache/dnf").iterdir()) == caches
+    assert not list(node.path("/var/tmp").iterdir())
+    assert not rdma(node, "3.1.0")["changed"]
+    result = rdma(node, "3.2.1", allow_replace=True)
+    assert not result["failed"], result["msg"]
+    assert node.installed["doca-ofed"] == ["3.2.1-1"]
+    assert "site-bench" not in node.installed
+
+
+def test_without_modules_to_build_doca_is_not_begun_where_dnf_could_not_end_it(nodes: Nodes) -> None:
+    node = nodes.base("9").child()
+    before = node.installed
+    result = rdma(node, "3.2.1", kernel_support=False)
+    assert result["failed"]
+    assert "nothing provides dkms >= 3.2" in result["msg"]
+    assert (node.installed, node.read(UNFINISHED)) == (before, "")
+    assert not node.read("/etc/yum.repos.d/doca.repo")
 
 
 def test_what_was_interrupted_for_want_of_epel_is_finished_when_it_is_there(nodes: Nodes) -> None:
