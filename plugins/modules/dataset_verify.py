@@ -69,8 +69,8 @@ attributes:
     support: full
     details: Writes no report in check mode.
   diff_mode:
-    support: N/A
-    details: RV(problems) says what differs.
+    support: none
+    details: RV(problems) says what differs, RV(marked_names) what O(mark_damaged) marked.
   idempotent:
     support: full
     details: Only O(mark_damaged) changes files, each once.

@@ -70,7 +70,9 @@ class Play:
     #: Options of the role beside those that every play here sets.
     OPTIONS: t.ClassVar[dict[str, t.Any]] = {}
 
-    def __init__(self, root: pathlib.Path, scope: str, *, missing: int = 3, tags: str = "", check: bool = False, **hosts: str) -> None:
+    def __init__(
+        self, root: pathlib.Path, scope: str, *, missing: int = 3, tags: str = "", check: bool = False, **hosts: str
+    ) -> None:
         self._root = root
         self._tags = tags or "dataset_staging_configure,dataset_staging_verify"
         self._check = check

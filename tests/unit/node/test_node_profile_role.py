@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import typing as t
@@ -172,7 +173,9 @@ def test_the_entry_points_call_the_same_action() -> None:
     assert tasks["verify"].pop("state") == "verified"
     assert tasks["verify"].pop("on_mismatch") == "{{ node_profile_on_mismatch }}"
     assert tasks["configure"] == tasks["verify"]
-    assert set(tasks["verify"].values()) == {f"{{{{ node_profile_{name} }}}}" for name in tasks["verify"]}
+    # A list or dictionary may be a text, see as_list and as_dict.
+    values = {name: re.sub(r" \| hpcai\.gpu_cluster\.as_\w+", "", value) for name, value in tasks["verify"].items()}
+    assert values == {name: f"{{{{ node_profile_{name} }}}}" for name in values}
 
 
 def test_site_files_hide_shipped_ones(tmp_path: Path) -> None:
