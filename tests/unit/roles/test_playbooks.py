@@ -33,7 +33,7 @@ OFF = {f"gpu_cluster_{role}": False for role in PER_NODE}
 SHARED = {
     "gpu_cluster_mpi": True,
     "gpu_cluster_scratch": "glusterfs",
-    "dataset_staging_sources": [{"url": "https://a/data"}],
+    "dataset_staging_sources": [{"url": "https://account.blob.core.windows.net/data"}],
 }
 EVERYWHERE = {**SHARED, "dataset_staging_destination": "/data", "gpu_cluster_container_runtime": True}
 EVERYWHERE["nvidia_driver_source"] = "preinstalled"
@@ -142,7 +142,7 @@ def test_what_concerns_all_nodes_must_not_differ(playbooks: Playbooks) -> None:
     told = " ".join(output.split())
     assert "gpu_cluster_mpi is false on gpu-1, true on gpu-2, gpu-3. gpu_cluster_scratch is glusterfs on" in told
     assert "on gpu-1, gpu-2, none on gpu-3. dataset_staging_sources is set on gpu-1, gpu-2, not set on gpu-3." in told
-    assert "https://a/data" not in told
+    assert "https://account.blob.core.windows.net/data" not in told
 
 
 def test_the_mpi_in_use_stays_and_its_switch_is_named(playbooks: Playbooks, tmp_path: pathlib.Path) -> None:
@@ -163,7 +163,7 @@ ELSEWHERE = {"ansible_connection": "ssh", "ansible_host": "gpu-1.invalid"}
 
 
 def test_wrong_arguments_are_refused_before_a_node_is_contacted(playbooks: Playbooks) -> None:
-    source = {"url": "https://a/data", "sas": "sig=hidden", "container": "c"}
+    source = {"url": "https://account.blob.core.windows.net/data", "sas": "sig=hidden", "container": "c"}
     wrong = {"dataset_staging_processes": "many", "mofed_source": "cd", "dataset_staging_sources": [source]}
     nodes = {"gpu-1": {**EVERYWHERE, **ELSEWHERE, **wrong}, "gpu-2": {**EVERYWHERE, **ELSEWHERE}}
     ran, output = playbooks.run(nodes, "site", fails=True)
