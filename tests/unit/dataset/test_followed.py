@@ -25,6 +25,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.run imp
     write_run,
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from meanwhile import meanwhile
 
 
 @pytest.fixture
@@ -38,19 +39,13 @@ def run(tmp_path: pathlib.Path) -> Run:
 @contextlib.contextmanager
 def another_play(run: str, destination: str, *, starts: bool = False) -> t.Iterator[None]:
     """It follows the run, as dataset_watch does, or still starts workers."""
-    ended = threading.Event()
 
-    def follow() -> None:
-        while not ended.wait(0.1):
+    def follow(over: threading.Event) -> None:
+        while not over.wait(0.1):
             show_start(destination, run) if starts else pathlib.Path(mark_of(destination, run)).touch()
 
-    thread = threading.Thread(target=follow)
-    thread.start()
-    try:
+    with meanwhile(follow):
         yield
-    finally:
-        ended.set()
-        thread.join()
 
 
 def test_a_run_that_a_play_follows_is_not_taken_away(run: Run) -> None:

@@ -17,6 +17,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.killed 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.landing import landing_of
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.run import RankProgress, Run, write_run
 from ansible_collections.hpcai.gpu_cluster.plugins.modules import dataset_stage
+from meanwhile import meanwhile
 from module_run import run_main
 
 
@@ -59,21 +60,15 @@ def test_what_a_killed_worker_left_is_removed_once(tmp_path: pathlib.Path, run: 
 
 def test_nothing_of_a_worker_that_lives_is_removed(tmp_path: pathlib.Path, run: Run) -> None:
     left = leave(run, str(tmp_path), "gpu-1")
-    ended = threading.Event()
 
-    def live() -> None:
+    def live(over: threading.Event) -> None:
         beat = 7
-        while not ended.wait(0.05):
+        while not over.wait(0.05):
             beat += 1
             RankProgress(0, "gpu-1", beat=beat).write(run)
 
-    worker = threading.Thread(target=live)
-    worker.start()
-    try:
+    with meanwhile(live):
         assert not stage_nothing(run, str(tmp_path), "gpu-1")["changed"]
-    finally:
-        ended.set()
-        worker.join()
     assert left.exists()
     assert killed_hosts(run.destination) == ["gpu-1"]
 
@@ -83,18 +78,14 @@ def test_nothing_of_a_worker_that_begins_meanwhile_is_removed(tmp_path: pathlib.
     new = Run("20260102T000000-abcdef", run.destination, "", False, [], [], [], 1.0)
     began = time.monotonic()
 
-    def begin() -> None:
+    def begin(_over: threading.Event) -> None:
         while time.monotonic() - began < 0.2:
             time.sleep(0.02)
         write_run(new, {})
         RankProgress(0, "gpu-1").write(new)
 
-    worker = threading.Thread(target=begin)
-    worker.start()
-    try:
+    with meanwhile(begin):
         assert not stage_nothing(run, str(tmp_path), "gpu-1")["changed"]
-    finally:
-        worker.join()
     assert left.exists()
 
 
