@@ -16,7 +16,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import C
 #: Beyond this a plan takes hours, whatever the memory: 5 times what is measured.
 MOST_NAMES = 50_000_000
 #: The peak of a plan for names of some 45 characters.
-BYTES_PER_NAME = 200
+BYTES_PER_NAME = 300
 _GB = 10**9
 
 
