@@ -31,6 +31,7 @@ PARTS: dict[str, Part] = {
             "!molecule/cluster/{converge,prepare,side_effect,verify}.yml",
             "!molecule/cluster/tests/**",
             "tests/lab/image/**",
+            "tests/lab/compiled/**",
             "tests/lab/blob/*.json",
             "tests/lab/gpu_simulator/**",
         )
@@ -41,6 +42,7 @@ PARTS: dict[str, Part] = {
             "inventories/vm/**",
             "molecule/vm/{create,prepare,destroy}.yml",
             "tests/lab/vm/**",
+            "tests/lab/compiled/**",
             "tests/lab/gpu_simulator/**",
         )
     ),

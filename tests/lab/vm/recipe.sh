@@ -39,6 +39,8 @@ make_root() {
     --customize-hook='"$1/tmp/modules/hook" "$1"'
     --customize-hook="sync-out /tmp/made $work/modules"
     --customize-hook="sync-in $here/rootfs /"
+    --customize-hook="sync-in $here/../compiled /usr/lib/python3/dist-packages"
+    --customize-hook='chroot "$1" python3 -m compileall -q /usr/lib/python3/dist-packages/lab_compiled.py'
     # After rootfs, which says what an initramfs holds.
     --customize-hook='"$1/tmp/modules/next_kernel" "$1" "$1/tmp/kernels"'
     --customize-hook="sync-out /tmp/kernels $work/kernels"
