@@ -79,6 +79,13 @@ def inventory(count: int) -> Json:
     return {"all": {"vars": everywhere, "children": {"gpu_nodes": {"hosts": hosts}}}}
 
 
+def store(answered: Answers, directory: Path) -> None:
+    """A file for each module: a call reads its own answers, not the long ones that name all nodes."""
+    directory.mkdir(exist_ok=True)
+    for module, told in answered.items():
+        (directory / module).write_text(json.dumps(told), encoding="utf-8")
+
+
 def _facts() -> Json:
     with tempfile.TemporaryDirectory() as folder:
         smi = Path(folder) / "nvidia-smi"
@@ -309,4 +316,4 @@ def answers(count: int) -> Answers:
     return _own(count, facts) | _peers(count, facts)
 
 
-__all__ = ["AZCOPY", "answers", "inventory", "names"]
+__all__ = ["AZCOPY", "answers", "inventory", "names", "store"]

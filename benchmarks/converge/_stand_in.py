@@ -13,7 +13,7 @@ import hashlib
 import json
 from pathlib import Path
 
-from _answers import AZCOPY, answers, inventory, names
+from _answers import AZCOPY, answers, inventory, names, store
 from _runs import HERE, SITE, Bench, Run
 
 
@@ -40,9 +40,9 @@ class StandInBench(Bench):
 
     def inventories(self, count: int) -> list[Path]:
         """Also chooses the answers, which name all nodes of the inventory."""
-        answered = self.folder / f"answers-{count}.json"
+        answered = self.folder / f"answers-{count}"
         named = self.folder / f"stand-ins-{count}.json"
-        answered.write_text(json.dumps(answers(count)), encoding="utf-8")
+        store(answers(count), answered)
         named.write_text(json.dumps(inventory(count)), encoding="utf-8")
         self.environment = {
             "ANSIBLE_CONNECTION_PLUGINS": str(HERE / "connections"),

@@ -8,8 +8,8 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 name: stand_in
 short_description: Answer module calls without a node
-description: Part of a benchmark. Nothing is run; $CONVERGE_ANSWERS names the file with the answers, $CONVERGE_MEMORY the directory
-  that keeps the digests of what was copied.
+description: Part of a benchmark. Nothing is run; $CONVERGE_ANSWERS names the directory with a file of answers for each module,
+  $CONVERGE_MEMORY the one that keeps the digests of what was copied.
 extends_documentation_fragment: [connection_pipelining]
 options: {}
 """
@@ -79,8 +79,8 @@ class Connection(ConnectionBase):
         if name == "ansible.modules.copy":
             self._remembered(arguments["dest"]).write_text(arguments["checksum"], encoding="ascii")
             return {"changed": True}
-        answers = json.loads(Path(os.environ["CONVERGE_ANSWERS"]).read_text(encoding="utf-8"))
-        return self._chosen(answers[name], arguments)
+        told = Path(os.environ["CONVERGE_ANSWERS"], name).read_text(encoding="utf-8")
+        return self._chosen(json.loads(told), arguments)
 
     def _chosen(self, answers: list[dict[str, t.Any]], arguments: dict[str, t.Any]) -> dict[str, t.Any]:
         """The first answer whose ``when`` is found in the arguments, with the host's name where it says @HOST@."""
