@@ -25,6 +25,8 @@
 root=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd)
 started=$SECONDS
 mkdir -p "$root/.cache/log"
+# Where this is set, each of the thousands of Pythons to come would compile anew what it imports.
+unset PYTHONDONTWRITEBYTECODE
 
 say() {
   printf '[%4d s] %s\n' $((SECONDS - started)) "$*"
