@@ -15,8 +15,8 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import C
 
 #: Beyond this a plan takes hours, whatever the memory: 5 times what is measured.
 MOST_NAMES = 50_000_000
-#: The peak of a plan for names of some 45 characters.
-BYTES_PER_NAME = 300
+#: More than the peak of a plan for names of some 45 characters, which is 150 beside 0.1 GB.
+BYTES_PER_NAME = 200
 _GB = 10**9
 
 

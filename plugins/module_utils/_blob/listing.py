@@ -21,6 +21,7 @@ import typing as t
 import urllib.parse
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.allocator import return_what_is_freed
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.blobs import (
     Blob,
     Blobs,
@@ -97,6 +98,7 @@ def build_manifest(
     """
     if not sources:
         raise ClusterError("bad_input", "There is no source to list.", "Give at least one source with its url.")
+    return_what_is_freed()
     limits = Limits(page_size, timeout_s, retries, deadline_s)
     plain = [
         {"url": str(source["url"]).rstrip("/"), "prefix": directory_prefix(str(source.get("prefix") or ""))}
