@@ -186,5 +186,6 @@ def test_a_plan_returns_the_hosts_that_it_was_made_for(staging) -> None:
 
 def test_check_mode_asks_every_node_what_its_own_share_lacks(tmp_path: pathlib.Path) -> None:
     """Who only lists knows nothing of the nodes' disks: a check said that nothing would change where everything was missing."""
-    told = [(call["task"], call["host"]) for call in Play(tmp_path, "local", check=True).calls]
-    assert told == [(LIST, "first"), *((OWN, host) for host in STAY)]
+    play = Play(tmp_path, "local", check=True)
+    assert [(call["task"], call["host"]) for call in play.calls] == [(LIST, "first"), *((OWN, host) for host in STAY)]
+    assert all(call["content"] for call in play.of(OWN)), "nobody reads after it what is damaged and would be copied"
