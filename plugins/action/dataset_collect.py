@@ -16,8 +16,6 @@ _NOT_ENDED = {
     "msg": "The copy on this node has not ended, as far as is known. A disk or a mount may hang.",
     "remedy": "Look at its processes and at `dmesg` there; it may need a reboot. Then run again: that copies only what is missing.",
 }
-
-
 #: What async_status says where the job's file is gone, as after a reboot of a node whose disks are new each time.
 _NO_FILE = "could not find job"
 _OURS = "dataset_stage-"
@@ -46,7 +44,11 @@ class ActionModule(AsyncStatusAction):
         """
         self.validate_argument_spec(argument_spec={"jid": {"type": "str", "required": True}})
         result = t.cast("dict[str, t.Any]", super().run(tmp, task_vars))
-        reason = "" if result.get("finished") or result.get("failed") else self._lost(result)
+        reason = self._lost(result)
+        if reason:
+            # It may have ended between the two looks: then its result is there by now.
+            result = t.cast("dict[str, t.Any]", super().run(tmp, task_vars))
+            reason = self._lost(result)
         result = unmarked(result)
         if reason or of_a_killed_worker(result):
             host = (task_vars or {}).get("inventory_hostname", "this node")
@@ -59,8 +61,8 @@ class ActionModule(AsyncStatusAction):
         return result
 
     def _lost(self, result: dict[str, t.Any]) -> str:
-        """How the job ended where neither the worker nor who watches it can say any more, "" where it goes on."""
-        files = question(result)
+        """How the job ended where neither the worker nor who watches it can say any more, "" where it goes on or has a result."""
+        files = [] if result.get("finished") or result.get("failed") else question(result)
         if not files:
             return ""
         said = self._low_level_execute_command(f"cat {shlex.join(files)} 2>/dev/null")

@@ -191,7 +191,8 @@ class _Readers:
             found = self._answers.of(self._hosts)
             # Every host is alone in its own run and calls itself rank 0.
             return [replace(rank, rank=self._ranks[host]) for host in self._hosts for rank in found.get(host) or []]
-        self._parts.append(self._parts.pop(0))
+        # In one step: a host that answers late looks at them in a thread of its own.
+        self._parts = [*self._parts[1:], self._parts[0]]
         found = self._answers.of(self._hosts[:1])
         if not any(found.values()):
             # This one does not answer, or sees nothing, as where its mount is gone: ask another one from now on.

@@ -270,6 +270,14 @@ def _nodes(params: t.Mapping[str, t.Any]) -> tuple[list[str], int]:
     )
 
 
+def _refuse_wrong(module: AnsibleModule) -> None:
+    """Raise ClusterError for options that cannot work, whatever is at the source and the destination."""
+    refuse_queries(module, module.params["sources"])
+    check_options(module.params)
+    for source in module.params["sources"]:
+        check_container(source["url"])
+
+
 def main() -> None:
     module = AnsibleModule(
         argument_spec={
@@ -300,10 +308,7 @@ def main() -> None:
     secrets = [source["sas"] for source in params["sources"]]
     hide_secrets(module, *secrets)
     try:
-        refuse_queries(module, params["sources"])
-        check_options(params)
-        for source in params["sources"]:
-            check_container(source["url"])
+        _refuse_wrong(module)
         wanted = read_options(params)
         with disk_errors(params["destination"]):
             listed = list_dataset(wanted) if params["return_manifest"] else prepare(wanted, write=not module.check_mode)

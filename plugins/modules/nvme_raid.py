@@ -102,7 +102,7 @@ options:
     type: str
     default: ""
   mkfs_options:
-    description: Further options of C(mkfs), one word each. A stripe geometry is refused.
+    description: Further options of C(mkfs), one word each. What means a stripe geometry, or another device, label or type, is refused.
     type: list
     elements: str
     default: []

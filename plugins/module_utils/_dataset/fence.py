@@ -18,13 +18,16 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.run import Run, current_run_id
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.state import StatePaths
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gzip.part_file import Permit, is_tagged, part_files
 
 #: A shared file system may hide a file for a moment: only what is missing at so many looks in a row has been removed.
 _MISSING_LOOKS = 10
+_LOOK_S = 1.0
 
 
 class Standing:
@@ -52,14 +55,25 @@ def superseded() -> ClusterError:
 
 
 def permit_of(run: Run) -> Permit:
-    """What the files of a run are finished with: it ends when another run is the current one."""
+    """What the files of a run are finished with: it ends when another run is the current one, or the dataset was removed."""
 
     def check() -> None:
+        current = current_run_id(run.destination)
         # One that is hidden for a moment is no newer one.
-        if current_run_id(run.destination) not in (None, run.id):
+        if current not in (None, run.id) or (current is None and _is_removed(run.destination)):
             raise superseded()
 
     return Permit(run.id, check)
+
+
+def _is_removed(destination: str) -> bool:
+    """Whether all of the state is gone, and not only hidden for a moment. Raises OSError where the file system fails."""
+    for _look in range(_MISSING_LOOKS):
+        with contextlib.suppress(FileNotFoundError):
+            os.lstat(StatePaths(destination).root)
+            return False
+        time.sleep(_LOOK_S)
+    return True
 
 
 def take_unfinished(destination: str, run_id: str) -> list[str]:

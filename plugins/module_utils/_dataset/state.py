@@ -147,14 +147,8 @@ def inspect_destination(
         ]
 
         def look(chunk: range) -> list[tuple[State, int, Receipt | None, bool]]:
-            found: list[tuple[State, int, Receipt | None, bool]] = []
-            for blob in blobs[chunk.start : chunk.stop]:
-                name = final_name(blob, decompress)
-                known = receipts.of(name)
-                one = _look_at(blob, name, destination, known, decompress, content)
-                marked = mark and content and one[0] == "altered" and _mark(os.path.join(destination, name), known)
-                found.append((*one, marked))
-            return found
+            some = blobs[chunk.start : chunk.stop]
+            return [_look_and_mark(blob, destination, receipts, decompress, content, mark) for blob in some]
 
         for chunk, states in zip(chunks, pool.map(look, chunks)):
             for index, (state, size, adopted, marked) in zip(chunk, states):
@@ -171,6 +165,16 @@ def inspect_destination(
 def extra_names(destination: str, known: t.Collection[str]) -> list[str]:
     """Files below the destination that the manifest does not name, our own state left out."""
     return [name for name in _names_below(destination) if name not in known]
+
+
+def _look_and_mark(
+    blob: Blob, destination: str, receipts: Receipts, decompress: bool, content: bool, mark: bool
+) -> tuple[State, int, Receipt | None, bool]:
+    name = final_name(blob, decompress)
+    known = receipts.of(name)
+    found = _look_at(blob, name, destination, known, decompress, content)
+    marked = mark and content and found[0] == "altered" and _mark(os.path.join(destination, name), known)
+    return (*found, marked)
 
 
 def _look_at(

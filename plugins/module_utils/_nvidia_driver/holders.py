@@ -18,8 +18,10 @@ _PROGRAMS = frozenset(
 )
 # slurmstepd makes .../job_12/step_0/... below its scope, or below /slurm with version 1 of control groups (slurm's cgroup plugins).
 _JOB = re.compile(r"/job_(\d+)(?:/|$)")
-# A part of the path for each container: with systemd as the manager, or by Docker itself.
-_CONTAINER = re.compile(r"(?:^|/)(?:(docker|libpod|cri-containerd|crio)[-/])([0-9a-f]{12})[0-9a-f]{52}(?:\.scope)?$")
+# A part of the path for each container: with systemd as the manager, or by Docker itself. crun puts what it starts one below.
+_CONTAINER = re.compile(
+    r"(?:^|/)(?:(docker|libpod|cri-containerd|crio)[-/])([0-9a-f]{12})[0-9a-f]{52}(?:\.scope)?(?:/container)?$"
+)
 _STOPS = {"docker": "docker stop", "libpod": "podman stop", "cri-containerd": "crictl stop", "crio": "crictl stop"}
 
 

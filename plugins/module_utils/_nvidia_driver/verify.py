@@ -43,6 +43,17 @@ _PERSISTENCE_SETTLE_S, _PAUSE_S = 20.0, 1.0
 _FABRIC_GENERATIONS = frozenset({"hopper", "grace-hopper", "blackwell"})
 
 
+def _version_remedies(driver: str, managed: bool) -> tuple[str, str, str]:
+    """What to do about another driver than is wanted, one that is not the one on disk, and a Fabric Manager that does not fit it."""
+    if managed:
+        return _RUN_ROLE, "Run the role with `allow_unload` or `allow_reboot`.", _RUN_ROLE
+    return (
+        f"Use an image that has it, correct `version`, or set `source` to let the role install it. {_KEPT}",
+        f"Reboot the node: what is on its disk is loaded then. If that does not fit, mend the image. {_KEPT}",
+        f"Install Fabric Manager {driver} in the image. {_KEPT}",
+    )
+
+
 def version_findings(
     *,
     wanted: str,
@@ -60,15 +71,9 @@ def version_findings(
     """
     wrong = []
     driver = loaded or wanted or (smi[0] if smi else "")
-    reload = "Run the role with `allow_unload` or `allow_reboot`."
-    manager = _RUN_ROLE
-    if not managed:
-        reload = f"Reboot the node: what is on its disk is loaded then. If that does not fit, mend the image. {_KEPT}"
-        manager = f"Install Fabric Manager {driver} in the image. {_KEPT}"
+    other, reload, manager = _version_remedies(driver, managed)
     if wanted and smi and set(smi) != {wanted}:
-        other = f"Use an image that has it, correct `version`, or set `source` to let the role install it. {_KEPT}"
-        message = f"nvidia-smi reports driver {', '.join(sorted(set(smi)))}, wanted is {wanted}."
-        wrong.append((message, _RUN_ROLE if managed else other))
+        wrong.append((f"nvidia-smi reports driver {', '.join(sorted(set(smi)))}, wanted is {wanted}.", other))
     if loaded and libraries and loaded not in libraries:
         wrong.append(
             (

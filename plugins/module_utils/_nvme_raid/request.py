@@ -118,6 +118,11 @@ def _check(wanted: Wanted) -> None:
     if not re.fullmatch(r"[0-7]{3,5}", wanted.mode):
         raise bad_input(f"`mode`: {wanted.mode!r} is not a mode.", 'Write it in octal and quoted, as in "01777".')
     _check_devices(wanted)
+    _check_given_through(wanted)
+
+
+def _check_given_through(wanted: Wanted) -> None:
+    """Options of mount and mkfs."""
     if "ro" in ",".join(wanted.mount_options).split(","):
         raise bad_input("`mount_options` has ro: nobody could write to it, its owner could not be set.", "Take it out.")
     if "nobarrier" in wanted.mount_options:
@@ -132,8 +137,8 @@ def _check(wanted: Wanted) -> None:
     word = refused_word(wanted.mkfs_options, wanted.filesystem)
     if word:
         raise bad_input(
-            f"`mkfs_options`: {word} would mean another device, another label, or no file system at all.",
-            "Take it out. The device is chosen here, and the label is `label`.",
+            f"`mkfs_options`: {word} would mean another device, another label or type, or no file system at all.",
+            "Take it out. The device is chosen here, the label is `label`, and the type is `filesystem`.",
         )
 
 

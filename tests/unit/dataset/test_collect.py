@@ -159,6 +159,28 @@ def test_a_node_that_was_rebooted_is_named(tmp_path: pathlib.Path, play: Play, f
     assert f"The worker on localhost was killed{why}." in said
 
 
+def test_a_copy_that_ends_while_its_processes_are_looked_for_was_not_killed(
+    tmp_path: pathlib.Path, play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = tmp_path / "jobs/dataset_stage-0123456789abcdef"
+    job.parent.mkdir()
+    boot_id = pathlib.Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    running = {"started": True, "finished": False, "ansible_job_id": job.name}
+    # No process has this number: it is above the kernel's limit.
+    job.write_text(json.dumps({**running, "boot_id": boot_id, "processes": [[1 << 23, "1"]]}), encoding="utf-8")
+    result = tmp_path / "result"
+    result.write_text(json.dumps({"failed": True, "error_kind": "disk_full", "msg": "No room."}), encoding="utf-8")
+    cat = tmp_path / "programs/cat"
+    cat.parent.mkdir()
+    cat.write_text(f'#!/bin/sh\ncp {result} {job}\nexec /bin/cat "$@"\n', encoding="utf-8")
+    cat.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{cat.parent}:{os.environ['PATH']}")
+    said = play(
+        [{**collect(jid=job.name), "retries": 1, "delay": 0}, expect("done is failed", "done.msg == 'No room.'")]
+    )
+    assert "was killed" not in said
+
+
 def test_a_copy_that_does_not_end_says_what_to_look_at(tmp_path: pathlib.Path, play: Play) -> None:
     (tmp_path / "jobs").mkdir()
     running = {"started": True, "finished": False, "ansible_job_id": "j1.1"}

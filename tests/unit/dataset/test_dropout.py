@@ -165,6 +165,30 @@ def test_the_phase_that_verifies_reads_every_file_where_it_comes_alone(tmp_path:
     assert parts == [(host, rank, 5, True) for rank, host in enumerate(["first", "a", "x", "y", "z"])]
 
 
+class TwoDatasets(Play):
+    """One is copied, then another one is verified."""
+
+    def _run(self) -> str:
+        path = self._root / "play.yml"
+        (play,) = json.loads(path.read_text())
+        role = play["tasks"][0]["ansible.builtin.import_role"]
+        play["tasks"] = [
+            {"ansible.builtin.import_role": {**role, "tasks_from": "configure"}},
+            {
+                "ansible.builtin.import_role": {**role, "tasks_from": "verify"},
+                "vars": {"dataset_staging_destination": "/other"},
+            },
+        ]
+        path.write_text(json.dumps([play]))
+        return super()._run()
+
+
+def test_what_was_read_of_one_dataset_was_not_read_of_another(tmp_path: pathlib.Path) -> None:
+    play = TwoDatasets(tmp_path, "shared", a=START)
+    of_other = [(call["host"], call["content"]) for call in play.of(COMPARE) if call["destination"] == "/other"]
+    assert of_other == [(host, True) for host in STAY]
+
+
 def test_shares_of_nodes_stay_what_they_are_over_all_rounds(tmp_path: pathlib.Path) -> None:
     play = Play(tmp_path, "local", a=OWN, b=START, c=COLLECT, d=COMPARE)
     hosts = ["first", "a", "b", "c", "d", "x", "y", "z"]
@@ -186,5 +210,6 @@ def test_a_plan_returns_the_hosts_that_it_was_made_for(staging) -> None:
 
 def test_check_mode_asks_every_node_what_its_own_share_lacks(tmp_path: pathlib.Path) -> None:
     """Who only lists knows nothing of the nodes' disks: a check said that nothing would change where everything was missing."""
-    told = [(call["task"], call["host"]) for call in Play(tmp_path, "local", check=True).calls]
-    assert told == [(LIST, "first"), *((OWN, host) for host in STAY)]
+    play = Play(tmp_path, "local", check=True)
+    assert [(call["task"], call["host"]) for call in play.calls] == [(LIST, "first"), *((OWN, host) for host in STAY)]
+    assert all(call["content"] for call in play.of(OWN)), "nobody reads after it what is damaged and would be copied"

@@ -10,11 +10,13 @@ import gzip
 import hashlib
 import os
 import pathlib
+import shutil
 import threading
 import typing as t
 
 import pytest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.manifest import Blob, Manifest
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset import fence
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.batch import BatchCopier, CopySettings
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.dataset import Dataset
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.receipts import Receipt, ReceiptLog
@@ -139,9 +141,16 @@ def test_a_worker_whose_run_is_hidden_for_a_moment_goes_on(tmp_path: pathlib.Pat
     assert (version.data / "a").read_bytes() == NEW
 
 
-def test_a_removed_dataset_gets_no_more_files(tmp_path: pathlib.Path) -> None:
+@pytest.mark.parametrize("when", ["while it is removed", "long after that"])
+def test_a_removed_dataset_gets_no_more_files(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
     version = Version(tmp_path, NEW, "plain")
-    pathlib.Path(StatePaths(str(version.data)).current).write_text('{"run": ""}')
+    if when == "long after that":
+        monkeypatch.setattr(fence, "_LOOK_S", 0.0)
+        shutil.rmtree(version.data)
+    else:
+        pathlib.Path(StatePaths(str(version.data)).current).write_text('{"run": ""}')
     finished = version.finish()
     assert finished.error is not None
     assert finished.error.kind == "superseded"

@@ -240,6 +240,7 @@ ID = "0123456789abcdef" * 4
             "python3 (7: `docker stop 0123456789ab`)",
         ),
         ("python3", f"0::/machine.slice/libpod-{ID}.scope\n", "python3 (7: `podman stop 0123456789ab`)"),
+        ("python3", f"0::/machine.slice/libpod-{ID}.scope/container\n", "python3 (7: `podman stop 0123456789ab`)"),
         (
             "vllm",
             f"0::/kubepods.slice/kubepods-pod1.slice/cri-containerd-{ID}.scope\n",
