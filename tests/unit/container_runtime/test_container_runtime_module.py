@@ -12,6 +12,7 @@ import os
 import pathlib
 import pwd
 import signal
+import stat
 import subprocess
 import typing as t
 
@@ -554,3 +555,73 @@ def test_containerd_forgets_the_runtime_that_goes(node: Node) -> None:
     node.log()
     assert "unit containerd.service restart" in told(node.run(state="absent"))
     assert node.log() == ["systemctl restart containerd.service", "apt-get purge nvidia-container-toolkit"]
+
+
+@contextlib.contextmanager
+def within(seconds: int) -> t.Iterator[None]:
+    """Ends what waits longer."""
+
+    def end(_number: int, _frame: t.Any) -> t.NoReturn:
+        raise TimeoutError(f"still waiting after {seconds} s")
+
+    before = signal.signal(signal.SIGALRM, end)
+    signal.alarm(seconds)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
+CONTAINERD_ALONE = {"toolkit": False, "docker": "never", "containerd": True}
+PLACES = {
+    "etc/docker/daemon.json": {"docker": "always"},
+    "etc/containerd/config.toml": CONTAINERD_ALONE,
+    "etc/containerd/conf.d/10-site.toml": CONTAINERD_ALONE,
+    "etc/containerd/conf.d/99-nvidia.toml": CONTAINERD_ALONE,
+    "etc/enroot/enroot.conf": {"docker": "never", "enroot": True, "enroot_packages": [], "enroot_directory": "/data"},
+}
+
+
+@pytest.mark.parametrize("state", ["present", "verified"])
+@pytest.mark.parametrize("kind", ["pipe", "link to a pipe", "device", "socket", "directory"])
+@pytest.mark.parametrize("name", PLACES)
+def test_what_is_no_file_is_named_at_once_and_nothing_is_changed(node: Node, name: str, kind: str, state: str) -> None:
+    path = node.root / name
+    path.parent.mkdir(parents=True)
+    if kind == "directory":
+        path.mkdir()
+    elif kind == "link to a pipe":
+        os.mkfifo(node.root / "pipe")
+        path.symlink_to(node.root / "pipe")
+    elif kind == "device":
+        # Where a test may not make one of its own.
+        path.symlink_to("/dev/zero")
+    elif kind == "socket":
+        os.mknod(path, 0o600 | stat.S_IFSOCK)
+    else:
+        os.mkfifo(path)
+    before = sorted(node.root.rglob("*"))
+    with within(10):
+        result = node.run(**PLACES[name], state=state)
+    assert (result["failed"], result.get("error_kind")) == (True, "in_the_way"), result
+    word = "directory" if kind == "directory" else "pipe, a socket or a device"
+    assert f"{path} should be a file with settings, but is a {word}" in result["msg"]
+    assert (node.log(), sorted(node.root.rglob("*"))) == ([], before)
+
+
+def test_what_nobody_asked_for_is_not_looked_at(node: Node) -> None:
+    for name in ("etc/docker/daemon.json", "etc/containerd/config.toml", "etc/enroot/enroot.conf"):
+        (node.root / name).parent.mkdir(parents=True)
+        os.mkfifo(node.root / name)
+    with within(10):
+        assert not node.run(docker="never")["failed"]
+
+
+def test_a_removal_leaves_what_is_no_file(node: Node) -> None:
+    node.run(docker="never")
+    node.write("etc/enroot/mounts.d/keep", "")
+    os.mkfifo(node.root / "etc/enroot/enroot.conf")
+    with within(10):
+        assert "file enroot.conf remove" not in told(node.run(state="absent"))
+    assert (node.root / "etc/enroot/enroot.conf").is_fifo()

@@ -60,7 +60,12 @@ class Etc:
 
     @property
     def facts(self) -> Facts:
-        return read.with_settings(Facts("dpkg", "x86_64", docker=False, packages={}, texts={}))
+        return read.with_settings(self.request, Facts("dpkg", "x86_64", docker=False, packages={}, texts={}))
+
+    @property
+    def request(self) -> Request:
+        options = {name: option.get("default") for name, option in ARGUMENT_SPEC.items()}
+        return Request.of({**options, "toolkit": False, "docker": "never", "containerd": True})
 
     @property
     def dump(self) -> Dump:
@@ -80,9 +85,7 @@ class Etc:
             pathlib.Path(file["path"]).write_text(file["content"])
 
     def verify(self) -> None:
-        options = {name: option.get("default") for name, option in ARGUMENT_SPEC.items()}
-        request = Request.of({**options, "toolkit": False, "docker": "never", "containerd": True})
-        verify.check(request, self.facts, "", self.dump)
+        verify.check(self.request, self.facts, "", self.dump)
 
 
 @pytest.fixture
