@@ -124,7 +124,7 @@ def _read_imported(config: str) -> tuple[containerd.File, ...]:
 def _expand(text: str, parent: str) -> list[str]:
     """The paths that a file imports, in the order in which containerd reads them."""
     paths: list[str] = []
-    for item in containerd.import_items(text):
+    for item in containerd.import_items(text, parent):
         pattern = os.path.normpath(os.path.join(os.path.dirname(parent), item))
         if "*" not in pattern:
             paths.append(pattern)

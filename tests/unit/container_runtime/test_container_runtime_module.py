@@ -272,7 +272,7 @@ def test_containerd_is_restarted_for_its_part(node: Node) -> None:
 def test_containerd_is_not_restarted_with_settings_that_it_refuses(node: Node, tmp_path: pathlib.Path) -> None:
     (tmp_path / "bin" / "containerd").symlink_to(CONTAINERD)
     node.write("active", "containerd.service\n")
-    node.write("etc/containerd/conf.d/10-site.toml", "version = [\n")
+    node.write("etc/containerd/conf.d/10-site.toml", "root = two\n")
     result = node.run(toolkit=False, docker="never", containerd=True)
     assert result["error_kind"] == "containerd_config"
     for said in ("containerd refuses its settings: ", "10-site.toml", "It was not restarted"):
@@ -283,6 +283,17 @@ def test_containerd_is_not_restarted_with_settings_that_it_refuses(node: Node, t
     node.write("etc/containerd/conf.d/10-site.toml", "version = 2\n")
     assert told(node.run(toolkit=False, docker="never", containerd=True)) == ["unit containerd.service restart"]
     assert told(node.run(toolkit=False, docker="never", containerd=True, state="verified")) == []
+
+
+@pytest.mark.parametrize("state", ["present", "verified"])
+@pytest.mark.parametrize("name", ["config.toml", "conf.d/10-site.toml", "conf.d/99-zz.toml"])
+def test_a_file_that_cannot_be_read_is_named_and_nothing_is_changed(node: Node, name: str, state: str) -> None:
+    node.write(f"etc/containerd/{name}", "version = 2\n[plugins\n")
+    before = {path: path.read_bytes() for path in node.root.rglob("*") if path.is_file()}
+    result = node.run(docker="never", containerd=True, state=state)
+    assert result["error_kind"] == "containerd_config"
+    assert f"{node.root}/etc/containerd/{name} does not read like TOML: ] is missing (line 2)." in result["msg"]
+    assert {path: path.read_bytes() for path in node.root.rglob("*") if path.is_file()} == before
 
 
 def test_a_part_that_is_read_after_ours_is_named(node: Node) -> None:
