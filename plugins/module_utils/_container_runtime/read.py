@@ -28,6 +28,10 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.dnf import
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.remedies import last_lines
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.units import UNIT_DIRECTORIES, is_active
 
+#: How long a container may take that lists the GPUs, in seconds.
+_CONTAINER_S = 120
+_TIMED_OUT = 124  # timeout(1)
+
 
 def has_unit(name: str) -> bool:
     """Whether systemd would find this unit."""
@@ -155,6 +159,34 @@ def default_runtime(host: Host) -> str:
     return out.strip() if rc == 0 else ""
 
 
+def gpus_in_container(host: Host, image: str) -> str:
+    """Start a container of an image that is here, with all GPUs; returns why it does not see those of the node, or nothing.
+
+    Nothing is fetched, and the container has no network.
+    """
+    if not host.get_bin_path("docker"):
+        return "there is no docker"
+    options = ["--rm", "--pull", "never", "--network", "none", "--gpus", "all"]
+    # A driver that hangs would keep it for ever.
+    limit = ["timeout", "--kill-after=10", str(_CONTAINER_S)]
+    rc, out, err = host.run_command([*limit, "docker", "run", *options, image, "nvidia-smi", "-L"])
+    if rc == _TIMED_OUT:
+        return f"it did not end within {_CONTAINER_S} s"
+    seen = _gpus(out)
+    if rc or not seen:
+        return last_lines(err or out, 2) or f"`docker run` ended with {rc}"
+    there: set[str] = set()
+    if host.get_bin_path("nvidia-smi"):
+        there = _gpus(host.run_command(["nvidia-smi", "-L"])[1])
+    lacking = sorted(there - seen)
+    return f"it does not see {'; '.join(lacking)}" if lacking else ""
+
+
+def _gpus(listed: str) -> set[str]:
+    """The GPUs, each as `nvidia-smi -L` has it: its number, model and UUID. MIG instances stand below theirs."""
+    return {line.strip() for line in listed.splitlines() if line.startswith("GPU ")}
+
+
 def read_dump(host: Host) -> Dump:
     """The settings that containerd itself makes of its files. It need not run, and nothing is started."""
     program = host.get_bin_path("containerd")
@@ -167,6 +199,7 @@ def read_dump(host: Host) -> Dump:
 
 __all__ = [
     "default_runtime",
+    "gpus_in_container",
     "has_unit",
     "read_dump",
     "read_facts",

@@ -63,7 +63,10 @@ systemctl)
     [ "$1" = start ] && echo "$2" >>active
     [ "$1" = reload ] || python3 -c 'import time; print(time.monotonic_ns() // 1000)' >"began/$2" ;;
   esac ;;
-docker) case $1 in ps) cat containers ;; info) cat runtime ;; esac ;;
+docker) case $1 in ps) cat containers ;; info) cat runtime ;;
+  run) echo "docker $*" >>log; [ -f no-container ] && { cat no-container >&2; exit 125; }; cat gpus-in-container ;;
+  esac ;;
+nvidia-smi) [ "$*" = -L ] && cat gpus ;;
 esac
 exit 0
 """
@@ -118,7 +121,7 @@ class Node:
 def node(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Node:
     programs, root = tmp_path / "bin", tmp_path / "node"
     programs.mkdir()
-    for name in ("dpkg-query", "dpkg", "apt-get", "apt-cache", "systemctl", "docker"):
+    for name in ("dpkg-query", "dpkg", "apt-get", "apt-cache", "systemctl", "docker", "nvidia-smi"):
         (programs / name).write_text(PROGRAM)
         (programs / name).chmod(0o755)
     found = Node(root)
@@ -172,6 +175,39 @@ def test_a_node_is_set_up_once_and_check_mode_says_how(node: Node) -> None:
     again = node.run(docker="always")
     assert (told(again), again["changed"], node.log()) == ([], False, [])
     assert told(node.run(docker="always", state="verified")) == []
+
+
+GPUS = "GPU 0: NVIDIA H100 80GB HBM3 (UUID: GPU-a)\nGPU 1: NVIDIA H100 80GB HBM3 (UUID: GPU-b)\n"
+
+
+def test_a_container_has_to_see_the_gpus_of_the_node_where_an_image_is_named(node: Node) -> None:
+    node.write("active", "docker.service\n")
+    node.run(docker="always")
+    node.log()
+    node.write("gpus", GPUS)
+    node.write("gpus-in-container", GPUS)
+    assert told(node.run(docker="always", state="verified")) == []
+    assert node.log() == []
+    wish = {"docker": "always", "state": "verified", "verify_image": "site/ubuntu:24.04"}
+    assert told(node.run(**wish)) == []
+    assert node.log() == ["docker run --rm --pull never --network none --gpus all site/ubuntu:24.04 nvidia-smi -L"]
+    node.write("gpus-in-container", GPUS.splitlines()[1])
+    said = node.run(**wish)["msg"]
+    assert "a container of site/ubuntu:24.04 cannot use the GPUs: it does not see GPU 0: NVIDIA H100" in said
+    node.write("gpus-in-container", "")
+    assert "cannot use the GPUs: `docker run` ended with 0" in node.run(**wish)["msg"]
+    node.write("no-container", "docker: Error response from daemon: No such image: site/ubuntu:24.04.\n")
+    assert "cannot use the GPUs: docker: Error response from daemon: No such image" in node.run(**wish)["msg"]
+    # Where Docker is nothing to the role, and where nothing is verified, no container starts.
+    node.log()
+    assert told(node.run(**{**wish, "docker": "never"})) == []
+    assert told(node.run(**{**wish, "state": "present"})) == []
+    assert node.log() == []
+
+
+@pytest.mark.parametrize("image", ["--privileged", "a b", "a;b", "$(a)"])
+def test_what_is_no_image_is_refused(node: Node, image: str) -> None:
+    assert node.run(verify_image=image)["error_kind"] == "bad_input"
 
 
 def test_lists_are_read_again_only_where_a_package_is_not_in_them(node: Node) -> None:
