@@ -154,7 +154,8 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_affinity.fo
     HEAD,
     MARK,
     foreign_among,
-    is_foreign_map,
+    is_map,
+    read_regular,
     refuse,
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_affinity.nccl_files import (
@@ -276,16 +277,13 @@ def _wanted(plan: dict[str, t.Any], request: BindingRequest, nccl: dict[str, str
 def _foreign(texts: dict[str, str], request: BindingRequest) -> list[str]:
     """Where one of these files would take the place of somebody else's."""
     others = {path: text for path, text in texts.items() if path != request.map}
-    return [*([request.map] if is_foreign_map(request.map) else []), *foreign_among(others)]
+    have = read_regular(request.map)
+    return [*([request.map] if have is not None and not is_map(have) else []), *foreign_among(others)]
 
 
 def _written(request: BindingRequest) -> list[str]:
     """The files for NCCL that the map on the node names, without those that somebody else has written since."""
-    try:
-        text = Path(request.map).read_text(encoding="utf-8", errors="replace")
-    except FileNotFoundError:
-        return []
-    return [path for path in written_beside(text) if not is_foreign(path)]
+    return [path for path in written_beside(read_regular(request.map) or "") if not is_foreign(path)]
 
 
 def _remove(request: BindingRequest, module: AnsibleModule) -> dict[str, t.Any]:
@@ -294,7 +292,8 @@ def _remove(request: BindingRequest, module: AnsibleModule) -> dict[str, t.Any]:
     ours = sorted({*_written(request), *(path for path in named if path.startswith("/") and not is_foreign(path))})
     empty = [{"path": folder, "if_empty": True} for path in ours for folder in folders(path)]
     home = {"path": os.path.dirname(request.map), "if_empty": True}
-    maps = [] if is_foreign_map(request.map) else [request.map]
+    have = read_regular(request.map)
+    maps = [request.map] if have is not None and is_map(have) else []
     return NodeState({**NOTHING, "absent": [*maps, *ours, *empty, home]}, module).run(check=module.check_mode)
 
 

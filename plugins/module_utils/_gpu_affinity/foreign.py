@@ -22,7 +22,7 @@ MARK = "<!-- Ansible managed (hpcai.gpu_cluster.numa_pinning): changes are overw
 _MAP_LINE = re.compile(r"(#.*|\d+( \S+){3,5}|)")
 
 
-def _text(path: str) -> str | None:
+def read_regular(path: str) -> str | None:
     """A regular file; None where there is none. What is none could keep its reader waiting."""
     try:
         if not stat.S_ISREG(os.lstat(path).st_mode):
@@ -41,15 +41,14 @@ def is_foreign_text(have: str, ours: str) -> bool:
     raise ValueError("a file of ours begins with its mark")
 
 
-def is_foreign_map(path: str) -> bool:
-    """Whether a file stands at the place of the map that is no map."""
-    have = _text(path)
-    return have is not None and not have.startswith(HEAD) and not all(map(_MAP_LINE.fullmatch, have.splitlines()))
+def is_map(text: str) -> bool:
+    """Whether a file's text is a map, of ours or by hand."""
+    return text.startswith(HEAD) or all(map(_MAP_LINE.fullmatch, text.splitlines()))
 
 
 def foreign_among(texts: t.Mapping[str, str]) -> list[str]:
     """The paths, of those where these texts are to be, where a file of somebody else stands."""
-    read = {path: _text(path) for path in texts}
+    read = {path: read_regular(path) for path in texts}
     return [path for path, have in read.items() if have is not None and is_foreign_text(have, texts[path])]
 
 
@@ -64,4 +63,4 @@ def refuse(paths: t.Sequence[str]) -> None:
         )
 
 
-__all__ = ["HEAD", "MARK", "foreign_among", "is_foreign_map", "is_foreign_text", "refuse"]
+__all__ = ["HEAD", "MARK", "foreign_among", "is_foreign_text", "is_map", "read_regular", "refuse"]

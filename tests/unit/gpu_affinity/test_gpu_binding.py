@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import typing as t
 from pathlib import Path
 
@@ -276,6 +277,28 @@ def test_a_gres_conf_of_an_earlier_release_is_ours(options: dict[str, t.Any], tm
     assert (tmp_path / "gres.conf").read_text() == f"{managed}\n{rest}"
     (tmp_path / "gres.conf").write_text("\n")
     assert call(**wanted)["changed"] is True
+
+
+@needs_root
+@pytest.mark.parametrize("kind", ["pipe", "folder", "link"])
+@pytest.mark.parametrize("option", ["map", "gres_conf"])
+def test_what_is_no_file_is_refused_at_once_and_stays(
+    options: dict[str, t.Any], tmp_path: Path, option: str, kind: str
+) -> None:
+    """Where our file is to be: a pipe at the place of the map kept the module waiting for ever."""
+    place = tmp_path / kind
+    {"pipe": os.mkfifo, "folder": os.mkdir, "link": lambda path: os.symlink("/dev/zero", path)}[kind](place)
+    before = signal.signal(signal.SIGALRM, lambda *_seen: pytest.fail("still waiting"))
+    signal.alarm(10)
+    try:
+        for state in ("present", "verified"):
+            result = call(state=state, **{**options, option: str(place)})
+            assert (result["error_kind"], f"{place} should be a file" in result["msg"]) == ("in_the_way", True)
+        assert call(state="absent", **{**options, option: str(place)})["failed"] is False
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [kind]
 
 
 @needs_root
