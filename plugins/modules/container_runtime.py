@@ -106,6 +106,13 @@ options:
     description: Whether Docker may be restarted while containers run, which stops them.
     type: bool
     default: false
+  verify_image:
+    description:
+      - With O(state=verified), an image of which Docker starts one container, with all GPUs and no network, that lists them with
+        C(nvidia-smi -L). It has to be on the node, because nothing is fetched. Any image with GNU's C library will do.
+      - Empty starts none. It counts where Docker is configured.
+    type: str
+    default: ""
 extends_documentation_fragment:
   - hpcai.gpu_cluster.attributes
   - hpcai.gpu_cluster.software.phases
@@ -152,9 +159,14 @@ import typing as t
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._container_runtime.apply import Runtime
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._container_runtime.model import Dump
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._container_runtime.plan import plan_absent, plan_present
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._container_runtime.plan import (
+    configures_docker,
+    plan_absent,
+    plan_present,
+)
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._container_runtime.read import (
     default_runtime,
+    gpus_in_container,
     read_dump,
     read_facts,
 )
@@ -169,7 +181,14 @@ def run(request: Request, module: AnsibleModule) -> dict[str, t.Any]:
     manager = manager_for(module)
     facts = read_facts(request, module, manager)
     if request.state == "verified":
-        check(request, facts, default_runtime(module), read_dump(module) if request.containerd else Dump())
+        image = request.verify_image if configures_docker(request, facts) else ""
+        check(
+            request,
+            facts,
+            default_runtime(module),
+            read_dump(module) if request.containerd else Dump(),
+            gpus_in_container(module, image) if image else "",
+        )
         return {"changed": False, "changes": [], "diff": []}
     runtime = Runtime(request, facts, manager, module, check=module.check_mode)
     if request.state == "absent":

@@ -69,6 +69,14 @@ options:
         because NCCL ends every job that does not use all GPUs of its graph.
     type: str
     default: auto
+  allow_overwrite:
+    description:
+      - Whether files that somebody else wrote at O(gres_conf), O(nccl_topology), O(nccl_graph) or O(map) may be replaced.
+      - Without it they are refused before anything is changed. Those of this module say so in their first line; one at O(map) that
+        reads like a map counts as this module's, too.
+    type: bool
+    default: false
+    version_added: 0.2.0
 extends_documentation_fragment:
   - hpcai.gpu_cluster.attributes
   - hpcai.gpu_cluster.gpu_plan
@@ -142,10 +150,17 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_affinity.bi
     probes,
     sources,
 )
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_affinity.foreign import (
+    HEAD,
+    MARK,
+    foreign_among,
+    is_map,
+    read_regular,
+    refuse,
+)
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_affinity.nccl_files import (
     AUTO,
     FILES,
-    MARK,
     folders,
     is_foreign,
     place,
@@ -176,6 +191,7 @@ ARGUMENT_SPEC: dict[str, t.Any] = {
     "gres_conf": {"type": "str", "default": ""},
     "nccl_topology": {"type": "str", "default": AUTO},
     "nccl_graph": {"type": "str", "default": AUTO},
+    "allow_overwrite": {"type": "bool", "default": False},
     **PLAN_OPTIONS,
 }
 
@@ -193,6 +209,7 @@ class BindingRequest:
     gres_conf: str
     nccl_topology: str
     nccl_graph: str
+    allow_overwrite: bool
     plan: PlanRequest
 
     @classmethod
@@ -242,12 +259,14 @@ def _nccl_files(
 
 def _wanted(plan: dict[str, t.Any], request: BindingRequest, nccl: dict[str, str]) -> dict[str, t.Any]:
     """The files in the words of node_state."""
-    files = [file_request(request.map, map_text(plan, nccl))]
+    texts = {request.map: map_text(plan, nccl), **nccl}
     if request.gres_conf and plan["gres_conf"] is None:
         raise _cannot_write(request.gres_conf, plan, "gres_conf", "Leave `gres_conf` empty.")
     if request.gres_conf:
-        files.append(file_request(request.gres_conf, plan["gres_conf"]))
-    files += [file_request(path, text) for path, text in nccl.items()]
+        texts[request.gres_conf] = HEAD + plan["gres_conf"]
+    if request.state == "present" and not request.allow_overwrite:
+        refuse(_foreign(texts, request))
+    files = [file_request(path, text) for path, text in texts.items()]
     # Directories that are there are somebody's, with a mode of theirs; that of the map is ours.
     missing = {os.path.dirname(path) for path in nccl if not os.path.isdir(os.path.dirname(path))}
     homes = sorted({os.path.dirname(request.map), *missing})
@@ -255,13 +274,16 @@ def _wanted(plan: dict[str, t.Any], request: BindingRequest, nccl: dict[str, str
     return {**NOTHING, "directories": [directory_request(home) for home in homes], "files": files, "absent": stale}
 
 
+def _foreign(texts: dict[str, str], request: BindingRequest) -> list[str]:
+    """Where one of these files would take the place of somebody else's."""
+    others = {path: text for path, text in texts.items() if path != request.map}
+    have = read_regular(request.map)
+    return [*([request.map] if have is not None and not is_map(have) else []), *foreign_among(others)]
+
+
 def _written(request: BindingRequest) -> list[str]:
     """The files for NCCL that the map on the node names, without those that somebody else has written since."""
-    try:
-        text = Path(request.map).read_text(encoding="utf-8", errors="replace")
-    except FileNotFoundError:
-        return []
-    return [path for path in written_beside(text) if not is_foreign(path)]
+    return [path for path in written_beside(read_regular(request.map) or "") if not is_foreign(path)]
 
 
 def _remove(request: BindingRequest, module: AnsibleModule) -> dict[str, t.Any]:
@@ -270,7 +292,9 @@ def _remove(request: BindingRequest, module: AnsibleModule) -> dict[str, t.Any]:
     ours = sorted({*_written(request), *(path for path in named if path.startswith("/") and not is_foreign(path))})
     empty = [{"path": folder, "if_empty": True} for path in ours for folder in folders(path)]
     home = {"path": os.path.dirname(request.map), "if_empty": True}
-    return NodeState({**NOTHING, "absent": [request.map, *ours, *empty, home]}, module).run(check=module.check_mode)
+    have = read_regular(request.map)
+    maps = [request.map] if have is not None and is_map(have) else []
+    return NodeState({**NOTHING, "absent": [*maps, *ours, *empty, home]}, module).run(check=module.check_mode)
 
 
 def _prove(plan: dict[str, t.Any], request: BindingRequest, module: AnsibleModule, memory_nodes: int) -> int:

@@ -39,6 +39,8 @@ options:
       - An item is a name, or a mapping with the key C(name), or with the keys C(dpkg) and C(rpm) where distributions name
         it differently. Each of them takes a list as well. A system whose key is missing needs nothing.
       - A mapping may have a C(when), as the items of the other lists.
+      - "A mapping may have C(first: true), say for a package that brings a repository: what is missing of these is installed, by
+        itself, before all others."
     type: list
     elements: raw
     default: []

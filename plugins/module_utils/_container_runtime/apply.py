@@ -71,7 +71,9 @@ class Runtime:
 
     def _with_settings_of_packages(self, plan: Plan) -> Plan:
         """The plan for the settings files as they are now: packages may have brought some of them, and theirs stay."""
-        return dataclasses.replace(plan, files=plan_present(self.request, with_settings(self.facts)).files)
+        return dataclasses.replace(
+            plan, files=plan_present(self.request, with_settings(self.request, self.facts)).files
+        )
 
     def absent(self, plan: Plan) -> dict[str, t.Any]:
         """Take settings away, let their readers know, and remove packages."""

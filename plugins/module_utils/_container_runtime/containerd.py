@@ -15,16 +15,16 @@ import re
 import typing as t
 from pathlib import PurePosixPath
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._container_runtime import cri, settings
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._container_runtime import cri, settings, toml
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 
 # The plugin that starts Kubernetes' containers, by the version of config.toml (containerd, docs/PLUGINS.md and docs/cri/config.md).
 _CRI_PLUGINS = {1: "cri", 2: "io.containerd.grpc.v1.cri", 3: "io.containerd.cri.v1.runtime"}
 _MERGES = max(_CRI_PLUGINS)
-_IMPORTS = re.compile(r"""^[ \t]*(["']?)imports\1[ \t]*=\s*\[""", re.M)
-_VERSION = re.compile(r"""^\s*(["']?)version\1\s*=\s*(?P<number>\d+)""", re.M)
 # What an array of texts is made of; a bracket in a text or in a remark does not end it.
-_TOKEN = re.compile(r"""(?P<text>"(?:[^"\\\n]|\\.)*"|'[^'\n]*')|(?P<remark>\#[^\n]*)|(?P<comma>,)|(?P<end>\])|\s+""")
+_TOKEN = re.compile(
+    rf"(?P<text>{toml.TEXT.pattern})|(?P<remark>\#[^\n]*)|(?P<comma>,)|(?P<end>\])|\s+", toml.TEXT.flags
+)
 
 #: A file that containerd reads: its path and text.
 File = tuple[str, str]
@@ -43,47 +43,67 @@ class _Imports:
         remark = self.kinds[-1:] == ("remark",)
         values = [kind for kind in self.kinds if kind != "remark"]
         more = f", {item}" if values[-1:] == ["text"] else f" {item}" if values else item
-        return text[: self.end].rstrip() + (f"\n{more}\n" if remark else more) + text[self.end :]
+        return text[: self.end].rstrip(" \t\r\n") + (f"\n{more}\n" if remark else more) + text[self.end :]
 
 
-def _imports(text: str) -> _Imports | None:
-    found = _IMPORTS.search(_root(text))
-    items: list[str] = []
+def _read(text: str, path: str = "") -> toml.Document:
+    return toml.read(text, path or f"{settings.CONTAINERD}, or a file that it imports,")
+
+
+def _trees(texts: t.Iterable[str]) -> list[toml.Tree]:
+    return [_read(text).tree for text in texts]
+
+
+def _imports(text: str, document: toml.Document, path: str) -> _Imports | None:
+    if "imports" not in document.tree:
+        return None
+    at, end = document.spans.get("imports", (0, 0))
+    items: list[str | None] = []
     kinds: list[str] = []
-    at = found.end() if found else 0
-    while found:
-        token = _TOKEN.match(text, at)
-        if not token:
-            raise ClusterError(
-                "containerd_config",
-                f"`imports` in {settings.CONTAINERD}, or in a file that it imports, is not a list of texts.",
-                "Correct it, then run the role again.",
-            )
-        if token.lastgroup == "end":
-            return _Imports(tuple(items), at, tuple(kinds))
-        items += [token.group()[1:-1]] if token.lastgroup == "text" else []
-        kinds += [token.lastgroup] if token.lastgroup else []
-        at = token.end()
-    return None
+    token = re.compile(r"\[").match(text, at, end)
+    while token and token.lastgroup != "end":
+        token = _TOKEN.match(text, token.end(), end)
+        kind = token.lastgroup if token else None
+        if token and kind == "text":
+            items.append(toml.text_of(token.group()))
+        if kind and kind != "end":
+            kinds.append(kind)
+    if not token or None in items:
+        raise ClusterError(
+            "containerd_config",
+            f"`imports` in {path or settings.CONTAINERD} is not a list of texts.",
+            "Correct it, then run the role again.",
+        )
+    return _Imports(tuple(item or "" for item in items), token.start(), tuple(kinds))
 
 
-def import_items(text: str) -> list[str]:
-    """What a file of containerd imports, as it is written there."""
-    found = _imports(text)
+def import_items(text: str, path: str = "") -> list[str]:
+    """What a file of containerd imports. Refuses a file that does not read like TOML; ``path`` names it then."""
+    found = _imports(text, _read(text, path), path)
     return list(found.items) if found else []
-
-
-def _root(text: str) -> str:
-    """The root table of a file, where ``imports`` and ``version`` stand."""
-    return re.split(r"^\s*\[", text, maxsplit=1, flags=re.M)[0]
 
 
 def version_of(texts: t.Iterable[str]) -> int:
     """The version in which containerd reads these files, which is 1 where none names one; at most the newest that is known here."""
-    found = [_VERSION.search(_root(text)) for text in texts]
+    numbers = [_version(tree) for tree in _trees(texts)]
     # Like one that is not there, 0 replaces none.
-    named = [int(match["number"]) for match in found if match and int(match["number"])]
+    named = [number for number in numbers if number]
     return min(named[-1], max(_CRI_PLUGINS)) if named else 1
+
+
+def _version(tree: toml.Tree) -> int:
+    raw = tree.get("version", "0")
+    try:
+        number = int(raw, 0)
+    except (TypeError, ValueError):
+        number = -1
+    if number < 0:
+        raise ClusterError(
+            "containerd_config",
+            f"`version` in a file of containerd is {raw}, which is no version.",
+            "Correct it, then run the role again.",
+        )
+    return number
 
 
 def part_text(before: t.Sequence[str]) -> str:
@@ -96,8 +116,9 @@ def part_text(before: t.Sequence[str]) -> str:
     plugin = _CRI_PLUGINS[version]
     # containerd 2 merges what is imported, and would keep what is deleted elsewhere.
     whole = version < _MERGES
-    there = cri.last(before, plugin) if whole else cri.merged(before, plugin)
-    lines = cri.text_of(cri.with_nvidia(there, plugin, whole=whole))
+    trees = _trees(before)
+    there = cri.last(trees, plugin) if whole else cri.merged(trees, plugin)
+    lines = toml.lines_of({"plugins": {plugin: cri.with_nvidia(there, whole=whole)}})
     return "\n".join([settings.MANAGED, f"version = {version}", *lines, ""])
 
 
@@ -123,10 +144,12 @@ def overruling(before: t.Sequence[str], after: t.Sequence[File]) -> str:
     """
     plugin = _CRI_PLUGINS[version_of(before)]
     for path, text in reversed(after):
-        found = cri.section(text, plugin)
-        chosen = cri.chosen(found, plugin)
-        if plugin != _CRI_PLUGINS[_MERGES] and found:
+        found = cri.section(_read(text, path).tree, plugin)
+        if found is None:
+            continue
+        if plugin != _CRI_PLUGINS[_MERGES]:
             return path
+        chosen = cri.chosen(found)
         if chosen:
             return path if chosen != cri.RUNTIME else ""
     return ""
@@ -138,15 +161,18 @@ def config_text(text: str) -> str:
     ``imports`` is a key of the root table, so it has to come before the first table (containerd-config.toml(5)).
     """
     pattern = f'"{settings.CONTAINERD_PARTS}/*.toml"'
-    found = _imports(text)
+    document = _read(text, settings.CONTAINERD)
+    found = _imports(text, document, settings.CONTAINERD)
     if found:
         return text if _imports_ours(found.items) else found.with_item(text, pattern)
-    if not text.strip():
+    if not text.strip("\ufeff \t\r\n"):
         return f"version = 2\nimports = [{pattern}]\n"
-    head = _root(text)
-    rest = text[len(head) :].lstrip("\r\n")
-    above = f"{head.rstrip()}\n" if head.strip() else ""
-    return f"{above}imports = [{pattern}]\n" + (f"\n{rest}" if rest else "")
+    newline = "\r\n" if "\r\n" in text else "\n"
+    # A byte order mark stays the first of all.
+    mark = "\ufeff" if text.startswith("\ufeff") else ""
+    head, rest = text[len(mark) : document.first_table].rstrip(" \t\r\n"), text[document.first_table :].lstrip("\r\n")
+    above = f"{head}{newline}" if head else ""
+    return f"{mark}{above}imports = [{pattern}]{newline}" + (f"{newline}{rest}" if rest else "")
 
 
 def _imports_ours(items: t.Iterable[str]) -> bool:

@@ -39,11 +39,15 @@ ARGUMENT_SPEC: dict[str, t.Any] = {
     "scratch": {"type": "str", "default": "/mnt/scratch"},
     "scratch_target": {"type": "str", "default": "/data"},
     "allow_restart": {"type": "bool", "default": False},
+    "verify_image": {"type": "str", "default": ""},
 }
 
 
 # enroot's files are lines of words, and each user's shell expands what is in enroot.conf.
 _PATH = re.compile(r"/[^\s\x00-\x1f\x7f\"'`$\\#;&|<>(){}*?\[\]!~]*")
+
+# What Docker takes for an image, its tag, and its digest; what begins with a hyphen would be an option.
+_IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@-]*")
 
 
 def _refuse(name: str, value: str, why: str) -> t.NoReturn:
@@ -85,6 +89,7 @@ class Request:
     scratch: str
     scratch_target: str
     allow_restart: bool
+    verify_image: str
 
     @classmethod
     def of(cls, options: t.Mapping[str, t.Any]) -> Request:
@@ -94,6 +99,8 @@ class Request:
             _require_path(name, getattr(request, name))
         if request.enroot and request.scratch and not request.scratch_target:
             _refuse("scratch_target", "", "is empty, and `scratch` is to be mounted there")
+        if request.verify_image and not _IMAGE.fullmatch(request.verify_image):
+            _refuse("verify_image", request.verify_image, "is not the name of an image as `docker images` shows it")
         if not request.pyxis_library.isprintable() or not request.pyxis_library.strip():
             _refuse("pyxis_library", request.pyxis_library, "has to be one line of Slurm's plugstack.conf")
         return request

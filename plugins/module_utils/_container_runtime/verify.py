@@ -21,8 +21,12 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import C
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.packages import Root, matches
 
 
-def check(request: Request, facts: Facts, runtime: str, dump: Dump) -> None:
-    """Fail with all that is wrong. ``runtime``: what the Docker that runs starts containers with, "" for unknown."""
+def check(request: Request, facts: Facts, runtime: str, dump: Dump, container: str = "") -> None:
+    """Fail with all that is wrong.
+
+    ``runtime``: what the Docker that runs starts containers with, "" for unknown. ``container``: why a container does not see
+    the GPUs, "" where it does or none was to be started.
+    """
     wrong = [found for root in wanted_roots(request) for found in _package(root, facts)]
     if configures_docker(request, facts):
         have = settings.parse_daemon(facts.text(settings.DAEMON_JSON))
@@ -30,6 +34,8 @@ def check(request: Request, facts: Facts, runtime: str, dump: Dump) -> None:
             wrong.append(f"{settings.DAEMON_JSON} lacks settings of the role")
         if request.toolkit and request.docker_default_runtime and runtime not in ("", "nvidia"):
             wrong.append(f"Docker runs containers with {runtime}, not with nvidia")
+        if container:
+            wrong.append(f"a container of {request.verify_image} cannot use the GPUs: {container}")
     wanted = [settings.pyxis_file(request)] if request.pyxis else []
     if request.containerd:
         wrong += _containerd(facts, dump)

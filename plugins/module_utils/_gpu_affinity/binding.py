@@ -10,6 +10,7 @@ import re
 import typing as t
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_affinity.foreign import HEAD
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_affinity.nccl_files import also_written
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_affinity.topology import (
     from_profile,
@@ -66,8 +67,7 @@ def map_text(plan: Mapping, beside: t.Iterable[str] = ()) -> str:
     """The plan's map with a head that says where it came from, and which files for NCCL were written ``beside`` it."""
     notes = "".join(f"# Note: {note}.\n" for note in plan["notes"] if not re.match(r"^[a-z_.]+: ", note))
     return (
-        "# Ansible managed (hpcai.gpu_cluster.numa_pinning): changes are overwritten.\n"
-        f"# Source: {plan['source']}; every rank is bound to "
+        f"{HEAD}# Source: {plan['source']}; every rank is bound to "
         f"{'its whole NUMA node' if plan['binding'] == 'numa' else 'CPUs of its own'}.\n{notes}{also_written(beside)}{plan['gpu_bind_map']}"
     )
 

@@ -16,9 +16,9 @@ import stat
 import typing as t
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_affinity.foreign import MARK
 
 AUTO = "auto"
-MARK = "<!-- Ansible managed (hpcai.gpu_cluster.numa_pinning): changes are overwritten. -->\n"
 # In the head of the map, which is always at a place that is known, so that removal needs no profile.
 _ALSO = "# Also written: "
 
@@ -109,7 +109,6 @@ def written_beside(text: str) -> list[str]:
 __all__ = [
     "AUTO",
     "FILES",
-    "MARK",
     "NcclFile",
     "also_written",
     "folders",

@@ -24,7 +24,10 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.units impo
     systemctl,
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state import archive, write
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.packages import missing_packages
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.packages import (
+    missing_packages,
+    next_packages,
+)
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.plan import (
     plan_absent,
     plan_archive,
@@ -137,7 +140,9 @@ class NodeState:
         """Plan and, unless ``check``, apply. Everything is planned before the first change is made."""
         needs = self.needs()
         if not check and (needs["packages"] or needs["archives"]):
-            return {"changed": False, "needs": needs}
+            # What brings a repository is installed before what comes from there: the action calls again in between.
+            following = next_packages(self.request.packages, self.missing, needs["package_manager"])
+            return {"changed": False, "needs": {**needs, "packages": following}}
         units, states = self.request.units, self._units()
         down = plan_units_down(units, states, self.running)
         paths = self.plan_paths()

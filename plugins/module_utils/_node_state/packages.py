@@ -10,6 +10,7 @@ import re
 import shutil
 import typing as t
 
+from ansible.module_utils.parsing.convert_bool import boolean
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.command import Host
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.packages import PROVIDES_FORMAT, installed_debs
@@ -19,9 +20,28 @@ def package_names(items: t.Sequence[t.Any], manager: str) -> list[str]:
     """The names for one package system, without doubles.
 
     An item is a name, or a mapping with ``name``, or with ``dpkg`` and ``rpm`` where the systems differ. Each of these is
-    an item or a list of items in turn.
+    an item or a list of items in turn. A mapping of the outermost list may say ``first``.
     """
-    return list(dict.fromkeys(name for item in items for name in _names(item, manager)))
+    return list(dict.fromkeys(name for item in items for name in _names(_split(item)[0], manager)))
+
+
+def next_packages(items: t.Sequence[t.Any], missing: t.Sequence[str], manager: str) -> list[str]:
+    """Which of the missing packages are installed next: those of the items that say ``first``, then all others."""
+    first = package_names([item for item in items if _split(item)[1]], manager)
+    return [name for name in missing if name in first] or list(missing)
+
+
+def _split(item: t.Any) -> tuple[t.Any, bool]:
+    """An item without its ``first``, and whether that is true."""
+    if not isinstance(item, t.Mapping) or "first" not in item:
+        return item, False
+    try:
+        first = bool(boolean(item["first"]))
+    except TypeError:
+        raise _bad(
+            f"`first` of an item of packages is {item['first']!r}, which is not a boolean.", "Write true or false."
+        ) from None
+    return {key: value for key, value in item.items() if key != "first"}, first
 
 
 def _names(item: t.Any, manager: str) -> list[str]:
@@ -66,4 +86,4 @@ def missing_packages(items: t.Sequence[t.Any], host: Host) -> tuple[list[str], s
     )
 
 
-__all__ = ["missing_packages", "package_names"]
+__all__ = ["missing_packages", "next_packages", "package_names"]

@@ -12,6 +12,7 @@ import os
 import pathlib
 import pwd
 import signal
+import stat
 import subprocess
 import typing as t
 
@@ -62,7 +63,10 @@ systemctl)
     [ "$1" = start ] && echo "$2" >>active
     [ "$1" = reload ] || python3 -c 'import time; print(time.monotonic_ns() // 1000)' >"began/$2" ;;
   esac ;;
-docker) case $1 in ps) cat containers ;; info) cat runtime ;; esac ;;
+docker) case $1 in ps) cat containers ;; info) cat runtime ;;
+  run) echo "docker $*" >>log; [ -f no-container ] && { cat no-container >&2; exit 125; }; cat gpus-in-container ;;
+  esac ;;
+nvidia-smi) [ "$*" = -L ] && cat gpus ;;
 esac
 exit 0
 """
@@ -117,7 +121,7 @@ class Node:
 def node(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Node:
     programs, root = tmp_path / "bin", tmp_path / "node"
     programs.mkdir()
-    for name in ("dpkg-query", "dpkg", "apt-get", "apt-cache", "systemctl", "docker"):
+    for name in ("dpkg-query", "dpkg", "apt-get", "apt-cache", "systemctl", "docker", "nvidia-smi"):
         (programs / name).write_text(PROGRAM)
         (programs / name).chmod(0o755)
     found = Node(root)
@@ -171,6 +175,39 @@ def test_a_node_is_set_up_once_and_check_mode_says_how(node: Node) -> None:
     again = node.run(docker="always")
     assert (told(again), again["changed"], node.log()) == ([], False, [])
     assert told(node.run(docker="always", state="verified")) == []
+
+
+GPUS = "GPU 0: NVIDIA H100 80GB HBM3 (UUID: GPU-a)\nGPU 1: NVIDIA H100 80GB HBM3 (UUID: GPU-b)\n"
+
+
+def test_a_container_has_to_see_the_gpus_of_the_node_where_an_image_is_named(node: Node) -> None:
+    node.write("active", "docker.service\n")
+    node.run(docker="always")
+    node.log()
+    node.write("gpus", GPUS)
+    node.write("gpus-in-container", GPUS)
+    assert told(node.run(docker="always", state="verified")) == []
+    assert node.log() == []
+    wish = {"docker": "always", "state": "verified", "verify_image": "site/ubuntu:24.04"}
+    assert told(node.run(**wish)) == []
+    assert node.log() == ["docker run --rm --pull never --network none --gpus all site/ubuntu:24.04 nvidia-smi -L"]
+    node.write("gpus-in-container", GPUS.splitlines()[1])
+    said = node.run(**wish)["msg"]
+    assert "a container of site/ubuntu:24.04 cannot use the GPUs: it does not see GPU 0: NVIDIA H100" in said
+    node.write("gpus-in-container", "")
+    assert "cannot use the GPUs: `docker run` ended with 0" in node.run(**wish)["msg"]
+    node.write("no-container", "docker: Error response from daemon: No such image: site/ubuntu:24.04.\n")
+    assert "cannot use the GPUs: docker: Error response from daemon: No such image" in node.run(**wish)["msg"]
+    # Where Docker is nothing to the role, and where nothing is verified, no container starts.
+    node.log()
+    assert told(node.run(**{**wish, "docker": "never"})) == []
+    assert told(node.run(**{**wish, "state": "present"})) == []
+    assert node.log() == []
+
+
+@pytest.mark.parametrize("image", ["--privileged", "a b", "a;b", "$(a)"])
+def test_what_is_no_image_is_refused(node: Node, image: str) -> None:
+    assert node.run(verify_image=image)["error_kind"] == "bad_input"
 
 
 def test_lists_are_read_again_only_where_a_package_is_not_in_them(node: Node) -> None:
@@ -271,7 +308,7 @@ def test_containerd_is_restarted_for_its_part(node: Node) -> None:
 def test_containerd_is_not_restarted_with_settings_that_it_refuses(node: Node, tmp_path: pathlib.Path) -> None:
     (tmp_path / "bin" / "containerd").symlink_to(CONTAINERD)
     node.write("active", "containerd.service\n")
-    node.write("etc/containerd/conf.d/10-site.toml", "version = [\n")
+    node.write("etc/containerd/conf.d/10-site.toml", "root = two\n")
     result = node.run(toolkit=False, docker="never", containerd=True)
     assert result["error_kind"] == "containerd_config"
     for said in ("containerd refuses its settings: ", "10-site.toml", "It was not restarted"):
@@ -282,6 +319,17 @@ def test_containerd_is_not_restarted_with_settings_that_it_refuses(node: Node, t
     node.write("etc/containerd/conf.d/10-site.toml", "version = 2\n")
     assert told(node.run(toolkit=False, docker="never", containerd=True)) == ["unit containerd.service restart"]
     assert told(node.run(toolkit=False, docker="never", containerd=True, state="verified")) == []
+
+
+@pytest.mark.parametrize("state", ["present", "verified"])
+@pytest.mark.parametrize("name", ["config.toml", "conf.d/10-site.toml", "conf.d/99-zz.toml"])
+def test_a_file_that_cannot_be_read_is_named_and_nothing_is_changed(node: Node, name: str, state: str) -> None:
+    node.write(f"etc/containerd/{name}", "version = 2\n[plugins\n")
+    before = {path: path.read_bytes() for path in node.root.rglob("*") if path.is_file()}
+    result = node.run(docker="never", containerd=True, state=state)
+    assert result["error_kind"] == "containerd_config"
+    assert f"{node.root}/etc/containerd/{name} does not read like TOML: ] is missing (line 2)." in result["msg"]
+    assert {path: path.read_bytes() for path in node.root.rglob("*") if path.is_file()} == before
 
 
 def test_a_part_that_is_read_after_ours_is_named(node: Node) -> None:
@@ -554,3 +602,73 @@ def test_containerd_forgets_the_runtime_that_goes(node: Node) -> None:
     node.log()
     assert "unit containerd.service restart" in told(node.run(state="absent"))
     assert node.log() == ["systemctl restart containerd.service", "apt-get purge nvidia-container-toolkit"]
+
+
+@contextlib.contextmanager
+def within(seconds: int) -> t.Iterator[None]:
+    """Ends what waits longer."""
+
+    def end(_number: int, _frame: t.Any) -> t.NoReturn:
+        raise TimeoutError(f"still waiting after {seconds} s")
+
+    before = signal.signal(signal.SIGALRM, end)
+    signal.alarm(seconds)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
+CONTAINERD_ALONE = {"toolkit": False, "docker": "never", "containerd": True}
+PLACES = {
+    "etc/docker/daemon.json": {"docker": "always"},
+    "etc/containerd/config.toml": CONTAINERD_ALONE,
+    "etc/containerd/conf.d/10-site.toml": CONTAINERD_ALONE,
+    "etc/containerd/conf.d/99-nvidia.toml": CONTAINERD_ALONE,
+    "etc/enroot/enroot.conf": {"docker": "never", "enroot": True, "enroot_packages": [], "enroot_directory": "/data"},
+}
+
+
+@pytest.mark.parametrize("state", ["present", "verified"])
+@pytest.mark.parametrize("kind", ["pipe", "link to a pipe", "device", "socket", "directory"])
+@pytest.mark.parametrize("name", PLACES)
+def test_what_is_no_file_is_named_at_once_and_nothing_is_changed(node: Node, name: str, kind: str, state: str) -> None:
+    path = node.root / name
+    path.parent.mkdir(parents=True)
+    if kind == "directory":
+        path.mkdir()
+    elif kind == "link to a pipe":
+        os.mkfifo(node.root / "pipe")
+        path.symlink_to(node.root / "pipe")
+    elif kind == "device":
+        # Where a test may not make one of its own.
+        path.symlink_to("/dev/zero")
+    elif kind == "socket":
+        os.mknod(path, 0o600 | stat.S_IFSOCK)
+    else:
+        os.mkfifo(path)
+    before = sorted(node.root.rglob("*"))
+    with within(10):
+        result = node.run(**PLACES[name], state=state)
+    assert (result["failed"], result.get("error_kind")) == (True, "in_the_way"), result
+    word = "directory" if kind == "directory" else "pipe, a socket or a device"
+    assert f"{path} should be a file with settings, but is a {word}" in result["msg"]
+    assert (node.log(), sorted(node.root.rglob("*"))) == ([], before)
+
+
+def test_what_nobody_asked_for_is_not_looked_at(node: Node) -> None:
+    for name in ("etc/docker/daemon.json", "etc/containerd/config.toml", "etc/enroot/enroot.conf"):
+        (node.root / name).parent.mkdir(parents=True)
+        os.mkfifo(node.root / name)
+    with within(10):
+        assert not node.run(docker="never")["failed"]
+
+
+def test_a_removal_leaves_what_is_no_file(node: Node) -> None:
+    node.run(docker="never")
+    node.write("etc/enroot/mounts.d/keep", "")
+    os.mkfifo(node.root / "etc/enroot/enroot.conf")
+    with within(10):
+        assert "file enroot.conf remove" not in told(node.run(state="absent"))
+    assert (node.root / "etc/enroot/enroot.conf").is_fifo()

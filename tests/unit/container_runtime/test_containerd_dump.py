@@ -60,7 +60,12 @@ class Etc:
 
     @property
     def facts(self) -> Facts:
-        return read.with_settings(Facts("dpkg", "x86_64", docker=False, packages={}, texts={}))
+        return read.with_settings(self.request, Facts("dpkg", "x86_64", docker=False, packages={}, texts={}))
+
+    @property
+    def request(self) -> Request:
+        options = {name: option.get("default") for name, option in ARGUMENT_SPEC.items()}
+        return Request.of({**options, "toolkit": False, "docker": "never", "containerd": True})
 
     @property
     def dump(self) -> Dump:
@@ -80,9 +85,7 @@ class Etc:
             pathlib.Path(file["path"]).write_text(file["content"])
 
     def verify(self) -> None:
-        options = {name: option.get("default") for name, option in ARGUMENT_SPEC.items()}
-        request = Request.of({**options, "toolkit": False, "docker": "never", "containerd": True})
-        verify.check(request, self.facts, "", self.dump)
+        verify.check(self.request, self.facts, "", self.dump)
 
 
 @pytest.fixture
@@ -122,6 +125,16 @@ class Case:
     base: str = "runc"
 
 
+OTHERWISE = f"""version = 2
+imports = [ # none ]
+]
+[plugins]
+"{CRI}".sandbox_image = '''registry.example.org/pause:3.9'''
+"{CRI}".containerd.runtimes = {{runc = {{runtime_type = "io.containerd.runc.v2", options = {{SystemdCgroup = true}}}}}}
+"{CRI}"."registry".config_path = "/etc/contain\\u0065rd/certs.d"
+[grpc]
+imports = ["not.toml"]
+""".replace("\n", "\r\n")
 CASES = {
     "nothing": Case({}),
     "only a version": Case({"containerd/config.toml": "version = 2\n"}),
@@ -140,6 +153,8 @@ CASES = {
             "site/kubernetes.toml": SITE,
         }
     ),
+    "dotted keys, inline tables and texts over lines": Case({"containerd/config.toml": OTHERWISE}),
+    "a byte order mark": Case({"containerd/config.toml": "\ufeff" + SITE}),
     "a later part has the section": Case(
         {"containerd/config.toml": SITE, "containerd/conf.d/20-kata.toml": KATA}, "kata"
     ),
@@ -216,7 +231,8 @@ def test_verify_names_the_file_that_takes_the_place_of_ours(etc: Etc, later: str
 
 
 def test_a_file_that_containerd_refuses_is_said_with_its_words(etc: Etc) -> None:
-    etc.write("containerd/conf.d/50-site.toml", "version = [\n")
+    # Only containerd knows which words are values.
+    etc.write("containerd/conf.d/50-site.toml", "root = two\n")
     etc.set_up()
     with pytest.raises(ClusterError, match=r"(?s)containerd refuses its settings: .*50-site.toml"):
         etc.verify()

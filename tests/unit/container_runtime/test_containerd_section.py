@@ -13,8 +13,7 @@ import typing as t
 
 import pytest
 import tomllib
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._container_runtime import containerd, cri
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._container_runtime import containerd, cri, toml
 from containerd_files import CRI, KATA, NEWEST, SITE, V1
 
 
@@ -138,13 +137,26 @@ def test_a_file_that_is_read_after_our_part_can_take_its_place(
         f'[plugins]\n"{CRI}" = {{sandbox_image = "x"}}\n',
         f'[plugins]\n  "{CRI}".sandbox_image = "x"\n',
         f'plugins."{CRI}".sandbox_image = "x"\n',
+        f'plugins = {{"{CRI}" = {{sandbox_image = "x", containerd = {{runtimes.runc.options.SystemdCgroup = true}}}}}}\n',
+        f'[plugins]\n[plugins.\'{CRI}\']\r\nsandbox_image = """\\\r\n   x"""\r\n',
     ],
 )
-def test_what_cannot_be_carried_over_is_refused(text: str) -> None:
-    assert in_effect(text)[CRI] == {"sandbox_image": "x"}
-    with pytest.raises(ClusterError, match="written as one value"):
-        containerd.part_text([f"version = 2\n{text}"])
+def test_what_is_written_as_one_value_is_carried_over_too(text: str) -> None:
+    assert in_effect(text)[CRI]["sandbox_image"] == "x"
+    after = in_effect(text, containerd.part_text([f"version = 2\n{text}"]))[CRI]
+    assert after["sandbox_image"] == "x"
+    assert after["containerd"]["default_runtime_name"] == "nvidia"
+    options = after["containerd"]["runtimes"]["nvidia"]["options"]
+    assert ("SystemdCgroup" in options) is ("SystemdCgroup" in text)
+
+
+def test_what_looks_like_a_setting_in_a_text_or_below_a_table_is_none() -> None:
+    text = 'version = 2\nroot = """\nimports = ["/x"]\n[plugins]\n"""\n[grpc]\nimports = ["/y"]\nversion = 3\n'
+    assert containerd.import_items(text) == []
+    assert containerd.version_of([text]) == 2
+    assert containerd.import_items(containerd.config_text(text)) == ["/etc/containerd/conf.d/*.toml"]
 
 
 def test_a_disabled_plugin_is_no_table() -> None:
-    assert cri.section(f'version = 2\ndisabled_plugins = ["{CRI}"]\n', CRI) == []
+    tree = toml.read(f'version = 2\ndisabled_plugins = ["{CRI}"]\n', "a file").tree
+    assert cri.section(tree, CRI) is None

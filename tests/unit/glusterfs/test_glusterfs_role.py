@@ -90,6 +90,22 @@ def cluster(tmp_path: pathlib.Path) -> Cluster:
     return Cluster(tmp_path)
 
 
+def test_what_brings_the_repository_is_installed_first_and_on_el_only(cluster: Cluster) -> None:
+    """A word is taken for a list of one; which of them dnf finds is in tests/scenarios/dnf."""
+    role = ROOT / "roles/glusterfs"
+    packages = [
+        {"rpm": ["centos-release-gluster10"], "first": True},
+        "glusterfs-server",
+        {"dpkg": "glusterfs-client", "rpm": "glusterfs-fuse"},
+    ]
+    read = [{"ansible.builtin.include_vars": {"file": f"{role}/{name}/main.yml"}} for name in ("defaults", "vars")]
+    seen = {"ansible.builtin.assert": {"that": [f"__glusterfs_packages == {packages!r}"]}}
+    code, output = cluster.play(
+        [*read, seen], "--limit", "gpu-1", glusterfs_repository_packages="centos-release-gluster10"
+    )
+    assert code == 0, output
+
+
 @pytest.mark.parametrize("entry", ["stop", "remove"])
 def test_a_limited_run_takes_nothing_away(cluster: Cluster, entry: str) -> None:
     code, output = cluster.role(entry, "--limit", "gpu-3", glusterfs_allow_data_loss=True)

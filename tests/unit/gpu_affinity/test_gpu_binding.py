@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import typing as t
 from pathlib import Path
 
@@ -126,7 +127,9 @@ def test_slurm_s_and_nccl_s_files_are_written_where_asked(options: dict[str, t.A
         "nccl_topology": str(tmp_path / "topo.xml"),
     }
     assert call(**wanted, **options)["changed"] is True
-    assert (tmp_path / "gres.conf").read_text().startswith("Name=gpu Type=a100 File=/dev/nvidia[0-1] Cores=0")
+    managed, line, *_more = (tmp_path / "gres.conf").read_text().splitlines()
+    assert managed.startswith("# Ansible managed")
+    assert line.startswith("Name=gpu Type=a100 File=/dev/nvidia[0-1] Cores=0")
     assert '<system version="1">' in (tmp_path / "topo.xml").read_text()
     assert call(**wanted, **options)["changed"] is False
     unknown = facts()
@@ -237,6 +240,68 @@ def test_what_is_no_file_is_left_alone(options: dict[str, t.Any], tmp_path: Path
 
 
 @needs_root
+@pytest.mark.parametrize("option", ["gres_conf", "nccl_topology", "nccl_graph", "map"])
+def test_a_file_of_somebody_else_is_replaced_only_with_consent(
+    options: dict[str, t.Any], tmp_path: Path, option: str
+) -> None:
+    theirs = tmp_path / "site.conf"
+    theirs.write_text("AutoDetect=nvml\nName=gpu Type=h100 File=/dev/nvidia[0-7]\n")
+    profile = {name: value for name, value in ncv4(tmp_path).items() if name != "env"}
+    wanted = {**options, "profile": profile, option: str(theirs)}
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    for state in ("present", "verified", "absent"):
+        for check in (True, False):
+            result = call(state=state, check=check, **wanted)
+            assert result["failed"] is (state != "absent"), result
+            assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+            if state == "present":
+                assert (result["error_kind"], str(theirs) in result["msg"]) == ("foreign_files", True)
+                assert "`allow_overwrite: true`" in result["remedy"]
+    result = call(allow_overwrite=True, **wanted)
+    assert str(theirs) in [change["name"] for change in result["changes"]]
+    assert "Ansible managed" in theirs.read_text().splitlines()[0]
+    # It is ours now, and needs no consent any more.
+    assert call(**wanted)["changed"] is False
+    for gres_type in ("other", ""):
+        assert call(**{**wanted, "gres_type": gres_type})["changed"] is (option == "gres_conf")
+
+
+@needs_root
+def test_a_gres_conf_of_an_earlier_release_is_ours(options: dict[str, t.Any], tmp_path: Path) -> None:
+    """It had no first line that said so."""
+    wanted = {**options, "gres_conf": str(tmp_path / "gres.conf")}
+    call(**wanted)
+    managed, rest = (tmp_path / "gres.conf").read_text().split("\n", 1)
+    (tmp_path / "gres.conf").write_text(rest)
+    assert call(**wanted)["changed"] is True
+    assert (tmp_path / "gres.conf").read_text() == f"{managed}\n{rest}"
+    (tmp_path / "gres.conf").write_text("\n")
+    assert call(**wanted)["changed"] is True
+
+
+@needs_root
+@pytest.mark.parametrize("kind", ["pipe", "folder", "link"])
+@pytest.mark.parametrize("option", ["map", "gres_conf"])
+def test_what_is_no_file_is_refused_at_once_and_stays(
+    options: dict[str, t.Any], tmp_path: Path, option: str, kind: str
+) -> None:
+    """Where our file is to be: a pipe at the place of the map kept the module waiting for ever."""
+    place = tmp_path / kind
+    {"pipe": os.mkfifo, "folder": os.mkdir, "link": lambda path: os.symlink("/dev/zero", path)}[kind](place)
+    before = signal.signal(signal.SIGALRM, lambda *_seen: pytest.fail("still waiting"))
+    signal.alarm(10)
+    try:
+        for state in ("present", "verified"):
+            result = call(state=state, **{**options, option: str(place)})
+            assert (result["error_kind"], f"{place} should be a file" in result["msg"]) == ("in_the_way", True)
+        assert call(state="absent", **{**options, option: str(place)})["failed"] is False
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [kind]
+
+
+@needs_root
 def test_what_cannot_be_made_is_told_and_only_stops_where_jobs_would_end(
     options: dict[str, t.Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -271,7 +336,7 @@ def test_numbers_of_device_files_reach_the_map_of_an_older_run_and_gres_conf(
         gpu["minor"] = minor
     assert call(**wanted)["changed"] is True
     assert "# minors 1,0\n" in Path(options["map"]).read_text()
-    files = [line.split()[1] for line in (tmp_path / "gres.conf").read_text().splitlines()]
+    files = [line.split()[1] for line in (tmp_path / "gres.conf").read_text().splitlines()[1:]]
     assert files == ["File=/dev/nvidia1", "File=/dev/nvidia0"]
     assert call(**wanted)["changed"] is False
     wanted["facts"]["gpus"][1]["minor"] = None

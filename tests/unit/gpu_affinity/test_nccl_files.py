@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 import yaml
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_affinity.foreign import MARK
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_affinity.nccl_files import (
     AUTO,
     FILES,
-    MARK,
     also_written,
     folders,
     is_foreign,

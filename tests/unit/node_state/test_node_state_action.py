@@ -69,6 +69,16 @@ def test_missing_packages_are_installed_and_told(monkeypatch: pytest.MonkeyPatch
     assert len(result["diff"]) == 2
 
 
+def test_what_the_module_asks_for_next_is_installed_after_what_it_asked_for_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rounds = [{**NEEDS, "needs": {**NEEDS["needs"], "packages": [name]}} for name in ("repository", "tool")]
+    script = [(MODULE, rounds[0]), (APT, {}), (MODULE, rounds[1]), (APT, {}), (MODULE, DONE)]
+    result, calls = play(monkeypatch, script, packages=["tool", {"name": "repository", "first": True}])
+    assert [args["name"] for module, args in calls if module == APT] == [["repository"], ["tool"]]
+    assert [change["name"] for change in result["changes"]] == ["repository", "tool"]
+
+
 def test_the_lists_of_packages_are_read_again_only_after_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     script = [(MODULE, NEEDS), (APT, {"failed": True}), (APT, {}), (MODULE, DONE)]
     _result, calls = play(monkeypatch, script, packages=["tool"])

@@ -443,6 +443,16 @@ def test_missing_packages_are_left_to_the_action(node: Node) -> None:
     assert node.run(packages=["bash"])["changed"] is False
 
 
+def test_packages_of_repositories_are_asked_for_before_the_others(node: Node) -> None:
+    wanted = ["no-such-package", {"name": ["bash", "no-such-repository"], "first": True}]
+    assert node.run(packages=wanted)["needs"]["packages"] == ["no-such-repository"]
+    planned = node.run(check=True, packages=wanted)
+    assert [change["name"] for change in planned["changes"]] == ["no-such-package", "no-such-repository"]
+    assert node.run(packages=["no-such-package", {"name": "bash", "first": True}])["needs"]["packages"] == [
+        "no-such-package"
+    ]
+
+
 def announced(path: str, data: bytes, **parts: t.Any) -> dict[str, t.Any]:
     """An item of ``files`` as it comes before the node was found to lack it."""
     return {"path": path, "sha256": hashlib.sha256(data).hexdigest(), **parts}

@@ -11,6 +11,7 @@ import pytest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.packages import (
     missing_packages,
+    next_packages,
     package_names,
 )
 
@@ -32,7 +33,20 @@ class NoHost:
 
 
 @pytest.mark.parametrize(
-    "item", ["a=1", "-y", "a b", {"deb": "x"}, {}, {"dpkg": 1}, {"name": "a", "rpm": "b"}, {"rpm": ["-y"]}, 3]
+    "item",
+    [
+        "a=1",
+        "-y",
+        "a b",
+        {"deb": "x"},
+        {},
+        {"dpkg": 1},
+        {"name": "a", "rpm": "b"},
+        {"first": True},
+        {"name": "a", "first": "soon"},
+        {"rpm": ["-y"]},
+        3,
+    ],
 )
 def test_package_names_are_bare(item: t.Any) -> None:
     with pytest.raises(ClusterError):
@@ -55,3 +69,12 @@ def test_one_item_may_name_several_packages() -> None:
 def test_no_name_at_all_needs_no_package_system(monkeypatch: pytest.MonkeyPatch, items: list[t.Any]) -> None:
     monkeypatch.setenv("PATH", "")
     assert missing_packages(items, NoHost()) == ([], "")
+
+
+def test_what_brings_a_repository_comes_first() -> None:
+    items = ["a", {"rpm": ["r1", "r2"], "first": True}, {"name": "b", "first": "no"}, {"dpkg": "d"}]
+    assert package_names(items, "rpm") == ["a", "r1", "r2", "b"]
+    assert next_packages(items, ["a", "r1", "r2", "b"], "rpm") == ["r1", "r2"]
+    assert next_packages(items, ["a", "r2"], "rpm") == ["r2"]
+    assert next_packages(items, ["a", "b"], "rpm") == ["a", "b"]
+    assert next_packages(items, ["a", "b", "d"], "dpkg") == ["a", "b", "d"]

@@ -42,6 +42,21 @@ def test_data_is_met_that_fills_a_small_part_of_the_device_or_of_what_lies_befor
     assert any(start < begin + length and begin < start + took for start, took in places(size))
 
 
+def is_met(size: int, begin: int, length: int) -> bool:
+    return any(start < begin + length and begin < start + took for start, took in places(size))
+
+
+@pytest.mark.parametrize(
+    ("begin", "seen", "missed"), [(3 * MIB, 170 << 10, 100 << 10), (1024 * MIB, 52 * MIB, 32 * MIB)]
+)
+def test_the_limit_that_readme_tells_is_the_limit(begin: int, seen: int, missed: int) -> None:
+    """On any disk what is longer is met wherever it begins about there, and something shorter is not."""
+    step = seen // 50
+    for size in (4 * 10**10, 10**12, 8 * 10**12):
+        assert all(is_met(size, begin - shift * step, seen) for shift in range(40))
+        assert not all(is_met(size, begin - shift * step, missed) for shift in range(40))
+
+
 @pytest.mark.parametrize("size", [10**12, 512 * MIB, 8 * MIB])
 def test_where_headers_lie_every_byte_is_looked_at(size: int) -> None:
     (first, head), *_between, (last, tail) = places(size)
