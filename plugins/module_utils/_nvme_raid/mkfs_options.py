@@ -12,9 +12,9 @@ import typing as t
 # Options that take a value, by mke2fs(8) and mkfs.xfs(8); what follows any other one is the name of a device.
 _WITH_VALUE = {"ext4": "bCdeEgGiIJlLmMNoOrRstTUz", "xfs": "bcdilLmnpPrs"}
 # The label is how the file system is known to be ours; -n, -N and -V make none, and -S only its superblocks.
-_REFUSED = {"ext4": "LnSV", "xfs": "LNV"}
+_REFUSED = {"ext4": "LnStV", "xfs": "LNV"}
 # A journal, a log, or data on another device: mkfs would write to it without anybody's consent.
-_ELSEWHERE = re.compile(r"/dev/|(?:^|,)(?:device|logdev|rtdev|name|file)(?:=|,|$)|journal_dev")
+_ELSEWHERE = re.compile(r"/dev/|(?:^|,)(?:device|logdev|rtdev|name|file)(?:=|,|$)|journal_dev|(?:^|,)test_fs(?:,|$)")
 
 
 def refused_word(options: t.Iterable[str], filesystem: str) -> str:
