@@ -28,6 +28,8 @@ _DEFAULT = re.compile(r"""^\s*default_runtime_name\s*=\s*["']([^"']*)["']""", re
 _BINARY = re.compile(r"""^\s*BinaryName\s*=\s*["']([^"']*)["']""", re.M)
 _KEY = re.compile(r"""^\s*((?:"[^"]*"|'[^']*'|[\w.-])+)\s*=""")
 _QUIET = re.compile(r""""[^"]*"|'[^']*'|#.*""")
+# In a dump the same as not set; there is one sandboxer only.
+_NOTHING = ("", '""', "''", "false", "0", "[]", "{}", '"podsandbox"', "'podsandbox'")
 
 Path = tuple[str, ...]
 
@@ -135,6 +137,24 @@ def in_effect(dump: str) -> tuple[str, str] | None:
     return None
 
 
+def lost(before: str, after: str, others: t.Sequence[str]) -> str:
+    """The first setting of one dump of containerd that another one lacks, or has otherwise; empty where there is none.
+
+    Not counted: the default runtime, ours, what is read, what is as good as not set, and words that stand in files of ``others``.
+    """
+    now = {table.path: _entries(table.body) for table in tables(after)}
+    for table in tables(before):
+        if table.path[3:5] == ("runtimes", RUNTIME):
+            continue
+        for key, lines in _entries(table.body).items():
+            counts = key != "default_runtime_name" and (table.path or key not in ("imports", "version"))
+            value = "".join(lines).partition("=")[2].strip()
+            told = any(key in text for text in others)
+            if counts and not told and value not in _NOTHING and now.get(table.path, {}).get(key) != lines:
+                return ".".join((*table.path, key))
+    return ""
+
+
 def _set(body: t.Sequence[str], key: str, value: str) -> tuple[str, ...]:
     """The lines of a table, with this key."""
     kept = [line for line in body if not re.match(rf"\s*{re.escape(key)}\s*=", line) and line.strip()]
@@ -182,6 +202,7 @@ __all__ = [
     "chosen",
     "in_effect",
     "last",
+    "lost",
     "merged",
     "section",
     "tables",

@@ -11,11 +11,17 @@ import dataclasses
 import os
 import platform
 import stat
+import tempfile
 import typing as t
 from pathlib import Path, PurePosixPath
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._container_runtime import containerd, settings, unread
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._container_runtime.model import DOCKER, Dump, Facts
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._container_runtime.model import (
+    DOCKER,
+    Access,
+    Dump,
+    Facts,
+)
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._container_runtime.plan import (
     enroot_directories,
     own_files,
@@ -50,11 +56,22 @@ def read_facts(request: Request, host: Host, manager: Apt | Dnf) -> Facts:
 def with_settings(facts: Facts) -> Facts:
     """The same node with its settings files as they are now."""
     texts = _read_texts()
-    return dataclasses.replace(facts, texts=texts, imported=_read_imported(texts.get(settings.CONTAINERD, "")))
+    imported = _read_imported(texts.get(settings.CONTAINERD, ""))
+    access = _read_access([*texts, *(path for path, _text in imported)])
+    return dataclasses.replace(facts, texts=texts, imported=imported, access=access)
 
 
 def _read_modes(paths: t.Iterable[str]) -> dict[str, int]:
     return {path: stat.S_IMODE(os.stat(path).st_mode) for path in paths if os.path.isdir(path)}
+
+
+def _read_access(paths: t.Iterable[str]) -> dict[str, Access]:
+    found = {}
+    for path in paths:
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            status = os.stat(path)
+            found[path] = Access(stat.S_IMODE(status.st_mode), status.st_uid, status.st_gid)
+    return found
 
 
 def _read_texts() -> dict[str, str]:
@@ -65,9 +82,10 @@ def _read_texts() -> dict[str, str]:
 
 
 def _read_text(path: str) -> str | None:
-    """A file with its line ends and what is not UTF-8 (surrogateescape)."""
-    with contextlib.suppress(FileNotFoundError, NotADirectoryError, IsADirectoryError):
-        return Path(path).read_bytes().decode("utf-8", "surrogateescape")
+    """A file with its line ends and what is not UTF-8 (surrogateescape). What is no file, such as a pipe, could keep its reader waiting."""
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        if stat.S_ISREG(os.stat(path).st_mode):
+            return Path(path).read_bytes().decode("utf-8", "surrogateescape")
     return None
 
 
@@ -120,6 +138,30 @@ def default_runtime(host: Host) -> str:
     return out.strip() if rc == 0 else ""
 
 
+def docker_refusal(host: Host, text: str) -> str:
+    """Why Docker would not start with this ``daemon.json``; empty where it would, or does not say, as before 23.0 (moby#42393).
+
+    What contradicts the words with which its unit starts it, such as `hosts`, it does not say either.
+    """
+    program = host.get_bin_path("dockerd")
+    if not program:
+        return ""
+    with tempfile.NamedTemporaryFile("w", suffix=".json", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        rc, out, err = host.run_command([program, "--validate", "--config-file", file.name])
+        said = last_lines(err or out, 1).replace(file.name, settings.DAEMON_JSON)
+    return "" if rc == 0 or "unknown flag" in f"{out}{err}" else said
+
+
+def docker_last_words(host: Host) -> str:
+    """Why Docker did not start the last time; empty where its journal does not tell. `systemctl status` may be of the next try already."""
+    argv = ["journalctl", "--unit", DOCKER, "--lines", "40", "--output", "cat", "--no-pager"]
+    _rc, out, _err = host.run_command(argv)
+    said = [line for line in out.splitlines() if line.startswith(("unable to ", "failed to start daemon"))]
+    return said[-1].rstrip(".") if said else ""
+
+
 def read_dump(host: Host) -> Dump:
     """The settings that containerd itself makes of its files. It need not run, and nothing is started."""
     program = host.get_bin_path("containerd")
@@ -132,6 +174,8 @@ def read_dump(host: Host) -> Dump:
 
 __all__ = [
     "default_runtime",
+    "docker_last_words",
+    "docker_refusal",
     "has_unit",
     "read_dump",
     "read_facts",
