@@ -38,7 +38,8 @@ dpkg) exit 1 ;;
 apt-get)
   case " $* " in
   *" update "*) echo "apt-get update" >>log; [ -f new ] && cat new >>available; exit 0 ;;
-  *" purge "*) echo "apt-get purge $(words "$@")" >>log; for one in $(words "$@"); do sed -i "/^$one|/d" installed; done; exit 0 ;;
+  *" purge "*) echo "apt-get purge $(words "$@")" >>log; for one in $(words "$@"); do sed -i "/^$one|/d" installed; done
+    [ -f meanwhile ] && { echo "E: Unable to locate package" >&2; exit 100; }; exit 0 ;;
   esac
   for one in $(words "$@"); do
     entry=$(grep "^${one%%=*}|" available | head -n 1)
@@ -694,6 +695,14 @@ def test_a_removal_that_was_killed_lets_docker_forget_the_runtime_in_the_next(no
     node.killed("reload docker.service", state="absent")
     node.log()
     assert told(node.run(state="absent"))[0] == "unit docker.service reload"
+    assert told(node.run(state="absent")) == []
+
+
+def test_a_removal_that_the_apt_of_a_killed_run_has_ended_meanwhile_has_worked(node: Node) -> None:
+    """apt waits for the other one's lock, and finds neither the packages nor, as their lists are gone, their names."""
+    node.run(docker="never")
+    node.write("meanwhile", "")
+    assert "package nvidia-container-toolkit remove" in told(node.run(state="absent"))
     assert told(node.run(state="absent")) == []
 
 
