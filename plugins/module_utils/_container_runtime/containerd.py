@@ -155,6 +155,15 @@ def overruling(before: t.Sequence[str], after: t.Sequence[File]) -> str:
     return ""
 
 
+def lost(before: str, after: str, imported: t.Iterable[File]) -> str:
+    """The first setting of a dump of containerd that it has no longer in a later one; empty where there is none.
+
+    ``imported``: what it reads since. Those of its files that it did not read before may set what they name otherwise.
+    """
+    new = {*import_items(after)} - {*import_items(before)}
+    return cri.lost(before, after, [text for path, text in imported if path in new])
+
+
 def config_text(text: str) -> str:
     """containerd's own file, which must import our part; everything else in it stays.
 
@@ -181,4 +190,4 @@ def _imports_ours(items: t.Iterable[str]) -> bool:
     return any(item.startswith("/") and PurePosixPath(settings.CONTAINERD_PART).match(item) for item in items)
 
 
-__all__ = ["File", "around", "config_text", "import_items", "overruling", "part_text", "version_of"]
+__all__ = ["File", "around", "config_text", "import_items", "lost", "overruling", "part_text", "version_of"]

@@ -23,6 +23,10 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import C
 
 RUNTIME, BINARY = "nvidia", "/usr/bin/nvidia-container-runtime"
 _RUNC = "io.containerd.runc.v2"
+# What messages call the output of `containerd config dump`.
+_DUMP = "What containerd says of its settings"
+# In a dump the same as not set; there is one sandboxer only.
+_NOTHING = ("", '""', "''", "false", "0", "[]", "{}", '"podsandbox"', "'podsandbox'")
 
 
 def section(tree: Tree, plugin: str) -> Tree | None:
@@ -79,7 +83,7 @@ def in_effect(dump: str) -> tuple[str, str] | None:
 
     None where the plugin is disabled.
     """
-    plugins = _table(toml.read(dump, "What containerd says of its settings").tree, "plugins")
+    plugins = _table(toml.read(dump, _DUMP).tree, "plugins")
     # containerd 1's plugin, and containerd 2's; others have no such table.
     for found in plugins.values():
         runtime = chosen(found) if isinstance(found, dict) and isinstance(found.get("containerd"), dict) else ""
@@ -88,6 +92,30 @@ def in_effect(dump: str) -> tuple[str, str] | None:
             binary = options.get("BinaryName", "")
             return runtime, (toml.text_of(binary) or "") if isinstance(binary, str) else ""
     return None
+
+
+def lost(before: str, after: str, others: t.Sequence[str]) -> str:
+    """The first setting of one dump of containerd that another one lacks, or has otherwise; empty where there is none.
+
+    Not counted: the default runtime, ours, what is read, what is as good as not set, and words that stand in files of ``others``.
+    """
+    now = dict(_settings(toml.read(after, _DUMP).tree))
+    for path, value in _settings(toml.read(before, _DUMP).tree):
+        ours = path[3:5] == ("runtimes", RUNTIME) or path[-1] == "default_runtime_name"
+        told = any(path[-1] in text for text in others)
+        counts = not ours and not told and path not in (("imports",), ("version",)) and value not in _NOTHING
+        if counts and now.get(path) != value:
+            return ".".join(path)
+    return ""
+
+
+def _settings(tree: Tree, above: toml.Path = ()) -> t.Iterator[tuple[toml.Path, t.Any]]:
+    """Every value with where it stands; an array of tables is one."""
+    for name, value in tree.items():
+        if isinstance(value, dict):
+            yield from _settings(value, (*above, name))
+        else:
+            yield (*above, name), value
 
 
 def with_nvidia(found: Tree, *, whole: bool) -> Tree:
@@ -109,4 +137,4 @@ def with_nvidia(found: Tree, *, whole: bool) -> Tree:
     return copy.deepcopy({**found, "containerd": {**_table(found, "containerd"), **set_here}})
 
 
-__all__ = ["BINARY", "RUNTIME", "chosen", "in_effect", "last", "merged", "section", "with_nvidia"]
+__all__ = ["BINARY", "RUNTIME", "chosen", "in_effect", "last", "lost", "merged", "section", "with_nvidia"]

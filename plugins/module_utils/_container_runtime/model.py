@@ -14,6 +14,14 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.packages i
 DOCKER, CONTAINERD = "docker.service", "containerd.service"
 
 
+class Access(t.NamedTuple):
+    """The permissions of a file, and the numbers of its owner and group."""
+
+    mode: int
+    owner: int
+    group: int
+
+
 @dataclasses.dataclass(frozen=True)
 class Facts:
     """What is on a node before anything is done to it.
@@ -22,7 +30,8 @@ class Facts:
     ``texts``: the settings files that are there, by path, to the byte. ``imported``: the path and text of each file that
     containerd reads after ``config.toml`` once that imports our part, in its order; ours is among them, with no text where it is
     not there yet. ``modes``: the permissions of the request's directories that are there, by path. ``unread``: the units that
-    run with settings from before an earlier run of the module, and how they take the new ones.
+    run with settings from before an earlier run of the module, and how they take the new ones. ``access``: who may read the settings
+    files that are there, and what containerd imports.
     """
 
     manager: str
@@ -33,6 +42,7 @@ class Facts:
     imported: tuple[tuple[str, str], ...] = ()
     modes: t.Mapping[str, int] = dataclasses.field(default_factory=dict)
     unread: t.Mapping[str, str] = dataclasses.field(default_factory=dict)
+    access: t.Mapping[str, Access] = dataclasses.field(default_factory=dict)
 
     def text(self, path: str) -> str:
         """A settings file; empty where there is none."""
@@ -47,4 +57,4 @@ class Dump:
     refused: str = ""
 
 
-__all__ = ["CONTAINERD", "DOCKER", "Dump", "Facts"]
+__all__ = ["CONTAINERD", "DOCKER", "Access", "Dump", "Facts"]

@@ -39,6 +39,7 @@ TOOLKIT: tuple[str, ...] = (
 # What the toolkit took the place of: its own earlier names.
 _FORMER = re.compile(r"^nvidia-(docker2?|container-runtime(-hook)?)$")
 _OURS = re.compile(r"^(nvidia-container-toolkit(-base)?|libnvidia-container(-tools|1))$")
+_EVERYBODY = 0o004
 
 Item = t.Mapping[str, t.Any]
 
@@ -129,7 +130,7 @@ def plan_present(request: Request, facts: Facts) -> Plan:
         missing=missing,
         mends=any(root.name in facts.packages and facts.packages[root.name].broken for root in missing),
         repository=repository if repository.url and (missing or request.toolkit) else None,
-        files=tuple(file_request(**entry) for entry in _files(request, facts, have, want)),
+        files=tuple(settings_file(facts, **entry) for entry in _files(request, facts, have, want)),
         directories=tuple(enroot_directories(request)),
         docker=docker,
         restarts=settings.needs_restart(have, want) or unread.get(DOCKER) == "restart",
@@ -149,6 +150,22 @@ def _files(request: Request, facts: Facts, have: Item, want: Item) -> list[dict[
     if request.pyxis:
         files.append(settings.pyxis_file(request))
     return files
+
+
+def settings_file(facts: Facts, path: str, content: str) -> Item:
+    """A settings file as an item of node_state. Nobody reads in it what he could not read before, a registry's password for example.
+
+    A file of others keeps its owner and permissions. Our part of containerd's may hold what is in the files before it.
+    """
+    if path == settings.CONTAINERD_PART:
+        sources = {settings.CONTAINERD, *(one for one, _text in facts.imported)} - {path}
+        private = any(not facts.access[one].mode & _EVERYBODY for one in sources if one in facts.access)
+        return {**file_request(path, content, "0600" if private else "0644"), "sensitive": private}
+    own = facts.access.get(path)
+    if not own or path not in (settings.DAEMON_JSON, settings.CONTAINERD, settings.ENROOT_CONF):
+        return file_request(path, content)
+    item = file_request(path, content, f"{own.mode:04o}", str(own.owner), str(own.group))
+    return {**item, "sensitive": not own.mode & _EVERYBODY}
 
 
 def containerd_files(facts: Facts) -> list[dict[str, t.Any]]:
@@ -194,13 +211,13 @@ def plan_absent(request: Request, facts: Facts) -> Plan:
         have = settings.parse_daemon(facts.text(settings.DAEMON_JSON))
         left = settings.without_ours(have)
         if left != have:
-            files.append(file_request(settings.DAEMON_JSON, settings.daemon_text(left)))
+            files.append(settings_file(facts, settings.DAEMON_JSON, settings.daemon_text(left)))
     repository = repository_for(dataclasses.replace(request, toolkit=True), facts)
     own = [path for path in own_files() if facts.text(path).lstrip().startswith(settings.MANAGED)]
     others = settings.others_of_enroot(facts.text(settings.ENROOT_CONF))
     if settings.ENROOT_CONF in own and others:
         own.remove(settings.ENROOT_CONF)
-        files.append(file_request(settings.ENROOT_CONF, f"{others}\n"))
+        files.append(settings_file(facts, settings.ENROOT_CONF, f"{others}\n"))
     # Before the file that names it: a removal that is interrupted between both finds that file again.
     pairs = (("dpkg", repository.sources), ("rpm", repository.repo))
     keys = [repository.keyring(manager) for manager, path in pairs if path in own]
@@ -250,6 +267,7 @@ __all__ = [
     "plan_absent",
     "plan_present",
     "repository_for",
+    "settings_file",
     "unread_of",
     "wanted_roots",
 ]

@@ -6,15 +6,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import platform
 import stat
+import tempfile
 import typing as t
 from pathlib import Path, PurePosixPath
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._container_runtime import containerd, settings, unread
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._container_runtime.model import DOCKER, Dump, Facts
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._container_runtime.model import (
+    DOCKER,
+    Access,
+    Dump,
+    Facts,
+)
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._container_runtime.plan import (
     configures_docker,
     enroot_directories,
@@ -56,7 +63,8 @@ def with_settings(request: Request, facts: Facts) -> Facts:
     """The same node with its settings files as they are now. What the request has nothing to do with is not read."""
     texts = _read_texts(_concerned(request, facts))
     imported = _read_imported(texts.get(settings.CONTAINERD, "")) if request.containerd else ()
-    return dataclasses.replace(facts, texts=texts, imported=imported)
+    access = _read_access([*texts, *(path for path, _text in imported)])
+    return dataclasses.replace(facts, texts=texts, imported=imported, access=access)
 
 
 def _concerned(request: Request, facts: Facts) -> tuple[str, ...]:
@@ -76,6 +84,15 @@ def _concerned(request: Request, facts: Facts) -> tuple[str, ...]:
 
 def _read_modes(paths: t.Iterable[str]) -> dict[str, int]:
     return {path: stat.S_IMODE(os.stat(path).st_mode) for path in paths if os.path.isdir(path)}
+
+
+def _read_access(paths: t.Iterable[str]) -> dict[str, Access]:
+    found = {}
+    for path in paths:
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            status = os.stat(path)
+            found[path] = Access(stat.S_IMODE(status.st_mode), status.st_uid, status.st_gid)
+    return found
 
 
 def _read_texts(paths: t.Iterable[str]) -> dict[str, str]:
@@ -187,6 +204,30 @@ def _gpus(listed: str) -> set[str]:
     return {line.strip() for line in listed.splitlines() if line.startswith("GPU ")}
 
 
+def docker_refusal(host: Host, text: str) -> str:
+    """Why Docker would not start with this ``daemon.json``; empty where it would, or does not say, as before 23.0 (moby#42393).
+
+    What contradicts the words with which its unit starts it, such as `hosts`, it does not say either.
+    """
+    program = host.get_bin_path("dockerd")
+    if not program:
+        return ""
+    with tempfile.NamedTemporaryFile("w", suffix=".json", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        rc, out, err = host.run_command([program, "--validate", "--config-file", file.name])
+        said = last_lines(err or out, 1).replace(file.name, settings.DAEMON_JSON)
+    return "" if rc == 0 or "unknown flag" in f"{out}{err}" else said
+
+
+def docker_last_words(host: Host) -> str:
+    """Why Docker did not start the last time; empty where its journal does not tell. `systemctl status` may be of the next try already."""
+    argv = ["journalctl", "--unit", DOCKER, "--lines", "40", "--output", "cat", "--no-pager"]
+    _rc, out, _err = host.run_command(argv)
+    said = [line for line in out.splitlines() if line.startswith(("unable to ", "failed to start daemon"))]
+    return said[-1].rstrip(".") if said else ""
+
+
 def read_dump(host: Host) -> Dump:
     """The settings that containerd itself makes of its files. It need not run, and nothing is started."""
     program = host.get_bin_path("containerd")
@@ -199,6 +240,8 @@ def read_dump(host: Host) -> Dump:
 
 __all__ = [
     "default_runtime",
+    "docker_last_words",
+    "docker_refusal",
     "gpus_in_container",
     "has_unit",
     "read_dump",

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import re
 import typing as t
 
@@ -97,6 +98,9 @@ class Request:
         request: Request = from_options(cls, options)
         for name in ("docker_data_root", "enroot_directory", "scratch", "scratch_target"):
             _require_path(name, getattr(request, name))
+        directory = request.enroot_directory
+        if directory and (directory != os.path.normpath(directory) or directory.count("/") == len(directory)):
+            _refuse("enroot_directory", directory, "has to be written without `.`, doubled slashes and one at its end")
         if request.enroot and request.scratch and not request.scratch_target:
             _refuse("scratch_target", "", "is empty, and `scratch` is to be mounted there")
         if request.verify_image and not _IMAGE.fullmatch(request.verify_image):

@@ -13,12 +13,15 @@ from __future__ import annotations
 
 import typing as t
 
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_affinity.topology import Topology
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._ranges import format_ranges
 
 #: The algorithm's number and pattern (src/init.cc, NCCL_TOPO_PATTERN_* of src/include/graph.h), and whose channels it has: ring,
 #: balanced tree, and the tree of CollNet.
 _GRAPHS = ((0, 4, "rings"), (1, 1, "trees"), (2, 3, "trees"))
+#: MAXCHANNELS of NCCL's headers at its smallest: those of the file are written into arrays of so many, and nobody counts them.
+_MOST = 32
 Channels = t.Mapping[str, t.Any]
 
 
@@ -50,10 +53,39 @@ def _graph(number: int, pattern: int, orders: t.Sequence[t.Sequence[int]], speed
     return [*lines, "  </graph>\n"]
 
 
+def _bad(what: str, value: t.Any) -> ClusterError:
+    return ClusterError(
+        "bad_input",
+        f"`profile`: `channels` of its NCCL settings: {what}, not {value!r}.",
+        "Correct the profile: `rings` and `trees` are lists of orders of all GPUs by index, `gbytes_s` is a number.",
+    )
+
+
+def _gpus_of(channels: t.Any) -> list[int]:
+    """The GPUs by index that all channels go through. Raises ClusterError where it is not so: NCCL believes its file."""
+    if not isinstance(channels, t.Mapping):
+        raise _bad("it is a mapping", channels)
+    speed = channels.get("gbytes_s")
+    if isinstance(speed, bool) or not isinstance(speed, (int, float)) or speed <= 0:
+        raise _bad("`gbytes_s` is a number above 0", speed)
+    found: list[list[int]] = []
+    for kind in ("rings", "trees"):
+        orders = channels.get(kind)
+        if not isinstance(orders, list) or not 0 < len(orders) <= _MOST:
+            raise _bad(f"`{kind}` is a list of 1 to {_MOST} orders", orders)
+        for order in orders:
+            if not isinstance(order, list) or any(type(gpu) is not int or gpu < 0 for gpu in order):
+                raise _bad(f"an order of `{kind}` is a list of GPUs by index", order)
+            found.append(sorted(order))
+            if found[-1] != found[0] or len(set(order)) != len(order):
+                raise _bad(f"each order of `{kind}` has the same GPUs, and each of them once", order)
+    return found[0]
+
+
 def nccl_graph(topology: Topology, channels: Channels) -> tuple[str | None, str]:
     """The file's text, or None and the reason. ``channels``: ``rings`` and ``trees``, each a list of orders of all GPUs by index,
-    and ``gbytes_s``, what one channel carries."""
-    named = sorted({gpu for kind in ("rings", "trees") for order in channels[kind] for gpu in order})
+    and ``gbytes_s``, what one channel carries. Raises ClusterError for channels that are none."""
+    named = _gpus_of(channels)
     here = sorted(gpu.index for gpu in topology.gpus)
     if named != here:
         return None, (

@@ -91,6 +91,11 @@ def started_us(host: Runner, name: str) -> int:
     return int(fields.get("ExecMainStartTimestampMonotonic") or 0) if runs else 0
 
 
+def allow_start(host: Host, name: str) -> None:
+    """Let a unit be started although it was started often just now: docker.service may be three times a minute (StartLimitBurst)."""
+    host.run_command(["systemctl", "reset-failed", name])
+
+
 def systemctl(host: Host, verb: str, *names: str) -> None:
     """``daemon-reload``, or ``start``, ``stop``, ``enable``, ``reload``... of units, which must succeed.
 
@@ -122,6 +127,7 @@ __all__ = [
     "SYSTEMD",
     "UNIT_DIRECTORIES",
     "UnitState",
+    "allow_start",
     "has_unit_file",
     "is_active",
     "is_running",

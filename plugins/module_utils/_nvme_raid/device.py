@@ -34,7 +34,7 @@ def claim(path: str) -> None:
         raise ClusterError(
             "in_use",
             f"{path} came into use meanwhile ({exc.strerror}); it was not touched.",
-            "Find out what uses it (`lsblk`), and run again.",
+            f"Find out what uses it (`lsblk`; a container: `grep {path} /proc/[0-9]*/mounts`), and run again.",
         ) from exc
 
 

@@ -14,6 +14,9 @@ import typing as t
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.request import Wanted, bad_input, wanted_from
 
+# The number after it means: leave it as it is (chown(2)).
+_LAST = 2**32 - 2
+
 
 def wanted_here(settings: t.Mapping[str, t.Any]) -> Wanted:
     """The request with users as numbers and the mount point without links, which is how the kernel tells them."""
@@ -26,7 +29,7 @@ def wanted_here(settings: t.Mapping[str, t.Any]) -> Wanted:
 
 
 def _identity(name: str, kind: str) -> int:
-    if str(name).isdigit():
+    if str(name).isdecimal() and int(name) <= _LAST:
         return int(name)
     try:
         return pwd.getpwnam(name).pw_uid if kind == "user" else grp.getgrnam(name).gr_gid

@@ -14,7 +14,9 @@ _WITH_VALUE = {"ext4": "bCdeEgGiIJlLmMNoOrRstTUz", "xfs": "bcdilLmnpPrs"}
 # Label and type are how the file system is known to be ours; -n, -N and -V make none, and -S only its superblocks.
 _REFUSED = {"ext4": "LnStV", "xfs": "LNV"}
 # A journal, a log, or data on another device: mkfs would write to it without anybody's consent. At an offset nobody looks for it.
-_ELSEWHERE = re.compile(r"/dev/|(?:^|,)(?:device|logdev|rtdev|name|file|offset)(?:=|,|$)|journal_dev")
+_ELSEWHERE = re.compile(
+    r"/dev/|(?:^|,)(?:device|logdev|rtdev|name|file|offset)(?:=|,|$)|journal_dev|(?:^|,)test_fs(?:,|$)"
+)
 
 
 def refused_word(options: t.Iterable[str], filesystem: str) -> str:

@@ -126,9 +126,11 @@ class Reader:
     def __init__(self, runner: Runner, wanted: Wanted, root: Path = Path("/")) -> None:
         self.runner, self.wanted, self.root = runner, wanted, root
         self.block = root / "sys/block"
+        self.loops: dict[str, list[str]] = {}
 
     def node(self) -> Node:
         """Everything that decisions are made from."""
+        self.loops = self._loops()
         names = self._numbers()
         mounts = device_mounts(read_mounts(self.root), names)
         swaps = {line.split()[0].rpartition("/")[2] for line in read_text(self.root / "proc/swaps").splitlines()[1:]}
@@ -207,10 +209,21 @@ class Reader:
             yield from self._above(holder)
 
     def _holders(self, device: str) -> list[str]:
-        """The md and dm devices that were made of a device or its partitions."""
-        base = self.block / device
-        inner = [holder for part in self._partitions(device) for holder in entry_names(base / part / "holders")]
-        return [*entry_names(base / "holders"), *inner]
+        """The md, dm and loop devices that were made of a device or its partitions."""
+        base, parts = self.block / device, self._partitions(device)
+        inner = [holder for part in parts for holder in entry_names(base / part / "holders")]
+        loops = [loop for name in (device, *parts) for loop in self.loops.get(name, [])]
+        return [*entry_names(base / "holders"), *inner, *loops]
+
+    def _loops(self) -> dict[str, list[str]]:
+        """Loop devices by the device that their data lies on: the kernel neither names them as holders nor refuses exclusive use."""
+        found: dict[str, list[str]] = {}
+        for name in entry_names(self.block):
+            # No other device has this attribute.
+            path = read_text(self.block / name / "loop/backing_file") if name.startswith("loop") else ""
+            if path.startswith("/dev/"):
+                found.setdefault(os.path.basename(path), []).append(name)
+        return found
 
     def _array(self, device: str) -> Array:
         """What sysfs tells of an md array; its name and UUID are written on its members."""
@@ -234,7 +247,7 @@ class Reader:
             read_int(base / "degraded") or 0,
             (read_int(base / "chunk_size") or 0) // 1024,
             read_text(base / "sync_action") or "idle",
-            tuple(entry_names(self.block / device / "holders")),
+            tuple(self._holders(device)),
         )
 
     def _directory(self, mounts: t.Sequence[Mount]) -> Directory:
@@ -242,8 +255,10 @@ class Reader:
         path = self.wanted.mount_point.rstrip("/")
         try:
             found = os.lstat(self.root / path.lstrip("/"))
-        except (FileNotFoundError, NotADirectoryError):
+        except FileNotFoundError:
             return Directory()
+        except NotADirectoryError:
+            return Directory(False, "path below a file")
         if not stat.S_ISDIR(found.st_mode):
             return Directory(False, "link" if stat.S_ISLNK(found.st_mode) else "file")
         mounted = any(mount.point == path for mount in mounts)
@@ -252,8 +267,9 @@ class Reader:
         except OSError:
             # A file system in trouble: what cannot be looked at counts as full.
             entries = ["?"]
-        # mke2fs makes lost+found itself.
-        files = mounted and bool(set(entries) - {"lost+found"})
+        # mke2fs makes lost+found itself; fsck puts into it what it has saved.
+        saved = entry_names(self.root / path.lstrip("/") / "lost+found")
+        files = mounted and bool(set(entries) - {"lost+found"} or saved)
         bare = Directory() if mounted else self._bare(path, entries)
         mode = stat.S_IMODE(found.st_mode)
         return dataclasses.replace(

@@ -22,6 +22,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,30}")
 # Kernel names are given in the order in which disks answer at boot. Nothing lasting may be tied to them.
 _KERNEL_NAME = re.compile(r"(?:/dev/)?(?:nvme\d+n\d+|sd[a-z]+|vd[a-z]+|xvd[a-z]+)")
 # md tells mkfs its geometry; passing it again makes mkfs disagree with the array or shrink its log stripes.
+_OTHER_MOUNTS = {"bind", "loop", "move", "offset", "rbind", "remount", "sizelimit"}
 _GEOMETRY = re.compile(r"(?:^|[,=\s])(?:su|sw|sunit|swidth|stride|stripe[_-]width)=")
 
 
@@ -123,7 +124,14 @@ def _check(wanted: Wanted) -> None:
 
 def _check_given_through(wanted: Wanted) -> None:
     """Options of mount and mkfs."""
-    if "ro" in ",".join(wanted.mount_options).split(","):
+    options = ",".join(wanted.mount_options).split(",")
+    other = sorted({option.partition("=")[0] for option in options} & _OTHER_MOUNTS)
+    if other:
+        raise bad_input(
+            f"`mount_options` has {other[0]}: something else would be mounted than the file system that is made here.",
+            "Take it out.",
+        )
+    if "ro" in options:
         raise bad_input("`mount_options` has ro: nobody could write to it, its owner could not be set.", "Take it out.")
     if "nobarrier" in wanted.mount_options:
         raise bad_input(

@@ -21,13 +21,14 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._container_runti
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host import units as systemd
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.repository import Repository
 from ansible_collections.hpcai.gpu_cluster.plugins.modules import container_runtime
-from containerd_files import CONTAINERD, NEEDS_CONTAINERD, SITE
+from containerd_files import CONTAINERD, CRI, NEEDS_CONTAINERD, SITE
 from module_run import run_main
 
 PROGRAM = r"""#!/bin/sh
 # Plays every program below by its name. $NODE holds installed and available packages, units that are active, and the log;
 # it may hold files that a package brings, below brings/, units that are active once a package is installed, in starts, when units
 # began, below began/, what apt says of packages that leave, in pushes, and the words of a systemctl that kills the module instead, in kill.
+# With `old` dockerd is one before 23.0, with `limit` systemd starts nothing until that is reset. Docker knows no key no-such-key.
 cd "$NODE" || exit 9
 name=${0##*/}
 words() { while [ $# -gt 0 ] && [ "$1" != -- ]; do shift; done; [ $# -gt 0 ] && shift; echo "$@"; }
@@ -38,7 +39,8 @@ dpkg) exit 1 ;;
 apt-get)
   case " $* " in
   *" update "*) echo "apt-get update" >>log; [ -f new ] && cat new >>available; exit 0 ;;
-  *" purge "*) echo "apt-get purge $(words "$@")" >>log; for one in $(words "$@"); do sed -i "/^$one|/d" installed; done; exit 0 ;;
+  *" purge "*) echo "apt-get purge $(words "$@")" >>log; for one in $(words "$@"); do sed -i "/^$one|/d" installed; done
+    [ -f meanwhile ] && { echo "E: Unable to locate package" >&2; exit 100; }; exit 0 ;;
   esac
   for one in $(words "$@"); do
     entry=$(grep "^${one%%=*}|" available | head -n 1)
@@ -49,8 +51,15 @@ apt-get)
     esac
   done
   case " $* " in *" -s "*) cat pushes 2>/dev/null ;; *) echo "apt-get install $(words "$@")" >>log ;; esac ;;
+dockerd)
+  [ -f old ] && { echo "unknown flag: --validate" >&2; exit 125; }
+  grep -q no-such-key "$3" || exit 0
+  echo "unable to configure the Docker daemon with file $3: the following directives don't match any option: no-such-key" >&2; exit 1 ;;
+journalctl) echo "Starting docker.service"; echo "unable to configure: no-such-key"; echo "Failed to start docker.service" ;;
 systemctl)
   case $1 in
+  reset-failed) rm -f limit ;;
+  status) ;;
   is-active) grep -qx "$3" active 2>/dev/null; exit ;;
   show) shift 3; [ "$1" = -- ] && shift
     for unit; do
@@ -60,6 +69,8 @@ systemctl)
     done ;;
   *) [ "$*" = "$(cat kill 2>/dev/null)" ] && kill -9 $PPID && exit
     echo "systemctl $*" >>log; [ -f refuse ] && { echo "Job failed" >&2; exit 1; }
+    [ -f limit ] && { echo "Start request repeated too quickly." >&2; exit 1; }
+    [ "$*" = "restart docker.service" ] && grep -q no-such-key etc/docker/daemon.json && { echo "Job failed" >&2; exit 1; }
     [ "$1" = start ] && echo "$2" >>active
     [ "$1" = reload ] || python3 -c 'import time; print(time.monotonic_ns() // 1000)' >"began/$2" ;;
   esac ;;
@@ -121,7 +132,7 @@ class Node:
 def node(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Node:
     programs, root = tmp_path / "bin", tmp_path / "node"
     programs.mkdir()
-    for name in ("dpkg-query", "dpkg", "apt-get", "apt-cache", "systemctl", "docker", "nvidia-smi"):
+    for name in ("dpkg-query", "dpkg", "apt-get", "apt-cache", "systemctl", "journalctl", "docker", "nvidia-smi"):
         (programs / name).write_text(PROGRAM)
         (programs / name).chmod(0o755)
     found = Node(root)
@@ -314,10 +325,11 @@ def test_containerd_is_not_restarted_with_settings_that_it_refuses(node: Node, t
     for said in ("containerd refuses its settings: ", "10-site.toml", "It was not restarted"):
         assert said in result["msg"]
     assert node.log() == []
-    said = node.run(toolkit=False, docker="never", containerd=True, state="verified")
-    assert "refuses its settings" in said["msg"]
+    # A containerd that is started for another reason starts.
+    assert sorted(path.name for path in (node.root / "etc/containerd").rglob("*.toml")) == ["10-site.toml"]
     node.write("etc/containerd/conf.d/10-site.toml", "version = 2\n")
-    assert told(node.run(toolkit=False, docker="never", containerd=True)) == ["unit containerd.service restart"]
+    done = told(node.run(toolkit=False, docker="never", containerd=True))
+    assert done == ["file config.toml create", "file 99-nvidia.toml create", "unit containerd.service restart"]
     assert told(node.run(toolkit=False, docker="never", containerd=True, state="verified")) == []
 
 
@@ -330,6 +342,129 @@ def test_a_file_that_cannot_be_read_is_named_and_nothing_is_changed(node: Node, 
     assert result["error_kind"] == "containerd_config"
     assert f"{node.root}/etc/containerd/{name} does not read like TOML: ] is missing (line 2)." in result["msg"]
     assert {path: path.read_bytes() for path in node.root.rglob("*") if path.is_file()} == before
+
+
+CRI_TABLE = '[plugins."io.containerd.grpc.v1.cri"]'
+# What nobody read before our part was imported takes the place of the site's section, or is refused.
+PARTS = {
+    "another section": f'version = 2\n{CRI_TABLE}\ncontainerd.snapshotter = "native"\n',
+    "a wrong value": 'version = 2\n[grpc]\nuid = "seven"\n',
+}
+
+
+@NEEDS_CONTAINERD
+@pytest.mark.parametrize("part", PARTS)
+def test_a_containerd_that_would_lose_settings_or_refuse_ours_keeps_its_own(
+    node: Node, tmp_path: pathlib.Path, part: str
+) -> None:
+    """Settings of a site were gone after the restart, or containerd would not have come back after the next boot."""
+    config = f'version = 2\n{CRI_TABLE}\nsandbox_image = "site/pause:1"\n'
+    (tmp_path / "bin" / "containerd").symlink_to(CONTAINERD)
+    node.write("active", "containerd.service\n")
+    node.write("etc/containerd/config.toml", config)
+    node.write("etc/containerd/conf.d/10-site.toml", PARTS[part])
+    for _run in range(2):
+        result = node.run(toolkit=False, docker="never", containerd=True)
+        assert result["error_kind"] == "containerd_config"
+        assert "Its files are again as they were" in result["msg"]
+        assert (node.root / "etc/containerd/config.toml").read_text() == config
+        left = sorted(path.name for path in (node.root / "etc/containerd").rglob("*.toml"))
+        assert left == ["10-site.toml", "config.toml"]
+    assert node.log() == []
+
+
+@NEEDS_CONTAINERD
+def test_what_a_site_changes_later_is_carried_over(node: Node, tmp_path: pathlib.Path) -> None:
+    (tmp_path / "bin" / "containerd").symlink_to(CONTAINERD)
+    node.write("etc/containerd/config.toml", SITE)
+    wish: dict[str, t.Any] = {"toolkit": False, "docker": "never", "containerd": True}
+    node.run(**wish)
+    config = node.root / "etc/containerd/config.toml"
+    config.write_text(config.read_text().replace("pause:3.9", "pause:3.10"))
+    assert told(node.run(**wish)) == ["file 99-nvidia.toml content"]
+    assert told(node.run(**wish, state="verified")) == []
+
+
+@NEEDS_CONTAINERD
+@pytest.mark.parametrize("check", [True, False])
+def test_settings_that_containerd_refuses_already_are_not_written_to(
+    node: Node, tmp_path: pathlib.Path, check: bool
+) -> None:
+    (tmp_path / "bin" / "containerd").symlink_to(CONTAINERD)
+    node.write("etc/containerd/config.toml", "version = [\n")
+    result = node.run(docker="always", containerd=True, check=check)
+    assert result["error_kind"] == "containerd_config"
+    assert "refuses its settings as they are: " in result["msg"]
+    assert (node.root / "etc/containerd/config.toml").read_text() == "version = [\n"
+    assert (node.log(), (node.root / "etc/docker").exists()) == ([], False)
+
+
+def test_what_only_root_may_read_only_root_may_read_afterwards(node: Node) -> None:
+    """A registry's password stands in containerd's settings, and with containerd 1 in our part as well: everybody could read both."""
+    node.write("etc/containerd/config.toml", f'{SITE}# s3cret\n[plugins."{CRI}".registry.headers]\nX = ["s3cret"]\n')
+    node.write("etc/docker/daemon.json", '{"http-proxy": "http://user:s3cret@proxy"}')
+    files = [node.root / "etc" / name for name in ("containerd/config.toml", "docker/daemon.json")]
+    for file in files:
+        file.chmod(0o640)
+    done = node.run(docker="always", containerd=True)
+    told(done)
+    part = node.root / "etc/containerd/conf.d/99-nvidia.toml"
+    assert "s3cret" in part.read_text()
+    assert [file.stat().st_mode & 0o777 for file in (*files, part)] == [0o640, 0o640, 0o600]
+    assert "s3cret" not in json.dumps(done)
+    assert told(node.run(docker="always", containerd=True)) == []
+    gone = node.run(state="absent")
+    told(gone)
+    assert "s3cret" not in json.dumps(gone)
+    assert files[1].stat().st_mode & 0o777 == 0o640
+
+
+@pytest.mark.parametrize("check", [True, False])
+def test_settings_that_docker_would_not_start_with_are_not_written(
+    node: Node, tmp_path: pathlib.Path, check: bool
+) -> None:
+    """A word that Docker does not know took Docker down, and all containers with it."""
+    (tmp_path / "bin" / "dockerd").symlink_to("docker")
+    node.write("active", "docker.service\n")
+    result = node.run(docker="always", docker_settings={"no-such-key": 1}, check=check)
+    assert result["error_kind"] == "docker_config"
+    assert f"with file {settings.DAEMON_JSON}: the following directives don't match" in result["msg"]
+    assert (node.log(), (node.root / "etc").exists()) == ([], False)
+    assert "file daemon.json create" in told(node.run(docker="always", check=check))
+
+
+def test_an_older_docker_that_does_not_start_with_its_settings_gets_the_former(
+    node: Node, tmp_path: pathlib.Path
+) -> None:
+    (tmp_path / "bin" / "dockerd").symlink_to("docker")
+    node.write("old", "")
+    node.write("active", "docker.service\n")
+    node.write("etc/docker/daemon.json", '{"debug": true}')
+    result = node.run(toolkit=False, docker="always", docker_settings={"no-such-key": 1})
+    assert result["error_kind"] == "docker_config"
+    assert "new settings: unable to configure: no-such-key. " in result["msg"]
+    assert (node.root / "etc/docker/daemon.json").read_text() == '{"debug": true}'
+    assert node.log() == ["systemctl restart docker.service"] * 2
+    assert told(node.run(toolkit=False, docker="always")) == []
+
+
+def test_a_docker_that_was_started_often_just_now_is_restarted_all_the_same(node: Node) -> None:
+    node.write("active", "docker.service\n")
+    node.write("limit", "")
+    assert told(node.run(docker="always", docker_data_root="/mnt/docker"))[-1] == "unit docker.service restart"
+    node.write("limit", "")
+    node.write("active", "")
+    node.docker_unit = True
+    again = node.run(docker="always", docker_data_root="/mnt/docker", docker_packages=["docker.io"])
+    assert told(again)[-1] == "unit docker.service start"
+
+
+def test_a_docker_that_another_run_restarts_meanwhile_is_looked_at_in_the_next(node: Node) -> None:
+    """It was not active just then, and may have read its settings before they were written: this run wrote that it had read them."""
+    node.run(docker="always")
+    node.write("active", "docker.service\n")
+    assert told(node.run(docker="always")) == ["unit docker.service reload"]
+    assert told(node.run(docker="always")) == []
 
 
 def test_a_part_that_is_read_after_ours_is_named(node: Node) -> None:
@@ -439,6 +574,9 @@ def test_what_is_ours_goes_and_the_rest_stays(node: Node) -> None:
         ("docker_data_root", "/mnt/a\nb"),
         ("enroot_directory", "/mnt/a\nENROOT_ROOTFS_WRITABLE yes"),
         ("enroot_directory", "/mnt/$(reboot)"),
+        # Packages were installed by then.
+        ("enroot_directory", "/mnt/enroot/"),
+        ("enroot_directory", "/"),
         ("scratch", "/mnt/a b"),
         ("scratch", "/mnt/a\n/etc /etc none bind"),
         ("scratch_target", "/../etc"),
@@ -565,7 +703,7 @@ def test_a_restart_that_failed_is_tried_again(node: Node) -> None:
     wish = {"docker": "always", "docker_data_root": "/mnt/docker"}
     assert node.run(**wish)["error_kind"] == "systemctl_failed"
     (node.root / "refuse").unlink()
-    assert told(node.run(**wish)) == ["unit docker.service restart"]
+    assert told(node.run(**wish)) == ["file daemon.json create", "unit docker.service restart"]
     assert told(node.run(**wish)) == []
 
 
@@ -575,6 +713,14 @@ def test_a_removal_that_was_killed_lets_docker_forget_the_runtime_in_the_next(no
     node.killed("reload docker.service", state="absent")
     node.log()
     assert told(node.run(state="absent"))[0] == "unit docker.service reload"
+    assert told(node.run(state="absent")) == []
+
+
+def test_a_removal_that_the_apt_of_a_killed_run_has_ended_meanwhile_has_worked(node: Node) -> None:
+    """apt waits for the other one's lock, and finds neither the packages nor, as their lists are gone, their names."""
+    node.run(docker="never")
+    node.write("meanwhile", "")
+    assert "package nvidia-container-toolkit remove" in told(node.run(state="absent"))
     assert told(node.run(state="absent")) == []
 
 

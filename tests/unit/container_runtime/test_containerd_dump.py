@@ -15,6 +15,7 @@ import typing as t
 import pytest
 import tomllib
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._container_runtime import (
+    containerd,
     cri,
     plan,
     read,
@@ -171,9 +172,10 @@ def test_containerd_keeps_all_that_it_had_beside_the_nvidia_runtime(etc: Etc, na
 def keeps(etc: Etc, default: str) -> None:
     """With the part containerd has all that it has without it."""
     etc.set_up(part=False)
-    before = etc.plugins
+    before, said = etc.plugins, etc.dump.text
     etc.set_up()
     assert cri.in_effect(etc.dump.text) == NVIDIA
+    assert containerd.lost(said, etc.dump.text, ()) == ""
     found = runtimes(etc.plugins)
     base = found[default]
     options = {**base.get("options", {}), "BinaryName": cri.BINARY}
@@ -204,8 +206,10 @@ def test_the_site_s_own_settings_are_among_what_is_compared(etc: Etc) -> None:
 def test_a_part_that_names_the_runtime_alone_loses_them_with_containerd_1(etc: Etc) -> None:
     etc.write("containerd/config.toml", SITE)
     etc.set_up(part=False)
+    before = etc.dump.text
     etc.write("containerd/conf.d/99-nvidia.toml", f'version = 2\n[plugins."{CRI}".containerd]\nno_pivot = false\n')
     assert ("registry.example.org/pause:3.9" in etc.dump.text) is merges()
+    assert (containerd.lost(before, etc.dump.text, ()) == "") is merges()
 
 
 @pytest.mark.parametrize("later", ["containerd/conf.d/99-zz.toml", "site/imported-by-a-part.toml"])

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_affinity.foreign import MARK
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_affinity.nccl_files import (
     AUTO,
@@ -168,6 +169,32 @@ def test_a_graph_is_only_for_all_the_gpus_that_it_names() -> None:
     plan = made(NDV4[0])
     assert "nccl_graph_xml" not in plan
     assert not [note for note in plan["notes"] if "nccl" in note]
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("rings", None),
+        ("trees", "0123"),
+        ("rings", [0, 1, 2, 3]),
+        ("rings", [["0", "1", "2", "3"]]),
+        ("trees", [[0.0, 1.0, 2.0, 3.0]]),
+        ("trees", []),
+        # NCCL has no place for the GPU that a channel lacks, nor for more channels than it knows.
+        ("rings", [[0, 1, 2]]),
+        ("rings", [[0, 1, 2, 2]]),
+        ("rings", [[0, 1, 2, 3]] * 33),
+        ("gbytes_s", "fast"),
+        ("gbytes_s", 0),
+        ("gbytes_s", '12" x="'),
+    ],
+)
+def test_channels_that_are_none_are_refused_in_words(key: str, value: t.Any) -> None:
+    """Some were a traceback, some a file that NCCL believes."""
+    profile = PROFILES[NCV4]
+    nccl = {**profile["nccl"], "channels": {**profile["nccl"]["channels"], key: value}}
+    with pytest.raises(ClusterError, match=f"`channels` of its NCCL settings: .*`{key}`"):
+        plan_and_render(facts(profile), {**profile, "nccl": nccl}, DEFAULTS)
 
 
 @pytest.mark.parametrize("name", sorted(PROFILES))

@@ -355,6 +355,45 @@ def test_a_disk_that_is_mounted_is_never_touched(loop: Loop, tmp_path: Path) -> 
         subprocess.run(["umount", elsewhere], check=True)
 
 
+def test_a_disk_that_another_loop_device_lies_on_is_never_touched(loop: Loop, tmp_path: Path) -> None:
+    """The kernel names no holder and grants exclusive use: with consent it was formatted under what was mounted."""
+    found = ["losetup", "--find", "--show", "--offset", str(4 << 20), loop.device]
+    upper = subprocess.run(found, capture_output=True, text=True, check=True).stdout.strip()
+    try:
+        subprocess.run(["mkfs.ext4", "-q", upper], check=True)
+        before = loop.image.read_bytes()
+        done = loop.module(allow_format=True, format_devices=[loop.device])
+        verdict = next(disk for disk in done["disks"] if disk["path"] == loop.device)
+        assert (verdict["use"], verdict["reason"]) == ("excluded", f"is in use by {upper.removeprefix('/dev/')}")
+        assert loop.image.read_bytes() == before
+    finally:
+        subprocess.run(["losetup", "--detach", upper], check=True)
+
+
+def test_what_fsck_has_saved_counts_as_files(loop: Loop) -> None:
+    """All files of a damaged file system may be in lost+found: they were removed without consent."""
+    assert loop.module()["changed"]
+    saved = loop.mount_point / "lost+found/#12"
+    saved.write_text("precious")
+    assert loop.module(state="absent")["error_kind"] == "consent_missing"
+    assert saved.read_text() == "precious"
+
+
+def test_a_mount_point_below_a_file_is_said_before_anything_is_made(loop: Loop, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for check in (True, False):
+        refused = loop.module(mount_point=str(tmp_path / "file/mnt"), check=check)
+        assert (refused["error_kind"], "is a path below a file" in refused["msg"]) == ("in_the_way", True)
+    assert not loop.image.read_bytes().strip(b"\0")
+
+
+@pytest.mark.parametrize("owner", ["4294967295", "4294967296", "\N{SUPERSCRIPT TWO}"])
+def test_an_owner_that_nobody_can_be_is_refused_before_anything_is_made(loop: Loop, owner: str) -> None:
+    """The first means no change to chown, the second no number at all, and the disk was formatted by then."""
+    assert f"There is no user {owner}" in loop.module(owner=owner)["msg"]
+    assert not loop.image.read_bytes().strip(b"\0")
+
+
 def test_a_selector_that_names_no_disk_is_a_warning(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
     warned: list[str] = []
     # In a process that has imported the controller's half of Ansible, warnings are displayed and not returned.

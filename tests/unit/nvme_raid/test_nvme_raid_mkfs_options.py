@@ -35,6 +35,8 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.reque
         ("ext4", "-t ext2"),
         ("ext4", "-qt ext3"),
         ("ext4", "-E nodiscard,offset=1048576"),
+        ("ext4", "-qtext3"),
+        ("ext4", "-E lazy_itable_init=0,test_fs"),
         # No file system is made.
         ("ext4", "-n"),
         ("ext4", "-V"),

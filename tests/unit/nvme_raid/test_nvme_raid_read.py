@@ -480,6 +480,8 @@ def test_a_file_system_in_trouble_counts_as_full(fake: FakeDisks, monkeypatch: p
         ({"by_id": ["nvme0n1"]}, "does not name the same disk"),
         ({"format_devices": ["/dev/disk/by-id/nvme-*"]}, "is a pattern"),
         ({"mount_options": ["nobarrier"]}, "nobarrier"),
+        ({"mount_options": ["noatime", "loop"]}, "has loop"),
+        ({"mount_options": ["noatime,offset=1048576"]}, "has offset"),
         ({"mount_options": ["noatime,ro"]}, "nobody could write to it"),
         ({"mkfs_options": ["-d", "su=512k,sw=8"]}, "stripe geometry"),
         ({"mkfs_options": ["-E", "stride=128,stripe_width=1024"], "filesystem": "ext4"}, "stripe geometry"),
