@@ -21,13 +21,15 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy.share im
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gzip.drain import LandingItem, drain
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gzip.part_file import disk_errors, sweep_parts
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.node_name import node_digest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.own import make_own_directory
 
 
 def land_and_inflate(request: CopyRequest, settings: Settings, needed: list[SourceFile], done: set[str]) -> CopyOutcome:
     """AzCopy brings the raw files to the landing place; each is decompressed as soon as it is there, its name put in ``done``."""
     base = settings.landing_dir or request.destination
-    landing = os.path.join(base, f"{RECORD_PREFIX}{share_id(request)}.landing")
+    # A name of this node's own: others may copy the same to the same place.
+    landing = os.path.join(base, f"{RECORD_PREFIX}{node_digest(share_id(request))}.landing")
     shutil.rmtree(landing, ignore_errors=True)  # of a run that was killed
     with disk_errors(landing):
         make_own_directory(landing)

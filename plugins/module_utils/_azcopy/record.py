@@ -23,6 +23,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy.share im
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gzip.part_file import disk_errors
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.durable import DurableTree
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.node_name import node_digest
 
 RECORD_PREFIX = ".azcopy_copy-"
 
@@ -62,7 +63,7 @@ def write_record(request: CopyRequest, settings: Settings, files: list[SourceFil
         if status is not None:
             record[file.name] = entry(file, status, settings)
     path = _record_path(request)
-    part = f"{path}.part"
+    part = f"{path}.{node_digest(digits=8)}.part"  # two nodes may copy to one destination
     with disk_errors(path):
         _sync(request.destination, [names[name] for name in record])
         with open(part, "w", encoding="utf-8") as stream:
