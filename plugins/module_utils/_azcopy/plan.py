@@ -33,6 +33,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy.source i
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy.there import files_there
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gzip.room import available_cpus
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.beneath import refuse_links
 
 _BLOCK_BYTES = 1 << 20
 _BLIND = (
@@ -47,7 +48,8 @@ def make_plan(request: CopyRequest, settings: Settings) -> Plan:
     files = source_files(request, listing)
     check_expected(files, settings)
     if request.is_download:
-        target_names(files, settings)  # raises when two files would get one name
+        # Raises when two files would get one name, and where a directory of one is a link: nothing is read or written through it.
+        refuse_links(request.destination, target_names(files, settings).values())
         needed, warnings = _needed_downloads(request, settings, files), unsure(files)
     else:
         needed, warnings = _needed_uploads(request, settings, files)
@@ -71,7 +73,7 @@ def _needed_downloads(request: CopyRequest, settings: Settings, files: list[Sour
             unknown.append(file)
     sums = md5_of_all([os.path.join(request.destination, names[file.name]) for file in unknown])
     needed += [file for file, md5 in zip(unknown, sums) if md5 != file.md5]
-    present = [file for file in needed if status_of(os.path.join(request.destination, names[file.name])) is not None]
+    present = [file for file in needed if os.path.lexists(os.path.join(request.destination, names[file.name]))]
     if present and not settings.overwrite:
         raise ClusterError(
             "bad_input",
