@@ -33,12 +33,16 @@ options:
     description:
       - Absolute path of a directory for a download (made when it is missing); URL of a container, of a prefix, or of a
         blob when O(source) is one file, for an upload.
+      - Directories below it may belong to others - AzCopy copies to a hidden directory in it, and files are moved from there, through
+        no symbolic link. A name that leads through one is refused before anything is copied. The directory itself may be reached
+        through links, but whoever may write to it can disturb a copy.
     type: str
     required: true
   sas:
     description:
       - Shared access signature, with or without a leading C(?). A download needs the permissions read and list, an upload
-        create, write and list.
+        create, write and list (C(sp=cwl)). Without list an upload cannot compare - every run uploads every file, is C(changed),
+        and says why in a warning; with O(overwrite=false) it is refused.
       - AzCopy takes it only as part of the URL, so other users of the node can see it in C(ps) while the copy runs. On
         Azure machines prefer O(identity).
     type: str
@@ -60,7 +64,7 @@ options:
     type: str
   file_list:
     description:
-      - Paths relative to O(source). Names that do not exist at the source are an error.
+      - Paths relative to O(source), or such a list as a text in JSON. Names that do not exist at the source are an error.
     type: list
     elements: str
   recursive:
@@ -86,8 +90,8 @@ options:
     default: collection
   landing_dir:
     description:
-      - Directory for raw files that wait to be unpacked, for example on node-local NVMe. The default is a hidden
-        directory in O(destination). It is emptied as files are unpacked and removed at the end.
+      - Directory for raw files that wait to be unpacked by the collection, for example on node-local NVMe. The default is a
+        hidden directory in O(destination), which other copies always use. It is emptied as files are finished and removed at the end.
     type: path
   cap_mbps:
     description:
@@ -96,7 +100,7 @@ options:
     type: float
     default: 0
   block_size_mib:
-    description: Block size in MiB; 0 leaves the choice to AzCopy, or to O(cap_mbps).
+    description: Block size in MiB, a whole number of bytes; 0 leaves the choice to AzCopy, or to O(cap_mbps).
     type: float
     default: 0
   concurrency:
@@ -142,6 +146,16 @@ options:
     description: Store the MD5 of each uploaded file with the blob. Later runs need it to see what is there already.
     type: bool
     default: true
+  links:
+    description:
+      - What becomes of symbolic links in a directory that is uploaded. V(refuse) names them and uploads nothing, V(follow) uploads
+        what they point to, V(skip) leaves them out with a warning. AzCopy itself leaves them out in silence.
+      - Pipes, sockets, devices, and names that are not UTF-8 are always refused. Only what O(include_pattern), O(file_list) and
+        O(recursive) choose is looked at; links to directories are, whatever the pattern.
+    type: str
+    choices: [refuse, follow, skip]
+    default: refuse
+    version_added: 0.2.0
   content_encoding:
     description: Content encoding of uploaded blobs, V(gzip) for files that were compressed before the upload.
     type: str
@@ -151,7 +165,8 @@ options:
     default: /usr/local/bin/azcopy
   log_dir:
     description:
-      - Directory on a local disk for AzCopy's logs and job plans. The default is C(/var/tmp/azcopy-UID).
+      - Directory for AzCopy's logs and job plans, better on a local disk. The default is C(/var/tmp/azcopy-UID). Nodes that share
+        it have a directory each in it.
     type: path
 extends_documentation_fragment:
   - hpcai.gpu_cluster.attributes
@@ -166,8 +181,8 @@ attributes:
     support: full
     details:
       - A download keeps a hidden record beside the data (name, size and MD5 at the source; size and modification time
-        here). A second run lists the source and copies nothing; after a failure with O(decompress) it copies only the
-        rest. Uploads are compared by size and MD5.
+        here). A second run lists the source and copies nothing; after a failure it copies only the rest. Uploads are compared by
+        size and MD5.
   action_group:
     membership:
       - hpcai.gpu_cluster.all
@@ -272,95 +287,22 @@ import os
 import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy.argv import CopyRequest, check_request
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy.argv import CopyRequest
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy.chosen import choose
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy.copy import copy
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy.model import Plan, Report, Settings
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy.model import Plan, Report
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy.options import (
+    ARGUMENT_SPEC,
+    EXCLUSIVE,
+    read_options,
+    take_secret,
+)
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy.plan import make_plan
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy.record import remember
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy.share import private_directory, share_id
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.secrets import hide_secrets, query_of
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.url import is_url, split_sas
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.url import is_url
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
-
-ARGUMENT_SPEC: dict[str, dict[str, t.Any]] = {
-    "source": {"type": "str", "required": True},
-    "destination": {"type": "str", "required": True},
-    "sas": {"type": "str", "no_log": True},
-    "identity": {"type": "str", "choices": ["none", "msi", "azcli", "workload", "spn"], "default": "none"},
-    "identity_client_id": {"type": "str"},
-    "include_pattern": {"type": "str"},
-    "file_list": {"type": "list", "elements": "str"},
-    "recursive": {"type": "bool", "default": True},
-    "decompress": {"type": "bool", "default": False},
-    "decompress_engine": {"type": "str", "choices": ["collection", "azcopy"], "default": "collection"},
-    "landing_dir": {"type": "path"},
-    "cap_mbps": {"type": "float", "default": 0},
-    "block_size_mib": {"type": "float", "default": 0},
-    "concurrency": {"type": "int", "default": 0},
-    "processes": {"type": "int", "default": 0},
-    "timeout_s": {"type": "float", "default": 0},
-    "stall_timeout_s": {"type": "float", "default": 45},
-    "expected_files": {"type": "int"},
-    "expected_bytes": {"type": "int"},
-    "overwrite": {"type": "bool", "default": True},
-    "force": {"type": "bool", "default": False},
-    "check_md5": {
-        "type": "str",
-        "choices": ["FailIfDifferent", "FailIfDifferentOrMissing", "LogOnly", "NoCheck"],
-        "default": "FailIfDifferent",
-    },
-    "put_md5": {"type": "bool", "default": True},
-    "content_encoding": {"type": "str"},
-    "azcopy": {"type": "path", "default": "/usr/local/bin/azcopy"},
-    "log_dir": {"type": "path"},
-}
-
-
-def take_secret(params: dict[str, t.Any]) -> str:
-    """Take the SAS out of the options, also one that was left in a URL, which loses it."""
-    sas = params["sas"] or ""
-    for side in ("source", "destination"):
-        if is_url(params[side]) and "?" in params[side]:
-            params[side], found = split_sas(params[side])
-            sas = sas or found
-    return sas
-
-
-def read_options(params: t.Mapping[str, t.Any], sas: str) -> tuple[CopyRequest, Settings]:
-    """Sort the module's options into the request to AzCopy and the settings around it."""
-    request = CopyRequest(
-        azcopy=params["azcopy"],
-        source=params["source"].rstrip("/") or "/",
-        destination=params["destination"].rstrip("/") or "/",
-        sas=sas,
-        recursive=params["recursive"],
-        include_pattern=params["include_pattern"],
-        file_list=params["file_list"],
-        check_md5=params["check_md5"],
-        put_md5=params["put_md5"],
-        content_encoding=params["content_encoding"] or "",
-        cap_mbps=params["cap_mbps"],
-        block_size_mib=params["block_size_mib"],
-        concurrency=params["concurrency"],
-        identity=params["identity"],
-        identity_client_id=params["identity_client_id"] or "",
-    )
-    settings = Settings(
-        decompress=params["decompress"],
-        decompress_engine=params["decompress_engine"],
-        landing_dir=params["landing_dir"] or "",
-        overwrite=params["overwrite"],
-        force=params["force"],
-        timeout_s=params["timeout_s"],
-        stall_timeout_s=params["stall_timeout_s"],
-        expected_files=params["expected_files"],
-        expected_bytes=params["expected_bytes"],
-        processes=params["processes"],
-    )
-    if settings.decompress and not request.is_download:
-        raise ClusterError("bad_input", "decompress works for downloads only.", "Remove it for an upload.")
-    check_request(request)
-    return request, settings
 
 
 def to_result(plan: Plan, report: Report | None) -> dict[str, t.Any]:
@@ -384,13 +326,18 @@ def to_result(plan: Plan, report: Report | None) -> dict[str, t.Any]:
     }
 
 
+def _of_links(left_out: list[str]) -> list[str]:
+    names = ", ".join(left_out[:5]) + (", …" if len(left_out) > 5 else "")
+    return [f"{len(left_out)} symbolic links are not uploaded: {names}."] if left_out else []
+
+
 def main() -> None:
     """Run the module."""
     # A SAS inside a URL must not reach the system log, which is written before any of our code could take it out.
     module = AnsibleModule(
         argument_spec=ARGUMENT_SPEC,
         supports_check_mode=True,
-        mutually_exclusive=[("include_pattern", "file_list")],
+        mutually_exclusive=EXCLUSIVE,
         no_log=True,
     )
     try:
@@ -398,6 +345,7 @@ def main() -> None:
         hide_secrets(module, module.params["sas"], *(query_of(url) for url in raw_urls if is_url(url)))
         sas = take_secret(module.params)
         request, settings = read_options(module.params, sas)
+        request, left_out = choose(request, module.params["links"])
         with private_directory(module.params["log_dir"] or "", share_id(request)) as private:
             request = with_directories(request, private)
             plan = make_plan(request, settings)
@@ -406,7 +354,7 @@ def main() -> None:
                 report = copy(request, settings, plan)
             elif not module.check_mode:
                 remember(request, settings, plan)
-        for warning in [*plan.warnings, *(report.warnings if report else ())]:
+        for warning in [*_of_links(left_out), *plan.warnings, *(report.warnings if report else ())]:
             module.warn(warning)
         module.exit_json(**to_result(plan, report))
     except ClusterError as exc:

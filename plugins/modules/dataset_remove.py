@@ -145,10 +145,11 @@ def our_logs(log_path: str) -> list[str]:
 
 def delete_logs(log_path: str, paths: t.Iterable[str]) -> None:
     for path in paths:
-        if os.path.isdir(path):
-            shutil.rmtree(path)
-        else:
-            os.unlink(path)
+        with contextlib.suppress(FileNotFoundError):  # another node that shares the directory was quicker
+            if os.path.isdir(path):
+                shutil.rmtree(path)
+            else:
+                os.unlink(path)
     with contextlib.suppress(OSError):  # other logs are there
         os.rmdir(log_path)
 

@@ -4,13 +4,15 @@
 # Private to the collection: it may change without notice.
 """Limits of a role's options, which an argument spec cannot tell: ``meta/limits.yml`` of the role.
 
-A limit has ``least``, the smallest number; ``above``, a number that is too small; ``absolute``, for a path; ``octal``, for a mode;
-or ``places``, for URLs in blob storage with what goes with them.
+A limit has ``least``, the smallest number; ``above``, a number that is too small; ``absolute``, for a path, which may be ``not_root``
+and ``below`` that of another option, where that is given; ``octal``, for a mode; or ``places``, for URLs in blob storage with what
+goes with them.
 """
 
 from __future__ import annotations
 
 import math
+import posixpath
 import re
 import typing as t
 
@@ -24,7 +26,7 @@ _MODE = re.compile(r"0[0-7]{3}")
 def beyond(limits: t.Mapping[str, Limit], options: t.Mapping[str, Limit], values: t.Mapping[str, t.Any]) -> list[str]:
     """One sentence for every value that is outside its limit. A value of a wrong type is for the argument spec to refuse."""
     found = [
-        (name, values[name], _excess(limit, values[name], options[name].get("default")))
+        (name, values[name], _excess(limit, values[name], options[name].get("default"), values))
         for name, limit in limits.items()
         if name in options and values.get(name) is not None
     ]
@@ -37,11 +39,9 @@ def beyond(limits: t.Mapping[str, Limit], options: t.Mapping[str, Limit], values
     ]
 
 
-def _excess(limit: Limit, value: t.Any, default: t.Any) -> str:
+def _excess(limit: Limit, value: t.Any, default: t.Any, values: t.Mapping[str, t.Any]) -> str:
     if limit.get("absolute"):
-        # A home directory and variables of the environment are those of the node.
-        right = str(value).startswith(("/", "~", "$")) or value == default == ""
-        return "" if right else "it has to be an absolute path, such as /data."
+        return _path_excess(limit, value, default, values)
     if limit.get("octal"):
         right = value == default or bool(_MODE.fullmatch(str(value)))
         return "" if right else 'it has to be four octal digits in quotes, the first a zero, such as "0640".'
@@ -51,6 +51,22 @@ def _excess(limit: Limit, value: t.Any, default: t.Any) -> str:
     if "above" in limit:
         return "" if limit["above"] < number < math.inf else f"it has to be more than {limit['above']}."
     return "" if limit["least"] <= number < math.inf else f"it has to be {limit['least']} or more."
+
+
+def _path_excess(limit: Limit, value: t.Any, default: t.Any, values: t.Mapping[str, t.Any]) -> str:
+    # A home directory and variables of the environment are those of the node.
+    if not (str(value).startswith(("/", "~", "$")) or value == default == ""):
+        return "it has to be an absolute path, such as /data."
+    path = posixpath.normpath(str(value))
+    if limit.get("not_root") and path in ("/", "//"):
+        return "it has to be a directory below /, which belongs to the whole node."
+    other = str(limit.get("below", ""))
+    above = str(values.get(other) or "")
+    if above.startswith("/") and path.startswith("/"):
+        above = posixpath.normpath(above)
+        if posixpath.commonpath([above, path]) != above:
+            return f"it has to be {above} or a directory below that, because {other} names it."
+    return ""
 
 
 def _number(value: t.Any) -> float | None:

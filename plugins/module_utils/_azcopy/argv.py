@@ -29,6 +29,8 @@ MAX_ARGUMENT_BYTES = 131_071
 # ("request size greater than pacer target", AzCopy 10.32.2).
 DEFAULT_BLOCK_BYTES = 8 * 1024 * 1024
 SMALLEST_BLOCK_BYTES = 4096
+# What AzCopy forgives a block of a fraction of a byte (10.32.2).
+_WHOLE = 1e-6
 SMALLEST_CAP_MBPS = SMALLEST_BLOCK_BYTES / 125_000
 # More processes of one copy do not bring more, see suggest_processes().
 MOST_PROCESSES = 8
@@ -108,6 +110,12 @@ def check_request(request: CopyRequest) -> None:
     _remote, _token = request.remote, request.token  # both raise when they are malformed
     if not os.path.isabs(request.local):
         raise ClusterError("bad_input", f"The local path `{request.local}` is relative.", "Give an absolute path.")
+    if request.is_download and os.path.normpath(request.destination) in ("/", "//"):
+        raise ClusterError(
+            "bad_input",
+            f"The destination is `{request.destination}`, the root of the node's file system.",
+            "Name a directory below it for the data.",
+        )
     if request.include_pattern is not None:
         _check_pattern(request.include_pattern)
     if request.file_list is not None:
@@ -130,6 +138,13 @@ def check_request(request: CopyRequest) -> None:
             "bad_input",
             "cap_mbps, block_size_mib and concurrency must be numbers and not negative, and processes must be at least 1.",
             "Use 0 for AzCopy's own choice.",
+        )
+    size = request.block_size_mib * 1024 * 1024
+    if abs(size - round(size)) > _WHOLE:
+        raise ClusterError(
+            "bad_input",
+            f"block_size_mib is {request.block_size_mib:g}, which is {size:.1f} bytes. AzCopy takes whole bytes only.",
+            "Use a multiple of 1/1024, such as 0.25 or 0.5, or 0 for AzCopy's own choice.",
         )
     block_size_mib(request)  # raises where cap and block do not fit
 

@@ -10,7 +10,7 @@ import dataclasses
 import os
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy.argv import CopyRequest
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy.land import land_and_inflate
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy.land import land
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy.model import (
     Plan,
     Report,
@@ -36,34 +36,22 @@ def copy(request: CopyRequest, settings: Settings, plan: Plan) -> Report:
     listed = request if everything else dataclasses.replace(request, file_list=names, include_pattern=None)
     listed = dataclasses.replace(listed, expected_files=len(names), expected_bytes=plan.needed_bytes)
     listed = dataclasses.replace(listed, processes=processes(listed, settings), overwrite="true")
-    if request.is_download and settings.decompress and settings.decompress_engine == "collection":
+    if request.is_download:
         with recorded_if_it_fails(request, settings, plan) as finished:
-            outcome = land_and_inflate(listed, settings, plan.needed, finished)
+            outcome = land(listed, settings, plan.needed, finished)
+        _check_arrived(request, settings, plan.needed)
+        write_record(request, settings, plan.files)
     else:
         outcome = run_copy(
-            dataclasses.replace(listed, decompress=settings.decompress),
+            listed,
             timeout_s=settings.timeout_s,
             stall_timeout_s=settings.stall_timeout_s,
             should_stop=settings.should_stop,
         )
         if outcome.error is not None:
-            if settings.decompress:
-                _remove_empty(request.destination, names)
             outcome.error.details.setdefault("log_tail", outcome.log_tail[-10:])
             raise outcome.error
-    if request.is_download:
-        _check_arrived(request, settings, plan.needed)
-        write_record(request, settings, plan.files)
     return Report(len(names), plan.needed_bytes, outcome.seconds, outcome.gbps, outcome.job_ids, outcome.warnings)
-
-
-def _remove_empty(destination: str, names: list[str]) -> None:
-    """Remove empty files that AzCopy has left at final names while it hung on unpacking empty blobs."""
-    for name in names:
-        path = os.path.join(destination, name)
-        status = status_of(path)
-        if status is not None and status.st_size == 0:
-            os.unlink(path)
 
 
 def _check_space(destination: str, needed: int) -> None:

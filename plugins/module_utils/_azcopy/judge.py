@@ -149,9 +149,14 @@ def _count(copied: Supervisor, owner: int, request: CopyRequest) -> ClusterError
     refused = _refusal(copied, owner)
     if refused is not None:
         return refused
+    return passed_over(missing, len(request.file_list))
+
+
+def passed_over(missing: list[str], listed: int) -> ClusterError:
+    """The error for listed files that AzCopy has not copied and says nothing of."""
     return ClusterError(
         "not_found",
-        f"{len(missing)} of {len(request.file_list)} listed files do not exist at the source: {', '.join(missing[:5])}"
+        f"{len(missing)} of {listed} listed files do not exist at the source: {', '.join(missing[:5])}"
         f"{', …' if len(missing) > 5 else ''}.",
         "List the source again; AzCopy itself passes over such names without a word.",
         missing_files=missing[:1000],
@@ -171,4 +176,4 @@ def _not_arrived(destination: str, names: t.Iterable[str], since: float) -> list
     return missing
 
 
-__all__ = ["CopyOutcome", "judge"]
+__all__ = ["CopyOutcome", "judge", "passed_over"]

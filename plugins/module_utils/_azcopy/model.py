@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
 import stat
 import typing as t
@@ -39,6 +40,33 @@ class Settings:
     force: bool = False
     should_stop: t.Callable[[], bool] | None = None
 
+    @property
+    def inflates_here(self) -> bool:
+        """Whether the collection unpacks what AzCopy brings."""
+        return self.decompress and self.decompress_engine == "collection"
+
+    @property
+    def inflated_by_azcopy(self) -> bool:
+        return self.decompress and self.decompress_engine == "azcopy"
+
+
+def check_settings(settings: Settings) -> None:
+    """Refuse numbers that cannot be meant: a negative time would end every copy at once."""
+    numbers = {
+        "timeout_s": settings.timeout_s,
+        "stall_timeout_s": settings.stall_timeout_s,
+        "processes": settings.processes,
+        "expected_files": settings.expected_files or 0,
+        "expected_bytes": settings.expected_bytes or 0,
+    }
+    wrong = [f"{name} is {number}" for name, number in numbers.items() if not 0 <= number < math.inf]
+    if wrong:
+        raise ClusterError(
+            "bad_input",
+            f"{', '.join(wrong)}: it has to be a number, and not negative.",
+            "Correct it; 0 seconds are no limit, and 0 processes leave the choice to the module.",
+        )
+
 
 @dataclasses.dataclass
 class Plan:
@@ -67,11 +95,10 @@ class Report:
 
 def target_names(files: t.Iterable[SourceFile], settings: Settings) -> dict[str, str]:
     """Final name of every file: the collection's decompressor takes `.gz` away, AzCopy's (10.31 and later) does not."""
-    strip = settings.decompress and settings.decompress_engine == "collection"
     names: dict[str, str] = {}
     taken: dict[str, str] = {}
     for file in files:
-        final = file.name[:-3] if strip and file.name.endswith(".gz") else file.name
+        final = file.name[:-3] if settings.inflates_here and file.name.endswith(".gz") else file.name
         if final in taken:
             raise ClusterError(
                 "bad_input",
@@ -92,4 +119,4 @@ def status_of(path: str) -> os.stat_result | None:
     return status if stat.S_ISREG(status.st_mode) else None
 
 
-__all__ = ["Plan", "Report", "Settings", "SourceFile", "status_of", "target_names"]
+__all__ = ["Plan", "Report", "Settings", "SourceFile", "check_settings", "status_of", "target_names"]

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import base64
 import concurrent.futures
-import dataclasses
 import hashlib
 import os
 
@@ -31,10 +30,16 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy.source i
     source_files,
     unsure,
 )
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy.there import files_there
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gzip.room import available_cpus
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.beneath import refuse_links
 
 _BLOCK_BYTES = 1 << 20
+_BLIND = (
+    "Nothing can be compared: this SAS or identity may not list the destination. Every file is uploaded again, which counts as a "
+    "change although the container may hold it already. A SAS with the permission list (l) beside create and write is enough."
+)
 
 
 def make_plan(request: CopyRequest, settings: Settings) -> Plan:
@@ -43,7 +48,8 @@ def make_plan(request: CopyRequest, settings: Settings) -> Plan:
     files = source_files(request, listing)
     check_expected(files, settings)
     if request.is_download:
-        target_names(files, settings)  # raises when two files would get one name
+        # Raises when two files would get one name, and where a directory of one is a link: nothing is read or written through it.
+        refuse_links(request.destination, target_names(files, settings).values())
         needed, warnings = _needed_downloads(request, settings, files), unsure(files)
     else:
         needed, warnings = _needed_uploads(request, settings, files)
@@ -67,7 +73,7 @@ def _needed_downloads(request: CopyRequest, settings: Settings, files: list[Sour
             unknown.append(file)
     sums = md5_of_all([os.path.join(request.destination, names[file.name]) for file in unknown])
     needed += [file for file, md5 in zip(unknown, sums) if md5 != file.md5]
-    present = [file for file in needed if status_of(os.path.join(request.destination, names[file.name])) is not None]
+    present = [file for file in needed if os.path.lexists(os.path.join(request.destination, names[file.name]))]
     if present and not settings.overwrite:
         raise ClusterError(
             "bad_input",
@@ -82,29 +88,17 @@ def _needed_downloads(request: CopyRequest, settings: Settings, files: list[Sour
 def _needed_uploads(
     request: CopyRequest, settings: Settings, files: list[SourceFile]
 ) -> tuple[list[SourceFile], list[str]]:
-    """Compare with what the container holds; without permission to list it, everything has to be uploaded."""
-    download = dataclasses.replace(
-        request,
-        source=request.destination,
-        destination="/azcopy-dry-run",
-        include_pattern=None,
-        content_encoding="",
-        put_md5=False,
-        file_list=None,
-        expected_files=None,
-        expected_bytes=None,
-        follow_links=False,
-    )
+    """Compare with what the container holds; where nobody lets us look, everything has to be uploaded."""
     single = os.path.isfile(request.source)
-    try:
-        there = {file.name: file for file in source_files(download, dry_run(download, settings))}
-    except ClusterError as exc:
-        if exc.kind in ("no_match", "not_found"):
-            there = {}
-        elif exc.kind == "auth_failed":
-            return files, ["The destination may not be listed with this SAS or identity: every file is uploaded again."]
-        else:
-            raise
+    there = files_there(request, settings)
+    if there is None:
+        if not settings.overwrite:
+            raise ClusterError(
+                "auth_failed",
+                "This SAS or identity may not list the destination, so nobody can tell which blobs exist. Nothing was uploaded.",
+                "Give it the permission list (l), or set overwrite to true to replace what is there.",
+            )
+        return files, [_BLIND]
     if single:  # a container holds it under its own name, a blob URL is the file itself
         found = [file for name, file in there.items() if name in (files[0].name, _blob_name(request))]
         there = {files[0].name: found[0]} if found else {}
@@ -115,13 +109,25 @@ def _needed_uploads(
     done = {file.name for file, md5 in zip(same, md5_of_all(paths)) if md5 == there[file.name].md5}
     needed = [file for file in files if file.name not in done]
     present = [file.name for file in needed if file.name in there]
+    bare = [file.name for file in needed if file.name in there and _is_bare(there[file.name], file)]
     if present and not settings.overwrite:
         raise ClusterError(
             "bad_input",
             f"{len(present)} blobs exist and differ: {', '.join(present[:5])}.",
             "Set overwrite to true to replace them, or choose another destination.",
         )
-    return needed, []
+    if not bare:
+        return needed, []
+    return needed, [
+        f"{len(bare)} blobs at the destination have no MD5, so nobody can tell whether they are what is uploaded: "
+        f"{', '.join(bare[:5])}{', …' if len(bare) > 5 else ''}. They are uploaded again, which counts as a change; with put_md5 "
+        "they are compared the next time."
+    ]
+
+
+def _is_bare(there: SourceFile, here: SourceFile) -> bool:
+    """Whether nothing tells that a blob differs from the file, nor that it does not."""
+    return not there.md5 and there.size == here.size
 
 
 def _blob_name(request: CopyRequest) -> str:

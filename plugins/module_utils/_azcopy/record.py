@@ -23,6 +23,8 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy.share im
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gzip.part_file import disk_errors
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.durable import DurableTree
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.node_name import node_digest
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.own import regular
 
 RECORD_PREFIX = ".azcopy_copy-"
 
@@ -40,7 +42,7 @@ def entry(file: SourceFile, status: os.stat_result, settings: Settings) -> list[
 def read_record(request: CopyRequest) -> dict[str, list[t.Any]]:
     """Entries by name; none where there is no record that can be read."""
     try:
-        with open(_record_path(request), encoding="utf-8") as stream:
+        with open(_record_path(request), encoding="utf-8", opener=regular) as stream:
             found = json.load(stream)
     except (OSError, ValueError):
         return {}
@@ -62,30 +64,16 @@ def write_record(request: CopyRequest, settings: Settings, files: list[SourceFil
         if status is not None:
             record[file.name] = entry(file, status, settings)
     path = _record_path(request)
-    part = f"{path}.part"
+    part = f"{path}.{node_digest(digits=8)}.part"  # two nodes may copy to one destination
     with disk_errors(path):
-        _sync(request.destination, [names[name] for name in record])
-        with open(part, "w", encoding="utf-8") as stream:
+        DurableTree(request.destination).sync([os.path.normpath(names[name]) for name in record])
+        with contextlib.suppress(FileNotFoundError):  # of a run that was killed, or somebody's link
+            os.unlink(part)
+        with open(part, "x", encoding="utf-8", opener=regular) as stream:
             json.dump(record, stream)
             stream.flush()
             os.fsync(stream.fileno())
         os.replace(part, path)
-
-
-def _sync(destination: str, names: list[str]) -> None:
-    """Bring files to disk. AzCopy, which wrote them, goes through directories that are links: so do we."""
-    root = os.path.realpath(destination)
-    trees: dict[str, list[str]] = {}
-    places: dict[str, str] = {}
-    for name in names:
-        directory, _slash, last = name.rpartition("/")
-        if directory not in places:
-            places[directory] = os.path.realpath(f"{root}/{directory}")
-        place = places[directory]
-        tree = root if os.path.commonpath([root, place]) == root else place
-        trees.setdefault(tree, []).append(os.path.relpath(os.path.join(place, last), tree))
-    for tree, there in trees.items():
-        DurableTree(tree).sync(there)
 
 
 @contextlib.contextmanager

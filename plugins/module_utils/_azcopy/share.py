@@ -16,6 +16,7 @@ import typing as t
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy.argv import CopyRequest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.node_name import node_digest
 
 
 def share_id(request: CopyRequest) -> str:
@@ -26,9 +27,12 @@ def share_id(request: CopyRequest) -> str:
 
 @contextlib.contextmanager
 def private_directory(base: str, share: str) -> t.Iterator[str]:
-    """A directory that only this user and this run use, below ``base`` ('' is one per user under /var/tmp)."""
+    """A directory that only this user and this run use, below ``base`` ('' is one per user under /var/tmp).
+
+    Nodes that share ``base`` have one each: plans in it would be taken for those of an AzCopy that was killed here.
+    """
     base = base or f"/var/tmp/azcopy-{os.getuid()}"  # noqa: S108 - made with mode 0700, its owner is checked
-    path = os.path.join(base, share)
+    path = os.path.join(base, node_digest(share))
     try:
         os.makedirs(path, mode=0o700, exist_ok=True)
         status = os.lstat(base)

@@ -13,7 +13,24 @@ from __future__ import annotations
 import re
 import typing as t
 
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.automaton import (
+    CLOSE,
+    DIRECTORIES,
+    OPEN,
+    OR,
+    STAR,
+    STARS,
+    Automaton,
+)
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+
+# What Python's ``re`` matches in time quadratic in the name's length: as many wildcards, and as many ways through braces.
+_MOST_WILDCARDS = 2
+_MOST_WAYS = 64
+
+
+class _Matcher(t.Protocol):
+    def fullmatch(self, name: str, /) -> t.Any: ...
 
 
 class Choice:
@@ -54,16 +71,20 @@ class _Globs:
     """Several globs, of which one is enough, and which of them have matched nothing so far."""
 
     def __init__(self, globs: t.Sequence[str]) -> None:
-        expressions = {glob: translate(glob) for glob in globs}
-        self._any = _compiled("|".join(expressions.values()))
-        self._idle = {glob: _compiled(expression) for glob, expression in expressions.items()}
+        pieces = {glob: _pieces(glob) for glob in globs}
+        quick = {glob: _compiled(_joined(own)) for glob, own in pieces.items() if _is_quick(own)}
+        slow = {glob: Automaton(own) for glob, own in pieces.items() if glob not in quick}
+        # One expression for all globs that it suits: most names match none.
+        together = [_compiled("|".join(_joined(pieces[glob]) for glob in quick))] if quick else []
+        self._any: list[_Matcher] = [*together, *slow.values()]
+        self._idle: dict[str, _Matcher] = {glob: quick.get(glob) or slow[glob] for glob in globs}
 
     @property
     def idle(self) -> list[str]:
         return list(self._idle)
 
     def match(self, name: str) -> bool:
-        if not self._any.fullmatch(name):
+        if not any(matcher.fullmatch(name) for matcher in self._any):
             return False
         if self._idle:
             self._idle = {glob: own for glob, own in self._idle.items() if not own.fullmatch(name)}
@@ -74,15 +95,42 @@ def _compiled(expression: str) -> re.Pattern[str]:
     return re.compile(expression, re.DOTALL)
 
 
+def _is_quick(pieces: t.Sequence[str]) -> bool:
+    """Whether ``re`` matches it in time that is at most quadratic in the length of the name.
+
+    It tries every length of every wildcard with every length of the others, and every way through the braces. Asterisks stay
+    within a component; what crosses directories is combined with the directory where the glob begins, too.
+    """
+    begins_anywhere = pieces[:1] == [DIRECTORIES]
+    crossing = sum(piece in (STARS, DIRECTORIES) for piece in pieces) - begins_anywhere
+    ways = alternatives = 1
+    for piece in pieces:
+        if piece in (OPEN, CLOSE):
+            ways, alternatives = ways * alternatives, 1
+        alternatives += piece == OR
+    return (
+        pieces.count(STAR) + crossing + (bool(crossing) and begins_anywhere) <= _MOST_WILDCARDS and ways <= _MOST_WAYS
+    )
+
+
 def translate(glob: str) -> str:
     """The regular expression (for ``fullmatch`` with DOTALL) of a glob. Raises ClusterError where it is malformed."""
+    return _joined(_pieces(glob))
+
+
+def _joined(pieces: t.Iterable[str]) -> str:
+    return f"(?:{''.join(pieces)})"
+
+
+def _pieces(glob: str) -> list[str]:
+    """A glob as pieces of a regular expression, which ``Automaton`` takes, too."""
     anchored = glob.startswith("/")
     body = glob[1:] if anchored else glob
     if not body or body == "/":
         raise _malformed(glob, "is empty")
     if body.endswith("/"):
         body += "**"  # a directory is what is in it
-    parts: list[str] = []
+    parts: list[str] = [] if anchored else [DIRECTORIES]
     depth = position = 0
     while position < len(body):
         character = body[position]
@@ -91,7 +139,7 @@ def translate(glob: str) -> str:
         elif character == "[":
             expression, position = _class(glob, body, position + 1)
         elif character in "{}," and (depth or character != ","):
-            expression, position = {"{": "(?:", ",": "|", "}": ")"}[character], position + 1
+            expression, position = {"{": OPEN, ",": OR, "}": CLOSE}[character], position + 1
             depth += {"{": 1, ",": 0, "}": -1}[character]
             if depth < 0 or body.startswith("{{", position - 1):
                 raise _malformed(glob, "closes a brace that it does not open, or opens two at once")
@@ -103,7 +151,7 @@ def translate(glob: str) -> str:
         parts.append(expression)
     if depth:
         raise _malformed(glob, "does not close a brace")
-    return f"(?:{'' if anchored else '(?:.*/)?'}{''.join(parts)})"
+    return parts
 
 
 def _stars(body: str, position: int) -> tuple[str, int]:
@@ -111,11 +159,11 @@ def _stars(body: str, position: int) -> tuple[str, int]:
     while body[end : end + 1] == "*":
         end += 1
     if end - position == 1:
-        return "[^/]*", end
+        return STAR, end
     # Between slashes ** also stands for no directory at all.
     if body[end : end + 1] == "/" and (position == 0 or body[position - 1] == "/"):
-        return "(?:.*/)?", end + 1
-    return ".*", end
+        return DIRECTORIES, end + 1
+    return STARS, end
 
 
 def _class(glob: str, body: str, position: int) -> tuple[str, int]:

@@ -70,10 +70,10 @@ Login = t.Callable[[str], str]
 class Limits(t.NamedTuple):
     """How many blobs to ask for at a time, and how long to wait for them."""
 
-    page_size: int
-    timeout_s: float  # without a byte from the endpoint
-    retries: int  # per page, those not counted that a busy service caused
-    deadline_s: float  # per page, retries and pauses included
+    page_size: int = PAGE_SIZE
+    timeout_s: float = 30  # without a byte from the endpoint
+    retries: int = 4  # per page, those not counted that a busy service caused
+    deadline_s: float = 60  # per page, retries and pauses included
 
 
 def build_manifest(

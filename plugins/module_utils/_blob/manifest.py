@@ -35,10 +35,25 @@ VERSION = 1
 
 _MAX_COMPONENT_BYTES = 255  # NAME_MAX of the Linux filesystems
 # AzCopy downloads a file as ".azDownload-<36 characters>-<name>" first (10.32.2).
-_MAX_NAME_BYTES = _MAX_COMPONENT_BYTES - 49
+_AZCOPY_BYTES = 49
 _NAMED = 5
 _LISTED = 100  # names that an error carries
 _GZIP_ENCODINGS = ("gzip", "x-gzip")
+
+
+class NameRoom(t.NamedTuple):
+    """How many bytes a name may have as a whole, below the directories that its file will be in, and each component of it."""
+
+    name_bytes: int = 4095
+    component_bytes: int = _MAX_COMPONENT_BYTES
+
+    @property
+    def file_bytes(self) -> int:
+        """The last component, which AzCopy makes longer for a while."""
+        return max(self.component_bytes - _AZCOPY_BYTES, 0)
+
+
+_ROOM = NameRoom()
 
 
 class Manifest:
@@ -170,8 +185,8 @@ _UNSAFE = (
 _SUSPICIOUS = ("\0", "\r", "\n\n", "\n/", "//", "/\n", "/.", "\n.")
 
 
-def check_names(blobs: Blobs, decompress: bool) -> None:
-    """Refuse names that could leave the destination, clash with each other, or clash with our own files.
+def check_names(blobs: Blobs, decompress: bool, room: NameRoom = _ROOM) -> None:
+    """Refuse names that could leave the destination, have no room there, clash with each other, or clash with our own files.
 
     Everything else that a blob may be called is legal: spaces, ``;``, ``[``, quotes, unicode.
     """
@@ -180,7 +195,7 @@ def check_names(blobs: Blobs, decompress: bool) -> None:
     clashes = _Clashes(decompress)
     for portion in blobs.portions():
         names = [final_name(blob, decompress) for blob in portion]
-        for name, reason in _unsafe_names(portion, names, decompress):
+        for name, reason in _unsafe_names(portion, names, decompress, room):
             count += 1
             if len(refused) < _LISTED:
                 refused[name] = reason
@@ -191,23 +206,29 @@ def check_names(blobs: Blobs, decompress: bool) -> None:
         raise clashes.error
 
 
-def _unsafe_names(blobs: t.Sequence[Blob], names: list[str], decompress: bool) -> t.Iterator[tuple[str, str]]:
+def _unsafe_names(
+    blobs: t.Sequence[Blob], names: list[str], decompress: bool, room: NameRoom
+) -> t.Iterator[tuple[str, str]]:
     """Names that are no path below a destination, and why: as they will be there, or as they land where that is another name."""
     known = [*names, *(blob.name for blob in blobs)] if decompress else names
     text = "\n".join(["", *known, ""])
-    harmless = text.count("\n") == len(known) + 1 and text.isascii() and max(map(len, known)) <= _MAX_NAME_BYTES
+    harmless = (
+        text.count("\n") == len(known) + 1
+        and text.isascii()
+        and max(map(len, known)) <= min(room.file_bytes, room.name_bytes)
+    )
     if harmless and not any(mark in text for mark in _SUSPICIOUS):
         return
     for blob, name in zip(blobs, names):
         for one in (name, blob.name):
-            reason = _reason_against(one)
+            reason = _reason_against(one, room)
             if reason:
                 yield one, reason
                 break
 
 
-def _reason_against(name: str) -> str:
-    return next((reason for pattern, reason in _UNSAFE if pattern.search(name)), "") or _too_long(name)
+def _reason_against(name: str, room: NameRoom) -> str:
+    return next((reason for pattern, reason in _UNSAFE if pattern.search(name)), "") or _too_long(name, room)
 
 
 def _unsafe(refused: t.Mapping[str, str], count: int) -> ClusterError:
@@ -226,15 +247,21 @@ def _unsafe(refused: t.Mapping[str, str], count: int) -> ClusterError:
     )
 
 
-def _too_long(name: str) -> str:
+def _too_long(name: str, room: NameRoom) -> str:
     try:
         *directories, file = (len(component.encode("utf-8")) for component in name.split("/"))
     except UnicodeEncodeError:
         return "is not valid unicode"
-    if max(directories, default=0) > _MAX_COMPONENT_BYTES:
-        return f"holds a component of more than {_MAX_COMPONENT_BYTES} bytes"
-    if file > _MAX_NAME_BYTES:
-        return f"ends in a component of {file} bytes, and AzCopy leaves room for {_MAX_NAME_BYTES}"
+    if max(directories, default=0) > room.component_bytes:
+        return f"holds a component of more than {room.component_bytes} bytes"
+    if file > room.file_bytes:
+        return f"ends in a component of {file} bytes, and AzCopy leaves room for {room.file_bytes}"
+    whole = sum(directories) + len(directories) + file
+    if whole > room.name_bytes:
+        return (
+            f"has {whole} bytes, and the paths of the destination and of its landing directory leave {room.name_bytes} of the "
+            "4,095 that a path may have"
+        )
     return ""
 
 
@@ -333,6 +360,7 @@ __all__ = [
     "VERSION",
     "Blob",
     "Manifest",
+    "NameRoom",
     "check_names",
     "collector_paused",
     "final_name",

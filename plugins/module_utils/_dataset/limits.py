@@ -29,6 +29,9 @@ LEAST = {
 #: Has to be absolute, where it is given.
 PATHS = ("destination", "landing_path", "log_path", "mount_point", "source", "work_path")
 
+#: Must not be the root of the node: all that is in it would be taken for the dataset's.
+NOT_ROOT = ("destination",)
+
 
 def check_options(params: t.Mapping[str, t.Any]) -> None:
     """Refuse a module's options outside their limits, all of them in one message. An option that is None is not looked at."""
@@ -44,6 +47,11 @@ def check_options(params: t.Mapping[str, t.Any]) -> None:
             for name in PATHS
             if params.get(name) is not None and not os.path.isabs(params[name])
         ),
+        *(
+            _sentence(name, params[name], "a directory below /, which belongs to the whole node")
+            for name in NOT_ROOT
+            if params.get(name) and os.path.normpath(params[name]) in ("/", "//")
+        ),
     ]
     if wrong:
         raise ClusterError("bad_input", " ".join(wrong), "Correct this and run again.")
@@ -58,4 +66,4 @@ def _sentence(name: str, value: t.Any, wanted: str) -> str:
     return f"`{name}` is {value!r}: it has to be {wanted}."
 
 
-__all__ = ["LEAST", "PATHS", "POSITIVE", "check_options"]
+__all__ = ["LEAST", "NOT_ROOT", "PATHS", "POSITIVE", "check_options"]

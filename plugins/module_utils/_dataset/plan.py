@@ -28,6 +28,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.bandwid
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.dataset import Dataset
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.followed import refuse_if_followed
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.killed import killed_hosts
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.name_room import name_room
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.run import write_run
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.shares import plan_run
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.state import Inventory, StatePaths, check_state
@@ -230,7 +231,9 @@ def _list(wanted: PlanRequest) -> tuple[Manifest, list[str]]:
     manifest = build_manifest(
         wanted.sources, login=login, choices=choices, capacity=_capacity(wanted.destination, free_memory_bytes())
     )
-    check_names(manifest.blobs, wanted.decompress)
+    # Else such a file would fail at every node, in every round.
+    room = name_room(wanted.destination, wanted.landing_path, wanted.hosts)
+    check_names(manifest.blobs, wanted.decompress, room)
     notes = [
         f"The glob {glob!r} in `exclude` of {source['url']} excludes nothing."
         for source, choice in zip(manifest.sources, choices)

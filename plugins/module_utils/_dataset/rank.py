@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import hashlib
 import os
 import signal
 import struct
@@ -32,6 +31,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.worker 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.writable import check_writable
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gzip.part_file import disk_errors
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.node_name import node_digest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.own import make_own_directory
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.ownership import Ownership
 
@@ -166,10 +166,10 @@ def _stop_on_signal(worker: Worker) -> t.Iterator[None]:
 def _only_worker(directory: str, destination: str, rank: int) -> t.Iterator[None]:
     """Hold this node's lock for one rank of one destination; the holder from an earlier run is told to stop.
 
-    The lock is a file in ``directory`` on a local disk: it is free when its holder is dead, however it died.
+    The lock is a file in ``directory``: it is free when its holder is dead, however it died. Where nodes share the directory they
+    have one each, as the number of a process means nothing on another node, and with shares of their own all have rank 0.
     """
-    name = hashlib.sha256(f"{destination}:{rank}".encode()).hexdigest()[:16]
-    path = os.path.join(directory, f"rank-{name}.lock")
+    path = os.path.join(directory, f"rank-{node_digest(f'{destination}:{rank}')}.lock")
     with disk_errors(path):
         os.makedirs(directory, mode=0o700, exist_ok=True)
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)

@@ -32,7 +32,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.ownership 
 class LandingItem:
     """A file that AzCopy will put at ``raw_path`` and that has to end at ``final_path``, through no link below ``root``.
 
-    ``decompress`` None decides by the first two bytes of the file.
+    ``decompress`` None decides by the first two bytes of the file. What AzCopy has ``checked`` itself is not read again.
     """
 
     name: str
@@ -44,6 +44,7 @@ class LandingItem:
     root: str = ""
     ownership: Ownership = AS_EVER
     permit: Permit = ANYBODY
+    checked: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -180,7 +181,7 @@ def _finish(item: LandingItem, engine: str, confirm: _Confirm) -> Finished:
         if _starts_like_gzip(item.raw_path) if item.decompress is None else item.decompress:
             result = inflate_file(item.raw_path, item.final_path, engine=engine, **expected)
         else:
-            result = place_file(item.raw_path, item.final_path, **expected)
+            result = place_file(item.raw_path, item.final_path, checked=item.checked, **expected)
     except ClusterError as exc:
         return Finished(item.name, None, exc)
     except OSError as exc:  # the raw file cannot be read; whoever takes the error decides whether the others go on

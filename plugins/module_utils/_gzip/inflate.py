@@ -253,14 +253,16 @@ def place_file(
     raw_md5: str = "",
     ownership: Ownership = AS_EVER,
     permit: Permit = ANYBODY,
+    checked: bool = False,
 ) -> InflateResult:
     """Give a file that needs no decompression its final name after the same checks; ``src`` is gone afterwards.
 
-    On one filesystem this is a rename after reading the file once (CRC32 and MD5), otherwise a copy through ``.part``.
+    On one filesystem this is a rename after reading the file once (CRC32 and MD5), otherwise a copy through ``.part``. What
+    somebody else has ``checked`` is not read for a rename, and has no CRC32 then.
     """
     started = time.monotonic()
     with _open_raw(src, raw_size) as source:
-        done = _rename(source, src, dst, root, raw_md5, ownership, permit)
+        done = _rename(source, src, dst, root, raw_md5, ownership, permit, checked)
         crc, size = done or _copy(source, dst, root, raw_md5, ownership, permit)
     if not done:
         os.unlink(src)
@@ -268,14 +270,14 @@ def place_file(
 
 
 def _rename(
-    source: t.BinaryIO, src: str, dst: str, root: str, raw_md5: str, ownership: Ownership, permit: Permit
+    source: t.BinaryIO, src: str, dst: str, root: str, raw_md5: str, ownership: Ownership, permit: Permit, checked: bool
 ) -> tuple[int, int] | None:
     """CRC32 and size of the file that got its final name; None where only a copy of it can."""
     with parent_of_file(root, dst, ownership) as (parent, name):
         read = os.fstat(source.fileno())
         if read.st_dev != os.fstat(parent).st_dev:
             return None
-        crc, size, md5 = _checksums(source, None)
+        crc, size, md5 = (0, read.st_size, raw_md5) if checked else _checksums(source, None)
         if raw_md5 and md5 != raw_md5:
             raise _md5_error(dst, raw_md5, md5)
         if not os.path.samestat(read, os.lstat(src)):

@@ -72,6 +72,12 @@ def _open(path: str) -> int:
                 f"`{path}` is a symbolic link, where a directory of our own belongs: it may lead anywhere.",
                 "Look who made it, and remove it.",
             ) from exc
+        if exc.errno == errno.ENOTDIR and os.path.lexists(path) and not os.path.isdir(path):
+            raise ClusterError(
+                "bad_input",
+                f"`{path}` is no directory, where one of our own belongs.",
+                "Look at what it is, then rename or remove it.",
+            ) from exc
         raise
 
 

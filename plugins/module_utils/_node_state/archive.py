@@ -6,6 +6,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import glob
 import hashlib
 import json
@@ -16,6 +18,7 @@ import time
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.command import Host
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.node_name import node_digest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.sources import open_source
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.label import label_tree
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.request import Archive
@@ -24,6 +27,8 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.requ
 #: not look further.
 _MARKER = ".node_state.json"
 _CHUNK = 1 << 20
+#: Longer than any archive takes to be fetched and unpacked.
+_ABANDONED_S = 86_400
 
 
 def read_marker(path: str) -> tuple[str, tuple[str, ...]]:
@@ -45,10 +50,9 @@ def _mark(path: str, archive: Archive, *, built: bool) -> None:
 def unpack(archive: Archive, host: Host) -> None:
     """Make the directory of an archive. It appears when it is whole."""
     parent, prefix = os.path.dirname(archive.path), f".{os.path.basename(archive.path)}.node_state-"
-    # What a killed run left behind.
-    for leftover in glob.glob(os.path.join(glob.escape(parent), glob.escape(prefix) + "*")):
-        shutil.rmtree(leftover)
-    work = tempfile.mkdtemp(prefix=prefix, dir=parent)
+    own = f"{prefix}{node_digest(digits=8)}-"
+    _sweep(os.path.join(parent, prefix), os.path.join(parent, own))
+    work = tempfile.mkdtemp(prefix=own, dir=parent)
     try:
         packed, tree = os.path.join(work, "archive"), os.path.join(work, "tree")
         fetch_archive(archive.staged_src or archive.src, packed, archive.sha256, archive.timeout_s)
@@ -56,9 +60,26 @@ def unpack(archive: Archive, host: Host) -> None:
         _mark(tree, archive, built=False)
         os.chmod(tree, 0o755)  # noqa: S103 - programs for everybody
         label_tree(tree, archive.path, host)
-        os.rename(tree, archive.path)
+        _give_name(tree, archive)
     finally:
-        shutil.rmtree(work)
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def _sweep(prefix: str, own: str) -> None:
+    """Remove what killed runs left behind: this node's at once, that of nodes which share the directory when nobody can be at it."""
+    for leftover in glob.glob(f"{glob.escape(prefix)}*"):
+        with contextlib.suppress(FileNotFoundError):  # another node sweeps, or has ended
+            if leftover.startswith(own) or time.time() - os.stat(leftover).st_mtime > _ABANDONED_S:
+                shutil.rmtree(leftover)
+
+
+def _give_name(tree: str, archive: Archive) -> None:
+    try:
+        os.rename(tree, archive.path)
+    except OSError as exc:
+        quicker = exc.errno in (errno.EEXIST, errno.ENOTEMPTY) and read_marker(archive.path)[0] == archive.sha256
+        if not quicker:  # else another node that shares the directory has unpacked the same
+            raise
 
 
 def _extract(archive: Archive, packed: str, tree: str, host: Host) -> None:

@@ -155,14 +155,15 @@ def make_link(link: Link, host: Host) -> None:
 
 
 def remove(absent: Absent) -> None:
-    """Take a path away."""
-    if os.path.isdir(absent.path) and not os.path.islink(absent.path):
-        if absent.recursive:
-            shutil.rmtree(absent.path)
+    """Take a path away, unless another node that shares the directory was quicker."""
+    with contextlib.suppress(FileNotFoundError):
+        if os.path.isdir(absent.path) and not os.path.islink(absent.path):
+            if absent.recursive:
+                shutil.rmtree(absent.path)
+            else:
+                os.rmdir(absent.path)
         else:
-            os.rmdir(absent.path)
-    else:
-        os.unlink(absent.path)
+            os.unlink(absent.path)
 
 
 __all__ = ["make_directory", "make_link", "make_parents", "own_file", "remove", "write_file"]

@@ -400,7 +400,8 @@ def _copying(destination: str) -> list[int]:
         if entry.name.isdigit():
             with contextlib.suppress(OSError):
                 words = (entry / "cmdline").read_bytes().decode("utf-8", "replace").split("\0")
-                if "copy" in words[1:2] and destination in words and "--dry-run" not in words:
+                there = any(f"{word}/".startswith(f"{destination}/") for word in words)
+                if "copy" in words[1:2] and there and "--dry-run" not in words:
                     found.append(int(entry.name))
     return found
 

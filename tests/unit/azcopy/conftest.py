@@ -10,6 +10,7 @@ import json
 import typing as t
 
 import pytest
+from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcai.gpu_cluster.plugins.modules import azcopy_copy
 from lab.blob.service import Azurite, azcopy_path, azurite
 from module_run import print_main
@@ -31,6 +32,14 @@ def container(blobs: Azurite) -> str:
     name = f"case{next(_NUMBERS)}"
     blobs.create_container(name)
     return name
+
+
+@pytest.fixture
+def warned(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What the module warns of. Ansible itself collects the warnings of all tests of a process."""
+    found: list[str] = []
+    monkeypatch.setattr(AnsibleModule, "warn", lambda _module, text: found.append(text))
+    return found
 
 
 @pytest.fixture

@@ -20,6 +20,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy.argv imp
     split_request,
     suggest_processes,
 )
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy.model import Settings, check_settings
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from hypothesis import given
 from hypothesis import strategies as st
@@ -105,6 +106,7 @@ def test_a_block_always_passes_the_cap(cap: float) -> None:
         ({"cap_mbps": math.nan}, "negative"),
         ({"cap_mbps": math.inf}, "negative"),
         ({"block_size_mib": math.nan}, "negative"),
+        ({"block_size_mib": 0.3}, r"0\.3, which is 314572\.8 bytes\. AzCopy takes whole bytes only"),
         ({"cap_mbps": 0.01}, "too low"),
         ({"cap_mbps": 50, "block_size_mib": 8}, "do not pass a cap"),
         ({"sas": "nothing"}, "not a shared access signature"),
@@ -113,6 +115,26 @@ def test_a_block_always_passes_the_cap(cap: float) -> None:
 def test_what_cannot_work_is_refused(change: dict[str, t.Any], words: str) -> None:
     with pytest.raises(ClusterError, match=words) as caught:
         check_request(dataclasses.replace(DOWN, **change))
+    assert caught.value.kind == "bad_input"
+
+
+@pytest.mark.parametrize("size_mib", [0.25, 0.5, 1 / 1024, 8])
+def test_a_block_of_whole_bytes_is_taken(size_mib: float) -> None:
+    check_request(dataclasses.replace(DOWN, block_size_mib=size_mib))
+
+
+@pytest.mark.parametrize("destination", ["/", "//", "/mnt/.."])
+def test_the_root_of_the_node_is_no_destination(destination: str) -> None:
+    with pytest.raises(ClusterError, match="Name a directory below it"):
+        check_request(dataclasses.replace(DOWN, destination=destination))
+
+
+@pytest.mark.parametrize("name", ["timeout_s", "stall_timeout_s", "processes", "expected_files", "expected_bytes"])
+def test_a_negative_number_is_refused_by_its_name(name: str) -> None:
+    """A copy with a negative time would be ended at once, as one that took too long."""
+    check_settings(Settings(**{name: 0}))
+    with pytest.raises(ClusterError, match=f"^{name} is -1: ") as caught:
+        check_settings(Settings(**{name: -1}))
     assert caught.value.kind == "bad_input"
 
 

@@ -13,6 +13,8 @@ import pytest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy.argv import CopyRequest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy.model import Settings, SourceFile
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy.record import read_record, write_record
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.node_name import node_digest
 
 
 @pytest.fixture
@@ -53,15 +55,28 @@ def test_files_and_their_directories_are_on_disk_before_the_record_is_in_its_pla
     assert set(read_record(request_)) == {"a", "d/b", "d/deep/c"}
 
 
-def test_links_to_directories_are_followed_and_links_to_files_are_left_out(
+def test_links_to_files_are_left_out_and_links_to_directories_refused(
     request_: CopyRequest, tmp_path: pathlib.Path
 ) -> None:
     out = tmp_path / "out"
-    (tmp_path / "elsewhere").mkdir()
-    (tmp_path / "elsewhere/x").write_bytes(b"data")
-    (out / "outside").symlink_to(tmp_path / "elsewhere")
     (out / "inside").symlink_to("d")
     (out / "file").symlink_to("a")
-    names = ("a", "outside/x", "inside/b", "d//b", "inside/deep/c")
-    write_record(request_, Settings(), files(*names, "file"))
-    assert set(read_record(request_)) == set(names)
+    write_record(request_, Settings(), files("a", "d//b", "file"))
+    assert set(read_record(request_)) == {"a", "d//b"}
+    with pytest.raises(ClusterError, match="inside` is a symbolic link"):
+        write_record(request_, Settings(), files("a", "inside/b"))
+    assert set(read_record(request_)) == {"a", "d//b"}
+
+
+def test_the_record_is_written_through_no_link(request_: CopyRequest, tmp_path: pathlib.Path) -> None:
+    write_record(request_, Settings(), files("a"))
+    victim = tmp_path / "victim"
+    victim.write_text("whole")
+    (record,) = (tmp_path / "out").glob(".azcopy_copy-*.json")
+    record.unlink()
+    record.symlink_to(victim)
+    pathlib.Path(f"{record}.{node_digest(digits=8)}.part").symlink_to(victim)
+    assert read_record(request_) == {}
+    write_record(request_, Settings(), files("a"))
+    assert set(read_record(request_)) == {"a"}
+    assert victim.read_text() == "whole"

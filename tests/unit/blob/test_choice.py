@@ -6,10 +6,13 @@
 from __future__ import annotations
 
 import re
+import signal
 import typing as t
 
 import pytest
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.choice import Choice, translate
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob import automaton
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.automaton import Automaton
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.choice import Choice, _pieces, translate
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.listing import build_manifest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from hypothesis import given
@@ -107,6 +110,51 @@ def test_no_glob_ends_in_anything_but_an_answer_or_a_refusal(glob: str, name: st
     except ClusterError:
         return
     assert choice.takes(name) == bool(chosen(glob, [name]))
+
+
+_PIECES = ["a", "b", "/", "*", "**", "?", "[!a]", "[a-b]", "{", ",", "}"]
+
+
+@given(st.lists(st.sampled_from(_PIECES), min_size=1, max_size=9).map("".join), st.text("ab/", min_size=1, max_size=9))
+def test_both_ways_to_match_agree(glob: str, name: str) -> None:
+    try:
+        pieces = _pieces(glob)
+    except ClusterError:
+        return
+    assert Automaton(pieces).fullmatch(name) == bool(chosen(glob, [name]))
+
+
+def test_an_automaton_forgets_before_it_takes_much_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(automaton, "_MOST_STEPS", 3)
+    machine = Automaton(_pieces("*a*b*c"))
+    for name, fits in (("xaybzc", True), ("c/abc", True), ("acb", False), ("abca", False)) * 2:
+        assert machine.fullmatch(name) is fits
+        assert len(machine._nodes) <= 5
+
+
+@pytest.mark.parametrize(
+    ("glob", "name"),
+    [
+        ("*a*a*a*a*b", "a" * 1000),
+        ("**a**a**a**b", "a/" * 500),
+        ("/**/a/**/a/**/a/b", "a/" * 500),
+        ("{a,aa}" * 20 + "b", "a" * 40),
+        ("*_*_*_*.gz", "_" * 1000),
+    ],
+)
+def test_no_glob_takes_long(glob: str, name: str) -> None:
+    """Python's own expressions need minutes for these; 1,024 characters are the most that a blob's name has."""
+
+    def too_long(_number: int, _frame: t.Any) -> None:
+        raise TimeoutError(glob)
+
+    before = signal.signal(signal.SIGVTALRM, too_long)
+    signal.setitimer(signal.ITIMER_VIRTUAL, 5)
+    try:
+        assert not Choice([glob]).takes(name)
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, before)
 
 
 def staged(names: list[str], prefix: str = "", **globs: list[str]) -> list[str]:

@@ -12,7 +12,7 @@ import typing as t
 
 import pytest
 import yaml
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.limits import LEAST, PATHS, POSITIVE
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.limits import LEAST, NOT_ROOT, PATHS, POSITIVE
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.writable import check_writable
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.modules import dataset_plan, dataset_stage, dataset_upload
@@ -43,6 +43,8 @@ def refused(name: str, **options: t.Any) -> str:
         ("plan", "egress_mbps", -1, "0 or more"),
         ("plan", "destination", "data", "an absolute path"),
         ("plan", "destination", "", "an absolute path"),
+        ("plan", "destination", "/", "a directory below /, which belongs to the whole node"),
+        ("plan", "destination", "//mnt/..", "a directory below /, which belongs to the whole node"),
         ("plan", "landing_path", "landing", "an absolute path"),
         ("plan", "mount_point", "mnt", "an absolute path"),
         ("stage", "processes", 0, "1 or more"),
@@ -61,6 +63,12 @@ def test_a_value_outside_its_limit_is_refused(name: str, option: str, value: t.A
     said = refused(name, **{option: value})
     assert said.startswith(f"`{option}` is ")
     assert f": it has to be {wanted}." in said
+
+
+def test_a_file_where_the_state_belongs_is_named(tmp_path: pathlib.Path) -> None:
+    (tmp_path / ".staging").write_text("")
+    said = refused("plan", destination=str(tmp_path), sources=[{"url": "https://account.blob.core.windows.net/data"}])
+    assert said.startswith(f"`{tmp_path}/.staging` is no directory, where one of our own belongs. Look at what it is")
 
 
 def test_a_source_that_goes_on_behind_the_container_is_told_its_prefix() -> None:
@@ -82,6 +90,7 @@ def test_the_role_has_the_same_limits() -> None:
         kind = "absolute" if option in PATHS else "above" if option in POSITIVE else "least"
         # A staging without end is none, an upload may have one.
         expected = {"above": 0} if option in ("timeout_s", *POSITIVE) else {kind: LEAST.get(option, True)}
+        expected.update({"not_root": True, "below": "dataset_staging_mount_point"} if option in NOT_ROOT else {})
         assert limits[option] == expected, option
     assert {*POSITIVE, *LEAST, *PATHS} - set(limits) == {"cap_mbps", "source", "work_path"}
 

@@ -122,6 +122,16 @@ def test_logs_of_others_stay(tmp_path) -> None:
     assert run(log_path=str(logs))["changed"] is False
 
 
+def test_logs_that_another_node_deletes_meanwhile_are_no_error(tmp_path) -> None:
+    """Where nodes share the directory, all of them delete at once."""
+    logs = tmp_path / "log"
+    logs.mkdir()
+    (logs / "rank-0123456789abcdef.lock").write_text("")
+    gone = [str(logs / "20261120T120000-0a1b2c"), str(logs / "rank-fedcba9876543210.lock")]
+    dataset_remove.delete_logs(str(logs), [*gone, *dataset_remove.our_logs(str(logs))])
+    assert not logs.exists()
+
+
 def test_a_destination_that_never_was_is_no_error(tmp_path) -> None:
     assert run(destination=str(tmp_path / "nowhere"), log_path=str(tmp_path / "nowhere"))["changed"] is False
 

@@ -93,4 +93,5 @@ def test_remove_where_a_file_cannot_be_deleted(data: pathlib.Path) -> None:
 def test_remove_where_the_receipts_cannot_be_read(data: pathlib.Path) -> None:
     (data / ".staging/receipts").write_text("no directory")
     result = run_main(dataset_remove.main, {"destination": str(data), "allow_data_loss": True})
-    assert (result["failed"], result.get("error_kind")) == (True, "os_error"), result["msg"]
+    assert (result["failed"], result.get("error_kind")) == (True, "bad_input"), result["msg"]
+    assert f"{data}/.staging/receipts` is no directory" in result["msg"]

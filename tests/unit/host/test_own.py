@@ -105,8 +105,9 @@ def test_nobody_else_looks_into_what_was_made(directory: pathlib.Path, mode: int
 @BOTH
 def test_a_file_in_its_place_is_told_as_that(directory: pathlib.Path, work: t.Callable[[str], None]) -> None:
     (directory / "file").write_text("")
-    with pytest.raises(NotADirectoryError):
+    with pytest.raises(ClusterError, match="file` is no directory, where one of our own belongs") as caught:
         work(str(directory / "file"))
+    assert caught.value.kind == "bad_input"
 
 
 def test_regular_files_are_read_and_written(directory: pathlib.Path) -> None:

@@ -13,6 +13,8 @@ import os
 import pathlib
 import pwd
 import re
+import shutil
+import subprocess
 import sys
 import tarfile
 import typing as t
@@ -20,9 +22,14 @@ import typing as t
 import pytest
 from ansible.module_utils import basic
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host import units as systemd
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.command import Host
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.mounts import MountEntry
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.node_name import node_digest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state import apply as node_state_apply
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state import read
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.archive import unpack
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.request import Absent, Archive
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.write import remove
 from ansible_collections.hpcai.gpu_cluster.plugins.modules import node_state
 from module_run import run_main
 
@@ -366,13 +373,62 @@ def archive(path: pathlib.Path) -> str:
 def test_an_archive_is_unpacked_once(node: Node, tmp_path: pathlib.Path) -> None:
     digest = archive(tmp_path / "a.tbz")
     wanted = {"archives": [{"path": f"{node.root}/1.0", "src": str(tmp_path / "a.tbz"), "sha256": digest}]}
-    (node.root / ".1.0.node_state-killed").mkdir()
+    (node.root / f".1.0.node_state-{node_digest(digits=8)}-killed").mkdir()
+    (node.root / ".1.0.node_state-01234567-killed").mkdir()  # of another node that shares the directory
+    os.utime(node.root / ".1.0.node_state-01234567-killed", (0, 0))
     assert node.run(check=True, **wanted)["changes"][0]["what"] == "unpack"
     assert node.run(**wanted)["changed"] is True
     assert listing(node.root) == ["1.0", "1.0/.node_state.json", "1.0/bin", "1.0/bin/tool"]
     assert (node.root / "1.0").stat().st_mode & 0o7777 == 0o755
     (tmp_path / "a.tbz").unlink()
     assert node.run(**wanted)["changed"] is False
+
+
+class _Slow:
+    """A node whose tar takes so long that another one, which shares the directory, is quicker."""
+
+    def __init__(self, quicker: t.Callable[[], object]) -> None:
+        self._quicker = quicker
+
+    def run_command(self, args: list[str], **_options: t.Any) -> tuple[int, str, str]:
+        self._quicker()
+        done = subprocess.run(args, capture_output=True, text=True, check=False)
+        return done.returncode, done.stdout, done.stderr
+
+    def set_context_if_different(self, _path: str, _context: list[t.Any], changed: bool) -> bool:
+        return changed
+
+    def selinux_default_context(self, _path: str) -> list[t.Any]:
+        return []
+
+
+def test_nodes_that_share_a_directory_may_unpack_the_same_archive_at_once(node: Node, tmp_path: pathlib.Path) -> None:
+    path, packed = f"{node.root}/1.0", tmp_path / "a.tbz"
+    wanted = Archive(path, archive(packed), src=str(packed))
+    at_work = node.root / ".1.0.node_state-01234567-work"
+    at_work.mkdir()
+
+    def other_node() -> None:
+        there = tmp_path / "there"
+        there.mkdir()
+        node.run(archives=[{"path": f"{there}/1.0", "src": str(packed), "sha256": wanted.sha256}])
+        os.rename(there / "1.0", path)
+
+    unpack(wanted, t.cast(Host, _Slow(other_node)))
+    assert listing(node.root) == [at_work.name, "1.0", "1.0/.node_state.json", "1.0/bin", "1.0/bin/tool"]
+
+    def somebody_else() -> None:
+        shutil.rmtree(path)
+        os.makedirs(f"{path}/data")
+
+    with pytest.raises(OSError, match="not empty"):
+        unpack(wanted, t.cast(Host, _Slow(somebody_else)))
+    assert os.listdir(path) == ["data"]
+
+
+def test_nodes_that_share_a_directory_may_remove_it_at_once(tmp_path: pathlib.Path) -> None:
+    for recursive in (False, True):
+        remove(Absent(str(tmp_path / "removed meanwhile"), recursive=recursive))
 
 
 def test_what_an_archive_holds_is_built_once_and_again_with_other_words(node: Node, tmp_path: pathlib.Path) -> None:

@@ -335,6 +335,30 @@ def test_a_value_of_a_wrong_type_is_refused_once() -> None:
     assert "'dataset_staging_processes' is of type" in error
 
 
+@pytest.mark.parametrize(
+    ("destination", "mount_point", "wanted"),
+    [
+        ("/", "", "a directory below /"),
+        ("//", "/", "a directory below /"),
+        ("/mnt/..", "", "a directory below /"),
+        (
+            "/mnt",
+            "/mnt/scratch",
+            "/mnt/scratch or a directory below that, because dataset_staging_mount_point names it",
+        ),
+        ("/mnt/scratch2/data", "/mnt/scratch/", "/mnt/scratch or a directory below that"),
+        ("/mnt/scratch/data", "/mnt/scratch", ""),
+        ("/mnt/scratch", "/mnt/scratch", ""),
+        ("/data", "", ""),
+        ("~/data", "/mnt/scratch", ""),
+    ],
+)
+def test_a_destination_that_cannot_be_meant_is_refused(destination: str, mount_point: str, wanted: str) -> None:
+    given = {"dataset_staging_destination": destination, "dataset_staging_mount_point": mount_point}
+    errors = limited("dataset_staging", **{**STAGED, **given}).errors
+    assert [f"it has to be {wanted}" in error for error in errors] == [True] * bool(wanted), errors
+
+
 @pytest.mark.parametrize("role", sorted({role for role, _entry in ENTRIES}))
 def test_limits_are_of_numbers_and_paths_that_the_role_has_and_its_defaults_keep_them(role: str) -> None:
     files = role_files(ROLES / role)
@@ -345,10 +369,13 @@ def test_limits_are_of_numbers_and_paths_that_the_role_has_and_its_defaults_keep
         "octal": {"str"},
         "places": {"list", "dict"},
     }
+    with_paths = {"absolute", "not_root", "below"}
     options = {name: option for options in files.options.values() for name, option in options.items()}
     for name, limit in files.limits.items():
-        [kind] = limit
+        assert set(limit) <= with_paths or len(limit) == 1
+        kind = next(iter(limit))
         assert options[name]["type"] in kinds[kind]
+        assert limit.get("below", name) in options
     if "main" in files.options:
         assert limited(role, **(STAGED if role == "dataset_staging" else {})) == Verdict([], {})
 
