@@ -391,11 +391,11 @@ def test_settings_that_containerd_refuses_already_are_not_written_to(
     node: Node, tmp_path: pathlib.Path, check: bool
 ) -> None:
     (tmp_path / "bin" / "containerd").symlink_to(CONTAINERD)
-    node.write("etc/containerd/config.toml", "version = [\n")
+    node.write("etc/containerd/config.toml", PARTS["a wrong value"])
     result = node.run(docker="always", containerd=True, check=check)
     assert result["error_kind"] == "containerd_config"
     assert "refuses its settings as they are: " in result["msg"]
-    assert (node.root / "etc/containerd/config.toml").read_text() == "version = [\n"
+    assert (node.root / "etc/containerd/config.toml").read_text() == PARTS["a wrong value"]
     assert (node.log(), (node.root / "etc/docker").exists()) == ([], False)
 
 
