@@ -67,7 +67,7 @@ extends_documentation_fragment:
 attributes:
   check_mode:
     support: full
-    details: Writes no report in check mode.
+    details: Writes no report and marks no file in check mode. RV(problems) names what O(mark_damaged) would mark.
   diff_mode:
     support: none
     details: RV(problems) says what differs, RV(marked_names) what O(mark_damaged) marked.
