@@ -46,6 +46,13 @@ def test_a_newer_toolkit_comes_whole_and_docker_is_only_reloaded(host: t.Any) ->
     assert found["upgraded"]["lives"] is True
 
 
+def test_a_docker_that_does_not_know_a_setting_runs_with_those_that_it_had(host: t.Any) -> None:
+    found = seen(host)
+    assert "any configuration option: no-such-key. /etc/docker/daemon.json is again as it was" in found["unknown"]
+    assert found["kept"]["daemon"] != found["moved"]["daemon"]
+    assert {**found["kept"], "daemon": 0} == {**found["moved"], "daemon": 0}
+
+
 def test_removal_leaves_the_settings_of_others_alone_and_none_of_ours(host: t.Any) -> None:
     left = seen(host)["left"]
     # The whole output is one document, docker's: no package is listed behind it, and no file.
@@ -57,7 +64,7 @@ def test_removal_leaves_the_settings_of_others_alone_and_none_of_ours(host: t.An
 
 def test_after_the_removal_containers_start_without_a_restart_of_docker(host: t.Any) -> None:
     found = seen(host)
-    assert found["removed"]["daemon"] == found["moved"]["daemon"]
+    assert found["removed"]["daemon"] == found["kept"]["daemon"]
     assert found["removed"]["runtime"] == "runc"
     assert "PATH=" in found["plain"]
     assert OURS not in found["plain"]
