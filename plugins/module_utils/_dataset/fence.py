@@ -19,6 +19,7 @@ from __future__ import annotations
 import contextlib
 import os
 
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.place import Place
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.run import Run, current_run_id
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gzip.part_file import Permit, is_tagged, part_files
@@ -52,11 +53,14 @@ def superseded() -> ClusterError:
 
 
 def permit_of(run: Run) -> Permit:
-    """What the files of a run are finished with: it ends when another run is the current one."""
+    """What the files of a run are finished with: it ends when another run is the current one, or its file system was unmounted."""
+    place = Place(run)
 
     def check() -> None:
-        # One that is hidden for a moment is no newer one.
-        if current_run_id(run.destination) not in (None, run.id):
+        current = current_run_id(run.destination)
+        if current is None:  # hidden for a moment it is no newer one
+            place.check()
+        elif current != run.id:
             raise superseded()
 
     return Permit(run.id, check)

@@ -24,6 +24,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.landing
     landing_of,
     leave_landing,
     sweep_landing,
+    words_for,
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.log_files import prune_logs
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.run import RankProgress, Run, read_run
@@ -90,7 +91,7 @@ def run_rank(wanted: StageRequest) -> dict[str, t.Any]:
     landing = landing_of(wanted.landing_path, run.destination, wanted.host)
     with _only_worker(wanted.log_path, run.destination, wanted.rank):
         # What lands there is renamed to its final name: whoever could write there could put a file of his in its place.
-        with disk_errors(landing):
+        with disk_errors(landing, words_for(landing, run.destination)):
             make_own_directory(landing)
         sweep_landing(landing, run.id)
         prune_logs(wanted.log_path, run.id)
