@@ -100,7 +100,7 @@ def run_rank(wanted: StageRequest) -> dict[str, t.Any]:
         finally:
             leave_landing(landing)
     if progress.state == "failed" and progress.error is not None:
-        raise ClusterError(**progress.error, **_totals(progress))
+        raise ClusterError(**progress.error, **_totals(progress), sees_destination=os.path.isdir(run.directory))
     return {"changed": progress.files > 0, **_totals(progress)}
 
 
@@ -156,7 +156,9 @@ def _totals(progress: RankProgress) -> dict[str, t.Any]:
 @contextlib.contextmanager
 def _stop_on_signal(worker: Worker) -> t.Iterator[None]:
     """SIGTERM ends the worker in order: AzCopy is stopped, claims are given back."""
-    before = signal.signal(signal.SIGTERM, lambda _number, _frame: worker.stop("The worker was told to stop."))
+    before = signal.signal(
+        signal.SIGTERM, lambda _number, _frame: worker.stop("The worker was told to stop (SIGTERM).")
+    )
     try:
         yield
     finally:
@@ -208,6 +210,7 @@ def _terminate(lock: t.TextIO) -> None:
     if pid > 1:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGTERM)
+            os.kill(pid, signal.SIGCONT)  # one that is stopped (SIGSTOP) would never see the other
 
 
 __all__ = ["StageRequest", "run_rank"]
