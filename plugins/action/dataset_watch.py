@@ -77,7 +77,7 @@ class ActionModule(ActionBase):
             }
         )
         if self._task.check_mode or not args["hosts"] or not any(args["runs"]):
-            return {"changed": False, "files": 0, "bytes": 0, "errors": [], "silent": [], "late": []}
+            return {"changed": False, "files": 0, "bytes": 0, "errors": [], "silent": [], "late": [], "complete": False}
         hosts: list[str] = args["hosts"]
         runs = args["runs"] if len(args["runs"]) == len(hosts) else args["runs"] * len(hosts)
         ranks = {rank: host for rank, (host, run) in enumerate(zip(hosts, runs)) if run}
@@ -111,6 +111,7 @@ class ActionModule(ActionBase):
             "changed": False,
             "files": watch.files,
             "bytes": watch.raw_bytes,
+            "complete": watch.complete,
             "errors": watch.errors(),
             "silent": [hosts[rank] for rank in watch.silent(now)],
             "late": [hosts[rank] for rank in watch.late(now)],

@@ -10,6 +10,7 @@ import typing as t
 from ansible import constants
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
+from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._play import out_of_step
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._role_arguments import validate
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._role_files import (
     ROLES,
@@ -51,6 +52,14 @@ class ActionModule(ActionBase):
             return _failed(
                 f"The collection has no role {names}. `roles` takes its roles by their names, without hpcai.gpu_cluster."
             )
+        together = [name for play in plays for name in play if role_files(ROLES / name).in_step]
+        pace = (
+            out_of_step(self._task, f"the role {together[0]}")
+            if together and args["entry_point"] != "install"
+            else None
+        )
+        if pace is not None:
+            return {"changed": False, "failed": True, **pace.as_result()}
         errors: list[str] = []
         later: dict[str, str] = {}
         for play in plays:

@@ -12,6 +12,7 @@ description:
   - Returns the result of the job, its C(changed) included, and fails where it failed, as M(ansible.builtin.async_status) does.
   - A worker that was killed, by the kernel where memory was short, by somebody, or by a reboot of its node, is a warning. Its files are
     left to the others, or to the next round. M(hpcai.gpu_cluster.dataset_verify) tells whether they are there.
+  - So is a worker that is stopped (C(SIGSTOP)). A new one on the same node ends it.
   - The job's file stays on the node for a week. It holds no SAS.
   - In a role, messages name the role's variables instead of the options of M(hpcai.gpu_cluster.dataset_stage).
 version_added: 0.1.0
@@ -21,6 +22,13 @@ options:
     description: C(ansible_job_id) of the task that started the job.
     type: str
     required: true
+  complete:
+    description:
+      - RV(hpcai.gpu_cluster.dataset_watch#module:complete), which tells that other nodes have done the rest. Then a worker that stopped
+        before its end, because it was told to, its disk is full or fails, or its time was over, is a warning, too, where its node still
+        sees the destination.
+    type: bool
+    default: false
 extends_documentation_fragment:
   - hpcai.gpu_cluster.attributes
   - hpcai.gpu_cluster.attributes.action

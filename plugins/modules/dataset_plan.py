@@ -35,6 +35,9 @@ options:
   world_size:
     description: With O(rank), how many nodes keep a share each.
     type: int
+  at_once:
+    description: With O(rank), how many of them copy in this run and share what an account may send. O(world_size) when left out.
+    type: int
   host:
     description: With O(rank), the name of this node.
     type: str
@@ -43,6 +46,12 @@ options:
       - RV(manifest) of the node that listed first.
       - Where that is only its digest, this node lists again, and fails when the source has changed in between.
     type: str
+  whole_play:
+    description:
+      - Take all hosts that the play is for in place of O(hosts), in the order of the inventory, also those that C(--limit) or C(serial)
+        leave out of this run, so that nodes which keep a share each keep the same one.
+    type: bool
+    default: false
   return_manifest:
     description: Only list, and return the manifest for the other nodes.
     type: bool
@@ -149,10 +158,15 @@ run:
   returned: always
 hosts:
   description:
-    - O(hosts). The position of a node is its rank in all that follows, also when the play has lost others meanwhile.
+    - O(hosts), or all hosts of the play with O(whole_play=true). The position of a node is its rank in all that follows, also when the
+      play has lost others meanwhile.
     - With O(rank) only O(host), which copies alone to its destination.
   type: list
   elements: str
+  returned: always
+destination:
+  description: O(destination), as this node reads it.
+  type: str
   returned: always
 killed:
   description:
@@ -239,6 +253,7 @@ def read_options(params: t.Mapping[str, t.Any]) -> PlanRequest:
         hosts=hosts,
         rank=params["rank"],
         world_size=world_size,
+        at_once=max(params.get("at_once") or world_size, 1),
         manifest=params["manifest"] or "",
         decompress=params["decompress"],
         content=params["content"],
@@ -286,8 +301,10 @@ def main() -> None:
             "hosts": {"type": "list", "elements": "str"},
             "rank": {"type": "int"},
             "world_size": {"type": "int"},
+            "at_once": {"type": "int"},
             "host": {"type": "str"},
             "manifest": {"type": "str"},
+            "whole_play": {"type": "bool", "default": False},
             "return_manifest": {"type": "bool", "default": False},
             "decompress": {"type": "bool", "default": False},
             "content": {"type": "bool", "default": False},
@@ -314,7 +331,7 @@ def main() -> None:
             listed = list_dataset(wanted) if params["return_manifest"] else prepare(wanted, write=not module.check_mode)
         for note in listed["notes"]:
             module.warn(note)
-        module.exit_json(**listed)
+        module.exit_json(**listed, destination=params["destination"])
     except ClusterError as error:
         module.fail_json(**failure(error, *secrets))
 

@@ -162,6 +162,10 @@ retried_batches:
   description: Those of them that had been tried before.
   type: int
   returned: always
+sees_destination:
+  description: Whether the node sees the plan in O(destination) all the same.
+  type: bool
+  returned: when this rank stopped before its end
 failed_files:
   description: Files that are themselves at fault, each with C(name), C(kind), C(message) and C(remedy). The first twenty.
   type: list

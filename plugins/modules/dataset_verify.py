@@ -56,7 +56,7 @@ options:
   manifest_digest:
     description:
       - SHA-256 of the manifest that is meant, as M(hpcai.gpu_cluster.dataset_plan) returns it. Where another play has planned another
-        dataset at the destination since, the task fails, whatever O(fail) says.
+        dataset at the destination since, or where nothing is there any more, the task fails, whatever O(fail) says.
       - Any manifest is taken where it is empty.
     type: str
     default: ""
@@ -163,7 +163,17 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gzip.part_file 
 
 def look(params: t.Mapping[str, t.Any], *, report: bool, mark: bool) -> dict[str, t.Any]:
     """Compare the destination with its manifest, and write down what was found where a report is wanted."""
-    dataset = Dataset.open(params["destination"])
+    try:
+        dataset = Dataset.open(params["destination"])
+    except ClusterError as error:
+        if error.kind != "not_staged" or not params["manifest_digest"]:
+            raise
+        raise ClusterError(
+            "not_mounted",
+            f"Nothing is at {params['destination']} any more of what was planned there: its file system was unmounted, or somebody "
+            "deleted it.",
+            "Mount it again (`findmnt`, `journalctl`), then run again: only what is missing will be copied.",
+        ) from error
     if params["manifest_digest"] not in ("", dataset.manifest.digest):
         raise ClusterError(
             "superseded",

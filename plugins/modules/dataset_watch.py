@@ -88,6 +88,12 @@ bytes:
   description: Their bytes over the network.
   type: int
   returned: always
+complete:
+  description:
+    - Whether every batch is done or given up, as a host says that has worked until the end. V(false) where every host has a run of its own.
+    - M(hpcai.gpu_cluster.dataset_verify) tells whether the dataset is whole.
+  type: bool
+  returned: always
 silent:
   description: Hosts that gave no sign of life any more.
   type: list

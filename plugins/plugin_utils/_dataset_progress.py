@@ -92,6 +92,11 @@ class Watch:
         silent = set(self.silent(now))
         return all(self._ended(rank) or rank in silent for rank in self.ranks)
 
+    @property
+    def complete(self) -> bool:
+        """Whether every batch is done or given up, as a rank that finished says."""
+        return self._complete_since is not None
+
     def _complete(self, now: float) -> bool:
         return self._complete_since is not None and now - self._complete_since >= _WIND_DOWN_S
 

@@ -19,6 +19,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.url import
     parse_blob_url,
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._play import refuse_out_of_step
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._role_variables import (
     ModuleAction,
     names_role_variables,
@@ -70,12 +71,13 @@ def _with_url(value: t.Any) -> t.Iterator[Result]:
 
 
 class PlacesModuleAction(ModuleAction):
-    """Runs a module with places among its options, unless one of them holds a SAS."""
+    """Runs a module with places among its options, unless one of them holds a SAS, or each host would do what one does for all."""
 
     @names_role_variables
     def run(self, tmp: str | None = None, task_vars: Result | None = None) -> Result:
         """Run it, in the background, too."""
         try:
+            refuse_out_of_step(self._task)
             if "sources" in self._task.args:
                 self._task.args["sources"] = as_list(self._task.args["sources"])
             for url, prefix in places_of(self._task.args):

@@ -17,12 +17,16 @@ ROLES = Path(__file__).resolve().parents[2] / "roles"
 
 
 class RoleFiles(t.NamedTuple):
-    """``options`` are those of every entry point, ``limits`` those of single options; ``defaults`` and ``variables`` hold templates."""
+    """``options`` are those of every entry point, ``limits`` those of single options; ``defaults`` and ``variables`` hold templates.
+
+    ``in_step``: some task runs once for all hosts, which have to be in step.
+    """
 
     options: dict[str, dict[str, t.Any]]
     defaults: dict[str, t.Any]
     variables: dict[str, t.Any]
     limits: dict[str, dict[str, t.Any]]
+    in_step: bool
 
 
 @functools.cache
@@ -31,7 +35,8 @@ def role_files(folder: Path) -> RoleFiles:
     found = _plain(folder / "meta/argument_specs.yml").get("argument_specs", {})
     options = {entry_point: spec.get("options") or {} for entry_point, spec in found.items()}
     defaults, variables = _templates(folder / "defaults/main.yml"), _templates(folder / "vars/main.yml")
-    return RoleFiles(options, defaults, variables, _plain(folder / "meta/limits.yml"))
+    in_step = any("run_once: " in path.read_text(encoding="utf-8") for path in folder.glob("tasks/*.yml"))
+    return RoleFiles(options, defaults, variables, _plain(folder / "meta/limits.yml"), in_step)
 
 
 def _plain(path: Path) -> dict[str, t.Any]:

@@ -25,8 +25,10 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.copier 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.fence import permit_of
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.judge import judge
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.keeper import Keeper
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.landing_room import LandingRoom
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.landing import words_for
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.landing_room import LandingRoom, full_disk
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.model import BatchOutcome, Hooks, stopped
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.place import Place
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.receipts import (
     Receipt,
     ReceiptLog,
@@ -36,6 +38,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.run imp
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.state import StatePaths, inspect_destination
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gzip.drain import Finished, LandingItem, drain
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gzip.part_file import disk_errors
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gzip.room import available_cpus
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.durable import DurableTree
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.ownership import Ownership
@@ -71,12 +74,14 @@ class BatchCopier:
         self._settings = settings
         self._ownership = Ownership(**run.ownership)
         self._permit = permit_of(run)
+        self._place = Place(run)
         self._room = LandingRoom(settings.landing, settings.landing_limit_bytes)
         self._receipts = StatePaths(run.destination).receipts
         # Keeps its token from batch to batch.
         self._login = ManagedIdentity(settings.identity_client_id).token if settings.identity == "msi" else None
 
     def __call__(self, batch: BatchInfo, attempt: int, hooks: Hooks) -> BatchOutcome:
+        self._place.check()
         left = self._left(batch, attempt)
         if not left:
             return BatchOutcome()
@@ -84,7 +89,8 @@ class BatchCopier:
         shutil.rmtree(landing, ignore_errors=True)  # of an attempt that was killed here
         stuck = False
         try:
-            os.makedirs(landing, mode=0o700)
+            with disk_errors(landing, words_for(landing, self._run.destination)):
+                os.makedirs(landing, mode=0o700)
             log = ReceiptLog(self._receipts, self._writer(batch, attempt))
             landed = self._land_all(left, landing, log, hooks)
             stuck = landed.error is not None and landed.error.kind == "stuck"
@@ -148,6 +154,7 @@ class BatchCopier:
             def confirm(name: str) -> None:
                 if hooks.should_stop():
                     raise stopped()
+                self._place.check()
                 if not self._known_md5(blobs[name]):
                     versions.confirm(blobs[name])
 
@@ -161,7 +168,14 @@ class BatchCopier:
             )
             with contextlib.closing(draining) as finished:
                 failed = self._keep(finished, blobs, hooks.on_file, keeper)
-            return failed, copier.result()
+            return failed, self._told(copier.result())
+
+    def _told(self, outcome: CopyOutcome) -> CopyOutcome:
+        """What AzCopy says of a full disk in words of ours: what it calls its destination is where raw bytes land."""
+        if outcome.error is None or outcome.error.kind != "disk_full":
+            return outcome
+        full = full_disk(self._settings.landing, self._settings.log_dir, self._run.destination)
+        return replace(outcome, error=full)
 
     def _explain(self, raw_name: str, blobs: t.Mapping[str, Blob]) -> ClusterError | None:
         """Why a blob did not land although AzCopy complains about nothing."""

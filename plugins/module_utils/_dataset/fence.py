@@ -20,6 +20,7 @@ import contextlib
 import os
 import time
 
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.place import Place
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.run import Run, current_run_id
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.state import StatePaths
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
@@ -55,11 +56,16 @@ def superseded() -> ClusterError:
 
 
 def permit_of(run: Run) -> Permit:
-    """What the files of a run are finished with: it ends when another run is the current one, or the dataset was removed."""
+    """What the files of a run are finished with.
+
+    It ends when another run is the current one, the dataset was removed, or its file system was unmounted.
+    """
+    place = Place(run)
 
     def check() -> None:
         current = current_run_id(run.destination)
-        # One that is hidden for a moment is no newer one.
+        if current is None:  # hidden for a moment it is no newer one
+            place.check()
         if current not in (None, run.id) or (current is None and _is_removed(run.destination)):
             raise superseded()
 

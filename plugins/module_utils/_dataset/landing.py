@@ -58,8 +58,14 @@ def leave_landing(landing: str) -> None:
         os.rmdir(landing)
 
 
+def words_for(landing: str, destination: str) -> str:
+    """What a message calls the place of an own directory, which is in the destination where there is no landing path."""
+    inside = landing.startswith(os.path.join(StatePaths(destination).root, ""))
+    return "destination" if inside else "`landing_path`"
+
+
 def _digest(text: str, digits: int) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:digits]
 
 
-__all__ = ["landing_directories", "landing_directory", "landing_of", "leave_landing", "sweep_landing"]
+__all__ = ["landing_directories", "landing_directory", "landing_of", "leave_landing", "sweep_landing", "words_for"]

@@ -9,10 +9,12 @@ Where files are inflated slower than they arrive, the next download waits until 
 
 from __future__ import annotations
 
+import math
 import threading
 import typing as t
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.manifest import Blob
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.landing import words_for
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gzip.room import free_bytes
 
@@ -92,6 +94,29 @@ class Portion:
         self._room.give(size)
 
 
+def full_disk(landing: str, log_dir: str, destination: str) -> ClusterError:
+    """``disk_full`` of AzCopy, which writes raw bytes, and its logs and plans: about the one of the two that has less space."""
+    if log_dir and _free(log_dir) < _free(landing):
+        return ClusterError(
+            "disk_full",
+            f"No space is left at {log_dir}, where AzCopy keeps its logs and plans.",
+            "Free space there, or choose a directory on another disk as `log_path`. Then run again: only what is missing will be copied.",
+        )
+    what = words_for(landing, destination)
+    return ClusterError(
+        "disk_full",
+        f"No space is left at {landing}, where raw bytes wait to be checked{'' if what == 'destination' else f' ({what})'}.",
+        "Free space there, or choose a larger disk as `landing_path`. Then run again: only what is missing will be copied.",
+    )
+
+
+def _free(directory: str) -> float:
+    try:
+        return free_bytes(directory)
+    except OSError:
+        return math.inf
+
+
 def _first(blobs: t.Sequence[Blob], room: int) -> tuple[int, int]:
     """How many of the first blobs fit, and their bytes."""
     size = 0
@@ -102,4 +127,4 @@ def _first(blobs: t.Sequence[Blob], room: int) -> tuple[int, int]:
     return len(blobs), size
 
 
-__all__ = ["LandingRoom", "Portion"]
+__all__ = ["LandingRoom", "Portion", "full_disk"]

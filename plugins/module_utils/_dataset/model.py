@@ -25,7 +25,7 @@ FATAL_KINDS = frozenset(
     }
 )
 #: This rank cannot go on, another one may.
-RANK_KINDS = frozenset({"disk_full", "stuck", "superseded"})
+RANK_KINDS = frozenset({"disk_full", "not_mounted", "stuck", "superseded"})
 
 
 @dataclass

@@ -57,8 +57,9 @@ class PlanRequest:
     """What is to be staged where. Rates are in Mbit/s, 0 where they are not known.
 
     A source has ``url``, ``prefix``, ``include``, ``exclude`` and ``sas``. ``hosts`` share the destination, and ``rank`` is None; or
-    there is one, the ``rank`` of ``world_size`` nodes that keep a share each. ``manifest`` is what ``list_dataset`` returned, "" for
-    a listing of the sources. ``mount_point`` is "" where none is required, ``landing_path`` where raw bytes land in the destination.
+    there is one, the ``rank`` of ``world_size`` nodes that keep a share each, of which ``at_once`` copy now. ``manifest`` is what
+    ``list_dataset`` returned, "" for a listing of the sources. ``mount_point`` is "" where none is required, ``landing_path`` where raw
+    bytes land in the destination.
     ``owner``, ``group``, ``mode`` and ``directory_mode`` are those of what is written, "" as ever.
     """
 
@@ -67,6 +68,7 @@ class PlanRequest:
     hosts: list[str]
     rank: int | None
     world_size: int
+    at_once: int
     manifest: str = field(repr=False)
     decompress: bool
     content: bool
@@ -142,7 +144,7 @@ def prepare(wanted: PlanRequest, *, write: bool) -> dict[str, t.Any]:
         check_writable("landing_path", wanted.landing_path or destination)
     _check_space(destination, missing_bytes)
     bandwidth = plan_download(
-        nodes=wanted.world_size,
+        nodes=wanted.at_once,
         nic_mbps=wanted.nic_mbps,
         egress_mbps=wanted.egress_mbps,
         accounts=len({_account(source["url"]) for source in manifest.sources}),
@@ -153,7 +155,7 @@ def prepare(wanted: PlanRequest, *, write: bool) -> dict[str, t.Any]:
         destination=destination,
         hosts=wanted.hosts,
         decompress=dataset.decompress,
-        bytes_per_second=expected_bytes_per_second(bandwidth, wanted.world_size),
+        bytes_per_second=expected_bytes_per_second(bandwidth, wanted.at_once),
         batch_s=wanted.batch_s,
     )
     run.ownership = asdict(ownership)

@@ -23,6 +23,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.landing
     landing_of,
     leave_landing,
     sweep_landing,
+    words_for,
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.log_files import prune_logs
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.run import RankProgress, Run, read_run
@@ -90,7 +91,7 @@ def run_rank(wanted: StageRequest) -> dict[str, t.Any]:
     landing = landing_of(wanted.landing_path, run.destination, wanted.host)
     with _only_worker(wanted.log_path, run.destination, wanted.rank):
         # What lands there is renamed to its final name: whoever could write there could put a file of his in its place.
-        with disk_errors(landing):
+        with disk_errors(landing, words_for(landing, run.destination)):
             make_own_directory(landing)
         sweep_landing(landing, run.id)
         prune_logs(wanted.log_path, run.id)
@@ -99,7 +100,7 @@ def run_rank(wanted: StageRequest) -> dict[str, t.Any]:
         finally:
             leave_landing(landing)
     if progress.state == "failed" and progress.error is not None:
-        raise ClusterError(**progress.error, **_totals(progress))
+        raise ClusterError(**progress.error, **_totals(progress), sees_destination=os.path.isdir(run.directory))
     return {"changed": progress.files > 0, **_totals(progress)}
 
 
@@ -155,7 +156,9 @@ def _totals(progress: RankProgress) -> dict[str, t.Any]:
 @contextlib.contextmanager
 def _stop_on_signal(worker: Worker) -> t.Iterator[None]:
     """SIGTERM ends the worker in order: AzCopy is stopped, claims are given back."""
-    before = signal.signal(signal.SIGTERM, lambda _number, _frame: worker.stop("The worker was told to stop."))
+    before = signal.signal(
+        signal.SIGTERM, lambda _number, _frame: worker.stop("The worker was told to stop (SIGTERM).")
+    )
     try:
         yield
     finally:
@@ -207,6 +210,7 @@ def _terminate(lock: t.TextIO) -> None:
     if pid > 1:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGTERM)
+            os.kill(pid, signal.SIGCONT)  # one that is stopped (SIGSTOP) would never see the other
 
 
 __all__ = ["StageRequest", "run_rank"]

@@ -27,6 +27,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.model i
     Hooks,
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.pace import Pace
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.place import Place
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.run import BatchInfo, RankProgress, Run
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.slow_owners import SlowOwners
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.trouble import IoTrouble, Tolerance
@@ -70,6 +71,7 @@ class Worker:
         self._stop = threading.Event()
         self._ended = threading.Event()
         self._superseded = Standing(run).is_lost
+        self._place = Place(run)
         self._io_trouble = IoTrouble(_FORGIVEN_BATCHES, _TROUBLE_S, poll_s)
         self._lock = threading.Lock()
         self._network = threading.Semaphore(1)
@@ -236,6 +238,8 @@ class Worker:
 
         try:
             outcome = self._outcome(batch, attempt, Hooks(on_file, landed, should_stop))
+            if outcome.error is not None:
+                outcome = replace(outcome, error=self._place.gone() or outcome.error)
             self._weigh(batch, outcome)
             return outcome
         finally:
@@ -306,8 +310,9 @@ class Worker:
         while True:
             self._tolerate(self._sign)
             self._tolerate(self._report)
-            if self._tolerate(self._superseded, otherwise=False):
-                self._give_up(superseded())
+            gone = self._place.gone() or (superseded() if self._tolerate(self._superseded, otherwise=False) else None)
+            if gone is not None:
+                self._give_up(gone)
             if self._deadline is not None and time.monotonic() > self._deadline:
                 self._give_up(
                     ClusterError(

@@ -273,7 +273,7 @@ def _rename(
     source: t.BinaryIO, src: str, dst: str, root: str, raw_md5: str, ownership: Ownership, permit: Permit, checked: bool
 ) -> tuple[int, int] | None:
     """CRC32 and size of the file that got its final name; None where only a copy of it can."""
-    with parent_of_file(root, dst, ownership) as (parent, name):
+    with parent_of_file(root, dst, ownership, permit) as (parent, name):
         read = os.fstat(source.fileno())
         if read.st_dev != os.fstat(parent).st_dev:
             return None

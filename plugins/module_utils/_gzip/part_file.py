@@ -92,15 +92,18 @@ def make_directories(path: str) -> None:
 
 
 @contextlib.contextmanager
-def parent_of_file(root: str, dst: str, ownership: Ownership = AS_EVER) -> t.Iterator[tuple[int, str]]:
+def parent_of_file(
+    root: str, dst: str, ownership: Ownership = AS_EVER, permit: Permit = ANYBODY
+) -> t.Iterator[tuple[int, str]]:
     """The descriptor of a file's directory, made where it is missing, and the file's name in it.
 
+    Who has a tag for his files has made the root before: where it is missing its file system is gone, and it is not made.
     No component below ``root`` may be a link (``_host.beneath``); without a root the directory of the file is its root.
     """
     root = root or os.path.dirname(dst)
     with contextlib.ExitStack() as stack:
         with disk_errors(dst):
-            if not os.path.isdir(root):
+            if not permit.tag and not os.path.isdir(root):
                 make_directories(root)
             name = os.path.relpath(dst, root)
             parent = stack.enter_context(parent_of(root, name, make=True, on_made=ownership.give_to_directory))
@@ -108,8 +111,11 @@ def parent_of_file(root: str, dst: str, ownership: Ownership = AS_EVER) -> t.Ite
 
 
 @contextlib.contextmanager
-def disk_errors(dst: str) -> t.Iterator[None]:
-    """Turn the operating system's errors about a destination into ours: ``disk_full``, ``io``, or ``bad_input``."""
+def disk_errors(dst: str, what: str = "destination") -> t.Iterator[None]:
+    """Turn the operating system's errors about a destination into ours: ``disk_full``, ``io``, or ``bad_input``.
+
+    ``what`` the remedies call it.
+    """
     try:
         yield
     except OSError as exc:
@@ -117,7 +123,7 @@ def disk_errors(dst: str) -> t.Iterator[None]:
             raise ClusterError(
                 "disk_full",
                 f"No space is left for `{dst}`.",
-                "Free space or choose another destination, then run again: only what is missing will be copied.",
+                f"Free space or choose another {what}, then run again: only what is missing will be copied.",
             ) from exc
         if exc.errno in GONE_ERRNOS:
             raise ClusterError(
@@ -126,7 +132,7 @@ def disk_errors(dst: str) -> t.Iterator[None]:
                 "Check that it is still mounted and its servers and disks are well, then run again.",
             ) from exc
         raise ClusterError(
-            "bad_input", f"`{dst}` cannot be written: {exc.strerror}.", "Check owner, mode and type of the destination."
+            "bad_input", f"`{dst}` cannot be written: {exc.strerror}.", f"Check owner, mode and type of the {what}."
         ) from exc
 
 
@@ -138,8 +144,9 @@ def part_file(
 
     Between ``root`` and the file no link is followed.
     """
-    with parent_of_file(root, dst, ownership) as (parent, name), _part(parent, name, dst, ownership, permit) as part:
-        yield part
+    with contextlib.ExitStack() as stack:
+        parent, name = stack.enter_context(parent_of_file(root, dst, ownership, permit))
+        yield stack.enter_context(_part(parent, name, dst, ownership, permit))
 
 
 @contextlib.contextmanager

@@ -142,14 +142,26 @@ def lost(document: t.Mapping[str, t.Any], answer: str) -> str:
         return ""
     if boot_id.strip() != document["boot_id"]:
         return "the node was rebooted meanwhile"
-    there = {}
-    for line in stats.splitlines():
-        fields = _fields(line)
-        if len(fields) > _STARTED and fields[_STATE] not in "ZX":
-            there[line.partition(" ")[0]] = fields[_STARTED]
-    if any(there.get(str(pid)) == started for pid, started in document["processes"]):
+    if any(state not in "ZX" for _pid, state in _states(document, stats)):
         return ""
     return "all its processes were killed"
+
+
+def stopped(document: t.Mapping[str, t.Any], answer: str) -> int:
+    """The process of a job without a result that works no more until somebody lets it (``SIGCONT``), 0 where there is none."""
+    boot_id, _newline, stats = answer.partition("\n")
+    if not _is_marked(document) or boot_id.strip() != document["boot_id"]:
+        return 0
+    return next((pid for pid, state in _states(document, stats) if state == "T"), 0)
+
+
+def _states(document: t.Mapping[str, t.Any], stats: str) -> t.Iterator[tuple[int, str]]:
+    """The job's processes that are there, each with its state. A number may be that of another process by now."""
+    there = {line.partition(" ")[0]: _fields(line) for line in stats.splitlines()}
+    for pid, started in document["processes"]:
+        fields = there.get(str(pid), [])
+        if len(fields) > _STARTED and fields[_STARTED] == started:
+            yield pid, fields[_STATE]
 
 
 def unmarked(document: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
@@ -205,4 +217,4 @@ def _write(path: str, document: Result) -> None:
     os.replace(part, path)
 
 
-__all__ = ["LIMIT_VARIABLE", "Job", "asked_for", "lost", "question", "unmarked"]
+__all__ = ["LIMIT_VARIABLE", "Job", "asked_for", "lost", "question", "stopped", "unmarked"]

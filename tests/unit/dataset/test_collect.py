@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 import time
@@ -16,6 +17,7 @@ import typing as t
 import pytest
 import yaml
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.run import Run, write_run
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 
 Play = t.Callable[[list[dict[str, t.Any]]], str]
 Task = dict[str, t.Any]
@@ -145,6 +147,55 @@ def test_a_worker_that_was_killed_is_a_warning(stage: t.Callable[[str], Task], p
     assert time.monotonic() - began < 55, "it was asked until it had been asked often enough"
 
 
+def test_a_worker_that_is_stopped_is_a_warning_with_its_process(
+    stage: t.Callable[[str], Task], play: Play, tmp_path: pathlib.Path
+) -> None:
+    """It was asked for half a minute, and then it was said that a disk may hang."""
+    said = play(
+        [
+            in_background(stage(f"echo $PPID >{tmp_path}/pid\nkill -STOP $PPID")),
+            {**collect(), "retries": 60},
+            expect("done is not failed", "done is changed", "done is finished"),
+        ]
+    )
+    worker = int((tmp_path / "pid").read_text())
+    try:
+        assert f"The worker on localhost does not go on: its process {worker} is stopped (SIGSTOP;" in " ".join(
+            said.split()
+        )
+    finally:
+        os.kill(worker, signal.SIGKILL)
+
+
+def ended(directory: pathlib.Path, **result: t.Any) -> Task:
+    """Collects a job that ended with this."""
+    job = "dataset_stage-0123456789abcdef"
+    (directory / "jobs").mkdir()
+    document = {"started": True, "finished": True, "ansible_job_id": job, "changed": False, **result}
+    (directory / "jobs" / job).write_text(json.dumps(document), encoding="utf-8")
+    return collect(jid=job)
+
+
+@pytest.mark.parametrize(
+    ("kind", "complete", "sees"),
+    [("cancelled", True, True), ("cancelled", False, True), ("io", True, False), ("not_mounted", True, True)],
+)
+def test_what_stopped_one_worker_is_a_warning_where_others_did_its_work(
+    tmp_path: pathlib.Path, play: Play, kind: str, complete: bool, sees: bool
+) -> None:
+    """But a node that does not see the destination any more has failed whatever the others did."""
+    error = ClusterError(
+        kind, "It was told to stop (SIGTERM).", "Run again to copy the rest.", files=3, sees_destination=sees
+    )
+    task = ended(tmp_path, failed=True, **error.as_result())
+    task["hpcai.gpu_cluster.dataset_collect"]["complete"] = complete
+    forgiven = complete and kind == "cancelled"
+    facts = ["done is changed", "done.files == 3"] if forgiven else ["done is failed", f"done.error_kind == '{kind}'"]
+    said = " ".join(play([task, expect(*facts)]).split())
+    told = "The worker on localhost stopped before its end: It was told to stop (SIGTERM). The others have copied what it had not."
+    assert (told in said) == forgiven
+
+
 @pytest.mark.parametrize("file", [True, False])
 def test_a_node_that_was_rebooted_is_named(tmp_path: pathlib.Path, play: Play, file: bool) -> None:
     (tmp_path / "jobs").mkdir()
@@ -186,7 +237,9 @@ def test_a_copy_that_does_not_end_says_what_to_look_at(tmp_path: pathlib.Path, p
     running = {"started": True, "finished": False, "ansible_job_id": "j1.1"}
     (tmp_path / "jobs/j1.1").write_text(json.dumps(running), encoding="utf-8")
     task = {**collect(jid="j1.1"), "retries": 1, "delay": 0}
-    play([task, expect("done is failed", "'has not ended' in done.msg", "'dmesg' in done.remedy")])
+    play(
+        [task, expect("done is failed", "'The copy on localhost has not ended' in done.msg", "'dmesg' in done.remedy")]
+    )
 
 
 def test_it_reads_the_job_and_deletes_nothing(play: Play) -> None:

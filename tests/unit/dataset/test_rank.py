@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import pathlib
+import signal
 import subprocess
 import sys
 
@@ -53,8 +54,11 @@ time.sleep(600)
 """
 
 
-def test_only_the_holder_of_the_lock_is_told_to_stop(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A number in the lock's file may be another process by now."""
+@pytest.mark.parametrize("is_stopped", [False, True])
+def test_only_the_holder_of_the_lock_is_told_to_stop(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, is_stopped: bool
+) -> None:
+    """A number in the lock's file may be another process by now. And a process that is stopped does not hear that it shall end."""
     monkeypatch.setattr(rank, "_STOP_OLD_WORKER_S", 120.0)
     with rank._only_worker(str(tmp_path), "/data", 0):
         pass
@@ -65,6 +69,8 @@ def test_only_the_holder_of_the_lock_is_told_to_stop(tmp_path: pathlib.Path, mon
         try:
             assert holder.stdout is not None
             assert holder.stdout.readline() == "held\n"
+            if is_stopped:
+                holder.send_signal(signal.SIGSTOP)
             with rank._only_worker(str(tmp_path), "/data", 0):
                 assert holder.wait(60) == -15
             assert innocent.poll() is None

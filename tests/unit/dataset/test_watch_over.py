@@ -41,13 +41,16 @@ def test_a_rank_that_failed_says_nothing_about_the_batches() -> None:
     watch = see(Watch(HOSTS, 9, 9, shared=True), 0, "failed", "working")
     see(watch, 1000, "failed", "working")
     assert not watch.over(1000)
+    assert not watch.complete
     assert see(watch, 1001, "failed", "finished").over(1001)
     assert not watch.late(1001)
+    assert watch.complete
 
 
 def test_where_every_node_has_a_run_of_its_own_each_is_waited_for() -> None:
     watch = see(Watch(HOSTS, 9, 9), 0, "finished", "working")
     assert not see(watch, 1000, "finished", "working").over(1000)
+    assert not watch.complete, "what one has copied is no other's"
 
 
 def test_an_answer_that_comes_late_takes_nothing_back() -> None:

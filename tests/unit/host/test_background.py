@@ -169,6 +169,20 @@ def test_a_job_whose_processes_were_all_killed_is_lost(tmp_path: pathlib.Path) -
     assert document_of(path)["finished"] is False
 
 
+def test_a_job_whose_process_is_stopped_is_not_lost_but_named(tmp_path: pathlib.Path) -> None:
+    path = Job("busy_bee", str(tmp_path), 240).start(lambda: time.sleep(240) or {}, lost)["results_file"]
+    until(lambda: len(document_of(path).get("processes", ())) == 2)
+    document = document_of(path)
+    worker = document["processes"][1][0]
+    assert background.stopped(document, answer_to(document)) == 0
+    os.kill(worker, signal.SIGSTOP)
+    try:
+        until(lambda: background.stopped(document, answer_to(document)) == worker)
+        assert background.lost(document, answer_to(document)) == ""
+    finally:
+        os.kill(worker, signal.SIGKILL)
+
+
 MARKED = {"started": True, "finished": False, "boot_id": "b", "processes": [[7, "100"], [8, "101"]]}
 REST = " ".join("0" for _field in range(17))
 
@@ -188,6 +202,21 @@ def test_what_a_node_says_about_the_processes_of_a_job(answer: str, reason: str)
     assert background.lost(MARKED, answer) == reason
 
 
+@pytest.mark.parametrize(
+    ("answer", "process"),
+    [
+        (f"b\n7 (a) S 1 {REST} 100 0\n8 (dataset_stage) T 1 {REST} 101 0\n", 8),
+        (f"b\n7 (a) S 1 {REST} 100 0\n8 (other) T 1 {REST} 999 0\n", 0),
+        (f"b\n7 (a) S 1 {REST} 100 0\n8 (dataset_stage) t 1 {REST} 101 0\n", 0),
+        (f"c\n8 (dataset_stage) T 1 {REST} 101 0\n", 0),
+    ],
+)
+def test_which_process_of_a_job_is_stopped(answer: str, process: int) -> None:
+    """Not one that somebody looks at with strace, and no other that has its number."""
+    assert background.stopped(MARKED, answer) == process
+
+
 def test_a_job_of_others_is_not_asked_for() -> None:
     document = {"started": True, "finished": False}
+    assert background.stopped(document, "c\n") == 0
     assert (question(document), background.lost(document, "c\n")) == ([], "")
