@@ -149,6 +149,7 @@ def test_a_removed_dataset_gets_no_more_files(
     if when == "long after that":
         monkeypatch.setattr(fence, "_LOOK_S", 0.0)
         shutil.rmtree(version.data)
+        version.data.mkdir()  # a mount point stays
     else:
         pathlib.Path(StatePaths(str(version.data)).current).write_text('{"run": ""}')
     finished = version.finish()
