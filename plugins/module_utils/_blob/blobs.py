@@ -63,8 +63,10 @@ class Blobs(t.Sequence[Blob]):
 
     @t.overload
     def __getitem__(self, index: int) -> Blob: ...
+
     @t.overload
     def __getitem__(self, index: slice) -> Blobs: ...
+
     def __getitem__(self, index: int | slice) -> Blob | Blobs:
         if isinstance(index, slice):
             return self._view(self._order[index])

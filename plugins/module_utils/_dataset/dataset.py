@@ -251,8 +251,10 @@ class _FinalNames(t.Sequence[str]):
 
     @t.overload
     def __getitem__(self, index: int) -> str: ...
+
     @t.overload
     def __getitem__(self, index: slice) -> _FinalNames: ...
+
     def __getitem__(self, index: int | slice) -> str | _FinalNames:
         if isinstance(index, slice):
             return _FinalNames(self._blobs[index], self._decompress)
