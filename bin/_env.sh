@@ -25,8 +25,6 @@
 root=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd)
 started=$SECONDS
 mkdir -p "$root/.cache/log"
-# Where this is set, each of the thousands of Pythons to come would compile anew what it imports.
-unset PYTHONDONTWRITEBYTECODE
 
 say() {
   printf '[%4d s] %s\n' $((SECONDS - started)) "$*"
@@ -88,7 +86,7 @@ make_venv() {
   say "Making ${venv#"$root"/} with $("$python" --version) (log: .cache/log/$log-pip.log)"
   "$python" -c 'import ensurepip' 2>/dev/null || apt_install "$("$python" -c 'import sys; print("python%d.%d-venv" % sys.version_info[:2])')"
   quietly "$log" "$python" -m venv "$venv"
-  quietly "$log-pip" "$venv/bin/python" -m pip install --disable-pip-version-check --no-compile --no-input --requirement "$root/requirements/test.txt"
+  quietly "$log-pip" "$venv/bin/python" -m pip install --disable-pip-version-check --no-input --requirement "$root/requirements/test.txt"
   printf '%s\n' "$stamp" >"$venv/.stamp"
 }
 
