@@ -13,14 +13,12 @@ from __future__ import annotations
 
 import math
 import posixpath
-import re
 import typing as t
 
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.ownership import MODE
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._places import faults_of
 
 Limit = t.Mapping[str, t.Any]
-#: As ``_host.ownership`` takes a mode. What YAML makes of 0640 without quotes, 416, has no zero in front.
-_MODE = re.compile(r"0[0-7]{3}")
 
 
 def beyond(limits: t.Mapping[str, Limit], options: t.Mapping[str, Limit], values: t.Mapping[str, t.Any]) -> list[str]:
@@ -43,7 +41,7 @@ def _excess(limit: Limit, value: t.Any, default: t.Any, values: t.Mapping[str, t
     if limit.get("absolute"):
         return _path_excess(limit, value, default, values)
     if limit.get("octal"):
-        right = value == default or bool(_MODE.fullmatch(str(value)))
+        right = value == default or bool(MODE.fullmatch(str(value)))
         return "" if right else 'it has to be four octal digits in quotes, the first a zero, such as "0640".'
     number = _number(value)
     if number is None or limit.get("places"):

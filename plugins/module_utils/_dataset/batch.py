@@ -73,8 +73,8 @@ class BatchCopier:
         self._run = run
         self._settings = settings
         self._ownership = Ownership(**run.ownership)
-        self._permit = permit_of(run)
         self._place = Place(run)
+        self._permit = permit_of(run, self._place)
         self._room = LandingRoom(settings.landing, settings.landing_limit_bytes)
         self._receipts = StatePaths(run.destination).receipts
         # Keeps its token from batch to batch.

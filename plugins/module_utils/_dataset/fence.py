@@ -55,12 +55,11 @@ def superseded() -> ClusterError:
     return ClusterError("superseded", "A newer run took over, or the dataset was removed.", "Nothing to do.")
 
 
-def permit_of(run: Run) -> Permit:
+def permit_of(run: Run, place: Place) -> Permit:
     """What the files of a run are finished with.
 
     It ends when another run is the current one, the dataset was removed, or its file system was unmounted.
     """
-    place = Place(run)
 
     def check() -> None:
         current = current_run_id(run.destination)

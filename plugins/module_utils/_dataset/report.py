@@ -12,12 +12,10 @@ import typing as t
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.manifest import Manifest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.claims import Claims
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.model import FATAL_KINDS
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.run import Run, read_progress
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.run import ENDED, Run, read_progress
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.state import Inventory, StatePaths, read_json
 
 VERSION = 1
-#: A rank that says neither was killed, or hangs.
-ENDED = ("finished", "failed")
 _LOST = {
     "kind": "worker_lost",
     "message": "The copy there never said that it ended: it was killed, the node stopped, or it hangs.",

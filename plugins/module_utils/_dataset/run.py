@@ -40,6 +40,8 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.durable im
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.own import regular
 
 PROGRESS_DIR = "progress"
+#: What a rank says at its end. One that says neither was killed, or hangs.
+ENDED = ("finished", "failed")
 #: A rank writes its progress every two seconds, and the controller reads that of all ranks every second.
 NAMED_FAILURES = 20
 _KEEP_RUNS = 3
@@ -248,7 +250,7 @@ class RankProgress:
 
     @property
     def ended(self) -> bool:
-        return self.state in ("finished", "failed")
+        return self.state in ENDED
 
     def add_failed(self, files: t.Sequence[dict[str, str]]) -> None:
         self.failed_count += len(files)
@@ -270,6 +272,7 @@ def read_progress(run: Run) -> list[RankProgress]:
 
 
 __all__ = [
+    "ENDED",
     "NAMED_FAILURES",
     "PROGRESS_DIR",
     "BatchInfo",

@@ -22,7 +22,8 @@ from dataclasses import dataclass
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.beneath import parent_of
 
-_MODE = re.compile(r"0[0-7]{3}")
+#: A mode as it has to be written. What YAML makes of 0640 without quotes, 416, has no zero in front.
+MODE = re.compile(r"0[0-7]{3}")
 _FILE_MODE = 0o644
 _READABLE = 0o755
 _LOOKS = 16  # at a time
@@ -187,7 +188,7 @@ def _id(name: str, what: str, option: str, look_up: t.Callable[[str], int]) -> i
 def _mode(option: str, text: str) -> int | None:
     if not text:
         return None
-    if not _MODE.fullmatch(text):
+    if not MODE.fullmatch(text):
         raise ClusterError(
             "bad_input",
             f"`{option}` is {text!r}.",
@@ -196,4 +197,4 @@ def _mode(option: str, text: str) -> int | None:
     return int(text, 8)
 
 
-__all__ = ["Ownership", "find_ownership", "give_below", "others_below"]
+__all__ = ["MODE", "Ownership", "find_ownership", "give_below", "others_below"]
