@@ -24,7 +24,7 @@ from module_run import run_main
 @pytest.fixture
 def run(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     """A run of two nodes; the worker of gpu-1 has not said that it ended."""
-    monkeypatch.setattr(killed, "_DEAD_AFTER_S", 0.5)
+    monkeypatch.setattr(killed, "_DEAD_AFTER_S", 1.5)
     run = Run("20260101T000000-abcdef", str(tmp_path / "data"), "", False, [], [], [], 1.0)
     write_run(run, {})
     RankProgress(0, "gpu-1", beat=7).write(run)
