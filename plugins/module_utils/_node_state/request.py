@@ -272,14 +272,14 @@ def directory_request(path: str, mode: str = "0755", owner: str = "root", group:
 
 
 def file_request(
-    path: str, content: str, mode: str = "0644", owner: str = "root", group: str = "root"
+    path: str, content: str, mode: str = "0644", owner: str = "root", group: str = "root", *, sensitive: bool = False
 ) -> dict[str, t.Any]:
-    """An item of ``files`` that holds this text, as the module takes it. ``mode`` is octal."""
+    """An item of ``files`` that holds this text, as the module takes it. ``mode`` is octal. What is ``sensitive`` no diff shows."""
     return {
         "path": path,
         "content": content,
         "secret_content": None,
-        "sensitive": False,
+        "sensitive": sensitive,
         "mode": mode,
         "owner": owner,
         "group": group,

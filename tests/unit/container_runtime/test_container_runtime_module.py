@@ -23,6 +23,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.repository
 from ansible_collections.hpcai.gpu_cluster.plugins.modules import container_runtime
 from containerd_files import CONTAINERD, CRI, NEEDS_CONTAINERD, SITE
 from module_run import run_main
+from time_limit import within
 
 PROGRAM = r"""#!/bin/sh
 # Plays every program below by its name. $NODE holds installed and available packages, units that are active, and the log;
@@ -748,22 +749,6 @@ def test_containerd_forgets_the_runtime_that_goes(node: Node) -> None:
     node.log()
     assert "unit containerd.service restart" in told(node.run(state="absent"))
     assert node.log() == ["systemctl restart containerd.service", "apt-get purge nvidia-container-toolkit"]
-
-
-@contextlib.contextmanager
-def within(seconds: int) -> t.Iterator[None]:
-    """Ends what waits longer."""
-
-    def end(_number: int, _frame: t.Any) -> t.NoReturn:
-        raise TimeoutError(f"still waiting after {seconds} s")
-
-    before = signal.signal(signal.SIGALRM, end)
-    signal.alarm(seconds)
-    try:
-        yield
-    finally:
-        signal.alarm(0)
-        signal.signal(signal.SIGALRM, before)
 
 
 CONTAINERD_ALONE = {"toolkit": False, "docker": "never", "containerd": True}
