@@ -19,7 +19,6 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host import ope
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.files import read_text
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.sources import open_source
 
-
 # Who fetches, and with which password, in a URL (RFC 3986, "userinfo").
 _USER_IN_URL = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://[^/?#\s]*@")
 # How dnf is told a password in a .repo file (dnf.conf(5)).

@@ -53,7 +53,7 @@ def test_a_pipe_in_the_place_of_a_key_is_no_key(tmp_path: pathlib.Path, monkeypa
     os.mkfifo(tmp_path / "key")
     monkeypatch.setattr(vendor.Repository, "keyring", lambda *_args: str(tmp_path / "key"))
     wanted = vendor.Repository(URL, key=str(tmp_path / "key"), fingerprint="AB")
-    with within(5), pytest.raises(ClusterError, match="could not be read: .*no regular file") as caught:
+    with within(5), pytest.raises(ClusterError, match="could not be read") as caught:
         vendor.key_text(wanted, "dpkg", check=False)
     assert caught.value.kind == "download_failed"
 
