@@ -74,6 +74,7 @@ _RATE = Kind(
     lambda value: isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < 1e6,
 )
 _MAPPING = Kind("a mapping", lambda value: isinstance(value, t.Mapping))
+_ITEM = dataclasses.replace(_MAPPING, needed=True)
 _LIST = Kind("a list", lambda value: isinstance(value, list))
 
 #: The mappings of the facts and the lists of them, by where they are.
@@ -124,7 +125,8 @@ def _walk(value: t.Any, path: t.Sequence[str], where: str) -> t.Iterator[tuple[t
     elif path[0] == "*":
         _require(value, _LIST, where)
         for number, item in enumerate(value):
-            yield from _walk({} if item is None else item, path[1:], f"{where}[{number}]")
+            _require(item, _ITEM, f"{where}[{number}]")
+            yield from _walk(item, path[1:], f"{where}[{number}]")
     else:
         _require(value, _MAPPING, where or "it")
         yield from _walk(value.get(path[0]), path[1:], f"{where}.{path[0]}".lstrip("."))

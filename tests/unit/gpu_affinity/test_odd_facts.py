@@ -155,6 +155,7 @@ def test_planning_without_a_node_does_so_too(
         (("gpus", 1, "index"), None, "gpus[1].index is missing"),
         (("gpus", 1, "index"), 0, "GPU 0 is there twice"),
         (("gpus", 1), "GPU 1", "gpus[1] has to be a mapping, and is 'GPU 1'"),
+        (("gpus", 1), None, "gpus[1] is missing"),
         (("gpus",), {"count": 4}, "gpus has to be a list"),
         (("numa", 0, "id"), None, "numa[0].id is missing"),
         (("numa", 0, "cpus"), "0-9999999999", "numa[0].cpus has to be a list of CPUs such as 0-3,8, each below 65536"),
