@@ -21,6 +21,8 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.sources im
 
 # Who fetches, and with which password, in a URL (RFC 3986, "userinfo").
 _USER_IN_URL = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://[^/?#\s]*@")
+# The same within a text, where quotes and brackets end a URL.
+_USER_IN_TEXT = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://[^/?#\s\"'<>]*@")
 # How dnf is told a password in a .repo file (dnf.conf(5)).
 _PASSWORD = re.compile(r"^\s*password\s*=", re.M)
 
@@ -75,8 +77,8 @@ def refuse_passwords(options: t.Mapping[str, t.Any]) -> None:
 
 
 def shows_password(text: str) -> bool:
-    """Whether the text of a file of sources holds a password, which a diff may not show."""
-    return bool(_PASSWORD.search(text) or _USER_IN_URL.search(text))
+    """Whether a text holds a password in a URL, or one for dnf, which a diff may not show."""
+    return bool(_PASSWORD.search(text) or _USER_IN_TEXT.search(text))
 
 
 def repository_files(repository: Repository, manager: str, key_text: str, head: str) -> list[dict[str, t.Any]]:
