@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import typing as t
 
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.repository import refuse_passwords
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.request import ARGUMENT_SPEC
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._plain_arguments import PlainArguments
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._reboot import Reboots, run_and_reboot, run_module
@@ -45,6 +47,10 @@ class ActionModule(PlainArguments):
         super().run(tmp, task_vars)
         variables = task_vars or {}
         _spec, args = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
+        try:
+            refuse_passwords(args)
+        except ClusterError as exc:
+            return {"failed": True, "changed": False, **exc.as_result()}
         if not args["allow_reboot"] or "configure" not in args["phases"]:
             return run_module(self, _MODULE, variables)
         return run_and_reboot(self, _REBOOTS, args["reboot_timeout_s"], variables)

@@ -37,7 +37,10 @@ options:
     type: str
     default: ""
   repository_url:
-    description: The repository of the toolkit. Empty means NVIDIA's.
+    description:
+      - The repository of the toolkit. Empty means NVIDIA's.
+      - A URL that holds a user or password is refused. For apt a password belongs into C(/etc/apt/auth.conf.d), for dnf into a C(.repo)
+        file of your own with the same C(baseurl), C(username) and C(password), beside which no other is written; each of mode 0600.
     type: str
     default: ""
   docker:

@@ -172,6 +172,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_affinity.op
     PlanRequest,
     plan_and_render,
 )
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_affinity.shapes import require_shapes
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.options import from_options
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node.facts import collect
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.apply import NodeState
@@ -341,6 +342,7 @@ def run(module: AnsibleModule) -> dict[str, t.Any]:
         removed = _remove(request, module)
         return {**{key: removed[key] for key in ("changed", "changes", "diff")}, "plan": {}, "proven": 0}
     facts = request.facts or collect(Path("/"), metadata="never")
+    require_shapes(facts, request.profile)
     if nothing_to_pin(facts, request.profile):
         return {"changed": False, "plan": {}, "proven": 0, "changes": [], "msg": "No GPU here, and none is expected."}
     places = _places(request)

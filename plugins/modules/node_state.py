@@ -182,6 +182,18 @@ options:
           reads it meanwhile can see half of it.
         type: bool
         default: false
+      ours:
+        description:
+          - A regular expression that matches somewhere in a file of yours (Python's C(re.search)). A file that is there, is not empty
+            and that it does not match was written by somebody else, and is refused (C(foreign_files)) before anything is changed.
+        type: str
+        default: ""
+        version_added: 0.2.0
+      remedy:
+        description: What that refusal says to do.
+        type: str
+        default: ""
+        version_added: 0.2.0
       mode:
         description: Permissions in octal, quoted.
         type: str
@@ -225,12 +237,12 @@ options:
   absent:
     description:
       - Paths that must not exist, in this order. Each item is a path, or a mapping with C(path), C(recursive),
-        C(unless_target_of), C(remedy), C(if_empty), C(if_unpacked), C(pattern) and C(when).
+        C(unless_target_of), C(remedy), C(if_empty), C(if_unpacked), C(ours), C(pattern) and C(when).
       - Refused are V(/), anything mounted at or below the path, and a directory that is not empty unless its
         C(recursive) is true. With C(recursive) nothing below the path may be listed in other options.
       - With C(unless_target_of) the removal is refused while that link points at the path, and C(remedy) says what
         to do then. With C(if_empty) a directory that is not empty is left alone, with C(if_unpacked) one that
-        O(archives) did not make.
+        O(archives) did not make, with C(ours) what is no file or one in which this regular expression matches nothing.
       - With C(pattern) the path is a shell pattern whose last part is a name. What matches it and is not listed under
         O(directories), O(files) or O(links) goes, and the directory that it leaves empty.
     type: list

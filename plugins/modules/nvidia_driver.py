@@ -88,7 +88,10 @@ options:
     type: bool
     default: false
   repository_url:
-    description: A repository to add. Empty means NVIDIA's with O(source=cuda_repo), and none with O(source=distro).
+    description:
+      - A repository to add. Empty means NVIDIA's with O(source=cuda_repo), and none with O(source=distro).
+      - A URL that holds a user or password is refused. For apt a password belongs into C(/etc/apt/auth.conf.d), for dnf into a C(.repo)
+        file of your own with the same C(baseurl), C(username) and C(password), beside which no other is written; each of mode 0600.
     type: str
     default: ""
   repository_suite:

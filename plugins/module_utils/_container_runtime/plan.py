@@ -19,7 +19,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._container_runti
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._container_runtime.request import Request
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.packages import Action, Root, matches
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.repository import Repository
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.repository import Repository, shows_password
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.request import (
     directory_request,
     file_request,
@@ -39,7 +39,7 @@ TOOLKIT: tuple[str, ...] = (
 # What the toolkit took the place of: its own earlier names.
 _FORMER = re.compile(r"^nvidia-(docker2?|container-runtime(-hook)?)$")
 _OURS = re.compile(r"^(nvidia-container-toolkit(-base)?|libnvidia-container(-tools|1))$")
-_EVERYBODY = 0o004
+_EVERYBODY, _OTHERS = 0o004, 0o077
 
 Item = t.Mapping[str, t.Any]
 
@@ -155,17 +155,20 @@ def _files(request: Request, facts: Facts, have: Item, want: Item) -> list[dict[
 def settings_file(facts: Facts, path: str, content: str) -> Item:
     """A settings file as an item of node_state. Nobody reads in it what he could not read before, a registry's password for example.
 
-    A file of others keeps its owner and permissions. Our part of containerd's may hold what is in the files before it.
+    A file of others keeps its owner and permissions, unless a password comes into it (of a proxy, in Docker's settings): then it is its
+    owner's alone. Our part of containerd's may hold what is in the files before it.
     """
     if path == settings.CONTAINERD_PART:
         sources = {settings.CONTAINERD, *(one for one, _text in facts.imported)} - {path}
         private = any(not facts.access[one].mode & _EVERYBODY for one in sources if one in facts.access)
         return {**file_request(path, content, "0600" if private else "0644"), "sensitive": private}
     own = facts.access.get(path)
+    before, secret = shows_password(facts.text(path)), shows_password(content)
     if not own or path not in (settings.DAEMON_JSON, settings.CONTAINERD, settings.ENROOT_CONF):
-        return file_request(path, content)
-    item = file_request(path, content, f"{own.mode:04o}", str(own.owner), str(own.group))
-    return {**item, "sensitive": not own.mode & _EVERYBODY}
+        return file_request(path, content, "0600" if secret else "0644", sensitive=before or secret)
+    mode = own.mode & ~_OTHERS if secret and not before else own.mode
+    private = before or secret or not own.mode & _EVERYBODY
+    return file_request(path, content, f"{mode:04o}", str(own.owner), str(own.group), sensitive=private)
 
 
 def containerd_files(facts: Facts) -> list[dict[str, t.Any]]:

@@ -14,6 +14,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_affinity.fo
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_affinity.nccl import PCI_SWITCHES
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_affinity.nccl_graph import nccl_graph
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_affinity.plan import BINDINGS, Request, make_plan
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_affinity.shapes import require_shapes
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_affinity.topology import (
     UNPLACED,
     from_facts,
@@ -56,6 +57,7 @@ def plan_and_render(
     facts: t.Mapping[str, t.Any], profile: t.Mapping[str, t.Any], wanted: PlanRequest
 ) -> dict[str, t.Any]:
     """Facts lead; the profile fills what the kernel does not tell, or stands alone where there are no facts."""
+    require_shapes(facts, profile)
     if facts:
         topology = from_facts(facts, profile, wanted.unplaced)
     elif profile:

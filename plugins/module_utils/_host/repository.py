@@ -9,6 +9,8 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import glob
+import os.path
+import re
 import typing as t
 from pathlib import Path
 
@@ -16,6 +18,13 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import C
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host import openpgp
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.files import read_text
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.sources import open_source
+
+# Who fetches, and with which password, in a URL (RFC 3986, "userinfo").
+_USER_IN_URL = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://[^/?#\s]*@")
+# The same within a text, where quotes and brackets end a URL.
+_USER_IN_TEXT = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://[^/?#\s\"'<>]*@")
+# How dnf is told a password in a .repo file (dnf.conf(5)).
+_PASSWORD = re.compile(r"^\s*password\s*=", re.M)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,6 +55,32 @@ class Repository:
         )
 
 
+def refuse_passwords(options: t.Mapping[str, t.Any]) -> None:
+    """Raise ClusterError for a repository's URL, or its key's, with a user's name or password in it. They are not repeated.
+
+    On the controller, before a module gets its options: those reach the node's log, and results at ``-vvv``.
+    """
+    if _USER_IN_URL.match(str(options.get("repository_url") or "")):
+        raise ClusterError(
+            "bad_input",
+            "`repository_url` holds a user or password, which everybody on the node could read in the list of repositories, and "
+            "which would show in diffs. Nothing was changed.",
+            "Take it out of the URL. apt finds it in a file in /etc/apt/auth.conf.d (mode 0600, apt_auth.conf(5)). For dnf write a "
+            "file of your own to /etc/yum.repos.d, mode 0600, with the URL as baseurl, username and password: then no other is added.",
+        )
+    if _USER_IN_URL.match(str(options.get("repository_key") or "")):
+        raise ClusterError(
+            "bad_input",
+            "`repository_key` is a URL that holds a user or password, which would show in diffs and errors. Nothing was changed.",
+            "The key is no secret: put it where everybody can fetch it, or on the nodes, and name its path.",
+        )
+
+
+def shows_password(text: str) -> bool:
+    """Whether a text holds a password in a URL, or one for dnf, which a diff may not show."""
+    return bool(_PASSWORD.search(text) or _USER_IN_TEXT.search(text))
+
+
 def repository_files(repository: Repository, manager: str, key_text: str, head: str) -> list[dict[str, t.Any]]:
     """The files that add a repository. A suite is for repositories in Debian's layout; without one it is a flat one."""
     if not repository.url:
@@ -63,21 +98,31 @@ def repository_files(repository: Repository, manager: str, key_text: str, head: 
             f"gpgcheck={1 if key_text else 0}",
             *([f"gpgkey=file://{repository.keyring(manager)}"] if key_text else []),
         ]
-        return [*key, {"path": repository.repo, "content": "\n".join([*lines, ""])}]
+        return [*key, _list(repository.repo, lines)]
     lines = [head, "Types: deb", f"URIs: {repository.url}/", f"Suites: {repository.suite or './'}"]
     if repository.suite:
         lines.append(f"Components: {' '.join(repository.components or ('main',))}")
     lines.append(f"Signed-By: {repository.keyring(manager) if key_text else repository.key}")
-    return [*key, {"path": repository.sources, "content": "\n".join([*lines, ""])}]
+    return [*key, _list(repository.sources, lines)]
+
+
+def _list(path: str, lines: t.Sequence[str]) -> dict[str, t.Any]:
+    """A list of repositories. One of an earlier release may hold a password, which a diff would show once more."""
+    return {"path": path, "content": "\n".join([*lines, ""]), "sensitive": shows_password(read_text(Path(path)))}
 
 
 def listed_elsewhere(repository: Repository) -> bool:
-    """Whether another file of the node has this repository already.
+    """Whether another file of the node has this repository already. What is no file is none, as for apt.
 
-    A second entry for the same address with another key makes apt refuse both (the package cuda-keyring brings one).
+    A second entry for the same address with another key makes apt refuse both (the package cuda-keyring brings one). dnf would
+    ask a second one without the password that the first has.
     """
     paths = [*glob.glob("/etc/apt/sources.list"), *glob.glob("/etc/apt/sources.list.d/*")]
-    return any(f"{repository.url}/" in read_text(Path(path)) for path in paths if path != repository.sources)
+    if any(f"{repository.url}/" in read_text(Path(path)) for path in paths if path != repository.sources):
+        return True
+    base = re.compile(rf"^\s*baseurl\s*=\s*{re.escape(repository.url)}/*\s*$", re.M)
+    texts = (read_text(Path(path)) for path in glob.glob("/etc/yum.repos.d/*.repo") if path != repository.repo)
+    return any(base.search(text) and _PASSWORD.search(text) for text in texts)
 
 
 def key_text(repository: Repository, manager: str, *, check: bool) -> str:
@@ -92,7 +137,7 @@ def key_text(repository: Repository, manager: str, *, check: bool) -> str:
         return ""
     place = repository.keyring(manager)
     with contextlib.suppress(OSError, ClusterError):
-        have = Path(place).read_bytes()
+        have = Path(place).read_bytes() if os.path.isfile(place) else b""
         openpgp.check_fingerprint(have, repository.fingerprint, place)
         return have.decode("ascii")
     if check and "://" in repository.key:
@@ -110,4 +155,4 @@ def key_text(repository: Repository, manager: str, *, check: bool) -> str:
     return openpgp.armor(openpgp.dearmor(data))
 
 
-__all__ = ["Repository", "key_text", "listed_elsewhere", "repository_files"]
+__all__ = ["Repository", "key_text", "listed_elsewhere", "refuse_passwords", "repository_files", "shows_password"]

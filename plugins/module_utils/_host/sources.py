@@ -6,14 +6,18 @@
 
 from __future__ import annotations
 
+import errno
+import os.path
 import typing as t
 
 _TIMEOUT_S = 60
 
 
 def open_source(source: str) -> t.Any:
-    """Open a URL or a file to read bytes from."""
+    """Open a URL or a file to read bytes from. Raises OSError for what is no file, a pipe for example: nobody may ever write into it."""
     if "://" not in source:
+        if os.path.exists(source) and not os.path.isfile(source):
+            raise OSError(errno.EINVAL, "it is no regular file", source)
         return open(source, "rb")
     # Only when something is fetched: this import takes longer than all others of a module together, and a run that changes
     # nothing fetches nothing.

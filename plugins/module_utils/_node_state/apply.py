@@ -37,6 +37,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.plan
     plan_link,
     plan_units_down,
     plan_units_up,
+    refuse_foreign,
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.read import look, owner_ids
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.request import Absent, request_of
@@ -116,7 +117,8 @@ class NodeState:
             protected = os.path.realpath(link) if link and os.path.islink(link) else ""
             # Mount points, and what a link points at, are named without the links that lie above them.
             real = os.path.join(os.path.realpath(os.path.dirname(absent.path)), os.path.basename(absent.path))
-            change = plan_absent(absent, look(real, mounts, leaving=leaving), real, protected)
+            have = look(real, mounts, content=bool(absent.ours), leaving=leaving)
+            change = plan_absent(absent, have, real, protected)
             if change:
                 leaving.add(real)
                 yield change
@@ -138,6 +140,8 @@ class NodeState:
 
     def run(self, *, check: bool) -> dict[str, t.Any]:
         """Plan and, unless ``check``, apply. Everything is planned before the first change is made."""
+        # Before packages come, too.
+        refuse_foreign((item, look(item.path, content=True)) for item in self.request.files if item.ours)
         needs = self.needs()
         if not check and (needs["packages"] or needs["archives"]):
             # What brings a repository is installed before what comes from there: the action calls again in between.

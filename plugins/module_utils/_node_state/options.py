@@ -71,6 +71,8 @@ ARGUMENT_SPEC: dict[str, t.Any] = {
             "unsafe_writes": {"type": "bool", "default": False},
             "mode": {"type": "str", "default": "0644"},
             "validate": {"type": "list", "elements": "str", "default": []},
+            "ours": {"type": "str", "default": ""},
+            "remedy": {"type": "str", "default": ""},
             **_OWNERSHIP,
             **_WHEN,
         },

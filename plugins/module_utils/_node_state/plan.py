@@ -10,6 +10,7 @@ Nothing here touches the node: every function takes plain data and returns plain
 from __future__ import annotations
 
 import dataclasses
+import re
 import shlex
 import typing as t
 
@@ -101,6 +102,25 @@ def plan_file(item: File, have: PathState, uid: int | None, gid: int | None) -> 
     return Change("file", path, ", ".join(words), before, after, item) if words else None
 
 
+def _is_foreign(ours: str, have: PathState) -> bool:
+    """Whether somebody else wrote the file. An empty one is nobody's."""
+    text = (have.content or b"").decode("utf-8", "replace")
+    return bool(ours and text.strip()) and not re.search(ours, text)
+
+
+def refuse_foreign(files: t.Iterable[tuple[File, PathState]]) -> None:
+    """Raise ClusterError (``foreign_files``) where files of somebody else would be replaced by others."""
+    found = [item for item, have in files if have.sha256 != item.content.sha256 and _is_foreign(item.ours, have)]
+    if found:
+        paths = [item.path for item in found]
+        raise ClusterError(
+            "foreign_files",
+            f"{' and '.join(paths)} {'was' if len(paths) == 1 else 'were'} not written by this collection. Nothing was changed.",
+            found[0].remedy or "Name another path, or move it away.",
+            files=paths,
+        )
+
+
 def plan_link(item: Link, have: PathState) -> Change | None:
     """A symbolic link; anything that is not one is never replaced."""
     path, target = item.path, item.target
@@ -139,6 +159,8 @@ def plan_absent(item: Absent, have: PathState, real: str, protected: str = "") -
     """The removal of one path. ``real`` is the same without links above it, as is ``protected``, what its link points at."""
     path = item.path
     if have.kind == "absent" or (item.if_unpacked and not have.archive):
+        return None
+    if item.ours and (have.kind != "file" or _is_foreign(item.ours, have)):
         return None
     if have.mount:
         raise ClusterError("in_use", f"{path} will not be removed: {have.mount} is mounted.", "Unmount it first.")
@@ -217,4 +239,5 @@ __all__ = [
     "plan_link",
     "plan_units_down",
     "plan_units_up",
+    "refuse_foreign",
 ]

@@ -19,7 +19,8 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.opti
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.packages import package_names
 
 _ABSENT_FLAGS = ("recursive", "if_empty", "if_unpacked", "pattern")
-_ABSENT_KEYS = ("path", "unless_target_of", "remedy", *_ABSENT_FLAGS)
+_ABSENT_WORDS = ("unless_target_of", "remedy", "ours")
+_ABSENT_KEYS = ("path", *_ABSENT_WORDS, *_ABSENT_FLAGS)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,7 +35,10 @@ class Directory:
 
 @dataclasses.dataclass(frozen=True)
 class File:
-    """A file. ``validate`` has the words of a command that must accept it, with ``%s`` for its name."""
+    """A file. ``validate`` has the words of a command that must accept it, with ``%s`` for its name.
+
+    ``ours`` is a regular expression: a file that is there and in which nothing matches it is somebody else's. Then ``remedy`` helps.
+    """
 
     path: str
     content: Content
@@ -43,6 +47,8 @@ class File:
     group: str = "root"
     validate: tuple[str, ...] = ()
     unsafe_writes: bool = False
+    ours: str = ""
+    remedy: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,7 +78,7 @@ class Archive:
 class Absent:
     """A path that must not exist. ``unless_target_of`` is a link that protects what it points at, ``remedy`` what helps.
 
-    ``pattern``: the path is a shell pattern, and means what matches it and is not listed elsewhere.
+    ``pattern``: the path is a shell pattern, and means what matches it and is not listed elsewhere. ``ours``: as of a File.
     """
 
     path: str
@@ -82,6 +88,7 @@ class Absent:
     if_empty: bool = False
     if_unpacked: bool = False
     pattern: bool = False
+    ours: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -175,11 +182,22 @@ def parse_absent(items: t.Sequence[t.Any]) -> list[Absent]:
             raise _bad(
                 f"{path} will not be removed.", "A pattern needs a last part that is a name, and is never recursive."
             )
-        words: dict[str, t.Any] = {key: entry.get(key) or "" for key in ("unless_target_of", "remedy")}
+        words: dict[str, t.Any] = {key: entry.get(key) or "" for key in _ABSENT_WORDS}
         if not all(isinstance(value, str) for value in words.values()):
-            raise _bad(f"unless_target_of and remedy of {path} are words.", "Give the path of a link, and a sentence.")
+            raise _bad(
+                f"unless_target_of, remedy and ours of {path} are words.",
+                "Give the path of a link, a sentence, and a regular expression.",
+            )
+        _check_ours(words["ours"], path)
         wanted.append(Absent(path=path, **words, **flags))
     return wanted
+
+
+def _check_ours(ours: str, path: str) -> None:
+    try:
+        re.compile(ours)
+    except re.error as exc:
+        raise _bad(f"ours of {path} is no regular expression: {exc}.", "Correct it.") from exc
 
 
 def _fields(kind: type, item: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
@@ -209,6 +227,7 @@ def _file(item: t.Mapping[str, t.Any]) -> File:
     file = File(content=content_of(item), **{key: v for key, v in _fields(File, item).items() if key != "content"})
     if file.validate and not any("%s" in word for word in file.validate):
         raise _bad(f"validate of {file.path} has no %s.", "Write %s where the name of the file belongs.")
+    _check_ours(file.ours, file.path)
     return file
 
 
@@ -272,14 +291,14 @@ def directory_request(path: str, mode: str = "0755", owner: str = "root", group:
 
 
 def file_request(
-    path: str, content: str, mode: str = "0644", owner: str = "root", group: str = "root"
+    path: str, content: str, mode: str = "0644", owner: str = "root", group: str = "root", *, sensitive: bool = False
 ) -> dict[str, t.Any]:
-    """An item of ``files`` that holds this text, as the module takes it. ``mode`` is octal."""
+    """An item of ``files`` that holds this text, as the module takes it. ``mode`` is octal. What is ``sensitive`` no diff shows."""
     return {
         "path": path,
         "content": content,
         "secret_content": None,
-        "sensitive": False,
+        "sensitive": sensitive,
         "mode": mode,
         "owner": owner,
         "group": group,

@@ -10,6 +10,7 @@ import contextlib
 import dataclasses
 import functools
 import os
+import stat
 import typing as t
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import C
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.changes import Change, Changes
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.command import Host
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.files import read_text
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.repository import shows_password
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.units import is_running, systemctl
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.apply import NodeState
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.read import missing_parents
@@ -140,7 +142,9 @@ class NodeSettings:
         change = (
             functools.partial(excludes.exclude, was=files.WAS, added=files.ADDED) if exclude else files.restore_keys
         )
-        paths = sorted(str(path) for path in (self.root / excludes.DIRECTORY.lstrip("/")).glob("*.repo"))
+        found = (self.root / excludes.DIRECTORY.lstrip("/")).glob("*.repo")
+        # A pipe would keep its reader waiting for ever.
+        paths = sorted(str(path) for path in found if path.is_file())
         self._rewrite({path: change for path in paths if not excludes.is_vendor_s(path)}, check=check)
 
     def _rewrite(self, changes: t.Mapping[str, _Edit], *, check: bool) -> None:
@@ -151,9 +155,11 @@ class NodeSettings:
             changed = change(text)
             if changed != text:
                 now = os.stat(path)
-                entries.append(
-                    file_request(path, changed, f"0{now.st_mode & 0o7777:03o}", str(now.st_uid), str(now.st_gid))
-                )
+                # A repository's password: in a file that others may not read, or one that somebody left readable.
+                private = not now.st_mode & stat.S_IROTH or shows_password(text)
+                mode = f"0{now.st_mode & 0o7777:03o}"
+                owner, group = str(now.st_uid), str(now.st_gid)
+                entries.append(file_request(path, changed, mode, owner, group, sensitive=private))
         if entries:
             self.write({**NOTHING, "files": entries}, check=check)
 

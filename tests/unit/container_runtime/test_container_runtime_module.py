@@ -23,6 +23,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.repository
 from ansible_collections.hpcai.gpu_cluster.plugins.modules import container_runtime
 from containerd_files import CONTAINERD, CRI, NEEDS_CONTAINERD, SITE
 from module_run import run_main
+from time_limit import within
 
 PROGRAM = r"""#!/bin/sh
 # Plays every program below by its name. $NODE holds installed and available packages, units that are active, and the log;
@@ -750,22 +751,6 @@ def test_containerd_forgets_the_runtime_that_goes(node: Node) -> None:
     assert node.log() == ["systemctl restart containerd.service", "apt-get purge nvidia-container-toolkit"]
 
 
-@contextlib.contextmanager
-def within(seconds: int) -> t.Iterator[None]:
-    """Ends what waits longer."""
-
-    def end(_number: int, _frame: t.Any) -> t.NoReturn:
-        raise TimeoutError(f"still waiting after {seconds} s")
-
-    before = signal.signal(signal.SIGALRM, end)
-    signal.alarm(seconds)
-    try:
-        yield
-    finally:
-        signal.alarm(0)
-        signal.signal(signal.SIGALRM, before)
-
-
 CONTAINERD_ALONE = {"toolkit": False, "docker": "never", "containerd": True}
 PLACES = {
     "etc/docker/daemon.json": {"docker": "always"},
@@ -818,3 +803,23 @@ def test_a_removal_leaves_what_is_no_file(node: Node) -> None:
     with within(10):
         assert "file enroot.conf remove" not in told(node.run(state="absent"))
     assert (node.root / "etc/enroot/enroot.conf").is_fifo()
+
+
+@pytest.mark.parametrize("earlier", ["", "{}", '{"debug": true}'])
+def test_a_proxy_s_password_is_its_owner_s_alone_and_shows_in_no_diff(node: Node, earlier: str) -> None:
+    place = node.root / "etc/docker/daemon.json"
+    if earlier:
+        node.write("etc/docker/daemon.json", earlier)
+        place.chmod(0o644)
+    proxy = {"proxies": {"http-proxy": "http://hpc:S3cret@proxy:3128"}}
+    planned = node.run(check=True, docker="always", docker_settings=proxy)
+    result = node.run(docker="always", docker_settings=proxy)
+    for seen in (planned, result):
+        assert str(place) in str(seen["changes"])
+        assert "S3cret" not in str({key: seen[key] for key in ("changes", "diff")})
+    assert node.daemon()["proxies"] == proxy["proxies"]
+    assert stat.S_IMODE(place.stat().st_mode) == 0o600
+    assert node.run(docker="always", docker_settings=proxy)["changed"] is False
+    # What goes away is not shown either.
+    gone = node.run(docker="always", docker_settings={"proxies": {"http-proxy": "http://proxy:3128"}})
+    assert (gone["changed"], "S3cret" in str(gone["diff"])) == (True, False)

@@ -8,11 +8,14 @@ from __future__ import annotations
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import typing as t
 
 import pytest
+from ansible_collections.hpcai.gpu_cluster.plugins.modules import node_state
+from module_run import run_main
 
 ROOT = pathlib.Path(__file__).parents[3]
 EXPECTED = pathlib.Path(__file__).parent / "fixtures/role"
@@ -46,7 +49,7 @@ NODES = {
     "distro-infiniband": {**DISTRO, **INFINIBAND, "hpcx_mpi_distro_prefix": ""},
     "distro-tcp": {**DISTRO, **TCP},
     "as it comes": HPCX,
-    "with a list": {**HPCX, "hpcx_mpi_ucx_transports": "rc,sm,self,cuda"},
+    "with a list": {**HPCX, "hpcx_mpi_ucx_transports": "rc,sm,self,cuda", "hpcx_mpi_allow_overwrite": True},
 }
 #: Nodes whose files are compared to the byte.
 WHOLE = [name for name in NODES if " " not in name]
@@ -116,6 +119,41 @@ def test_ucx_chooses_its_transports_unless_the_site_names_them(results: dict[str
 
 
 MODULES = "/usr/share/modules/modulefiles"
+THEIRS = """#%Module1.0
+# By hand.
+module-whatis "NVIDIA HPC-X in /opt/hpcx"
+module load /opt/hpcx/modulefiles/hpcx
+"""
+
+
+def test_a_modulefile_of_somebody_else_is_replaced_only_with_consent(
+    results: dict[str, list[dict[str, t.Any]]], tmp_path: pathlib.Path
+) -> None:
+    for name in NODES:
+        for result, consent in zip(results[name], (name == "with a list", False)):
+            items = result["invocation"]["module_args"]
+            modulefiles = [
+                item
+                for item in [*items["files"], *items["absent"]]
+                if item["path"].startswith(f"{MODULES}/") and not item.get("if_empty")
+            ]
+            assert modulefiles
+            assert [bool(item["ours"]) for item in modulefiles] == [not consent] * len(modulefiles)
+    files = results["as it comes"][0]["invocation"]["module_args"]["files"]
+    (wanted,) = [item for item in files if item["path"] == f"{MODULES}/mpi/current"]
+    # Whatever this release writes is known to the next one.
+    written = [
+        part for name in NODES for part in shown(results[name][0]).split("==> ") if part.startswith(f"file {MODULES}/")
+    ]
+    assert len(written) >= len(NODES)
+    assert all(re.search(wanted["ours"], text.partition("\n")[2]) for text in written)
+    place = tmp_path / "current"
+    place.write_text(THEIRS)
+    item = {"path": str(place), "content": "new", **{key: wanted[key] for key in ("ours", "remedy")}}
+    refused = run_main(node_state.main, {"files": [item]})
+    assert refused["error_kind"] == "foreign_files"
+    assert "set hpcx_mpi_allow_overwrite to true" in refused["msg"]
+    assert place.read_text() == THEIRS
 
 
 @pytest.mark.parametrize(

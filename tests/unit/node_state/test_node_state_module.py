@@ -499,6 +499,28 @@ def test_missing_packages_are_left_to_the_action(node: Node) -> None:
     assert node.run(packages=["bash"])["changed"] is False
 
 
+@pytest.mark.parametrize("check", [False, True])
+def test_a_file_of_somebody_else_is_refused_before_packages_come_and_is_not_removed(node: Node, check: bool) -> None:
+    path = node.root / "module"
+    wanted = {"path": str(path), "content": "#ours 2\n", "ours": r"\A#ours \d\n"}
+    path.write_text("#theirs\n#ours 1\n")
+    refused = node.run(check, packages=["no-such-package"], files=[{**wanted, "remedy": "Do this."}])
+    assert (refused["error_kind"], refused["remedy"], refused["files"]) == ("foreign_files", "Do this.", [str(path)])
+    assert refused["msg"] == f"{path} was not written by this collection. Nothing was changed. Do this."
+    gone = {"path": str(path), "ours": wanted["ours"]}
+    assert node.run(check, absent=[gone])["changed"] is False
+    assert path.read_text() == "#theirs\n#ours 1\n"
+    # What is right already is nobody's loss, and neither is an empty file.
+    path.write_text("#theirs\n")
+    assert node.run(check, files=[{**wanted, "content": "#theirs\n"}])["changed"] is False
+    for text in ("", " \n", "#ours 1\n"):
+        path.write_text(text)
+        assert node.run(check, files=[dict(wanted)])["changed"] is True
+        path.write_text(text)
+        assert node.run(check, absent=[gone])["changed"] is True
+    assert node.run(check, files=[{**wanted, "ours": "("}])["error_kind"] == "bad_input"
+
+
 def test_packages_of_repositories_are_asked_for_before_the_others(node: Node) -> None:
     wanted = ["no-such-package", {"name": ["bash", "no-such-repository"], "first": True}]
     assert node.run(packages=wanted)["needs"]["packages"] == ["no-such-repository"]

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import configparser
+import os
 import pathlib
 import typing as t
 
@@ -16,6 +17,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.s
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma import excludes, files, settings
 from hypothesis import given
 from hypothesis import strategies as st
+from time_limit import within
 
 ROCKY = """# rocky.repo
 
@@ -97,6 +99,38 @@ def test_repositories_of_the_stack_stay_as_they_are(tmp_path: pathlib.Path, mana
     assert changed == ({"rocky"} if manager == "rpm" else set())
     mine.edit_repositories(exclude=False, check=False)
     assert {path.read_text() for path in directory.iterdir()} == {ROCKY}
+
+
+def test_a_pipe_among_the_repositories_is_left_alone(tmp_path: pathlib.Path) -> None:
+    directory = tmp_path / "etc/yum.repos.d"
+    directory.mkdir(parents=True)
+    os.mkfifo(directory / "a.repo")
+    (directory / "b.repo").write_text(ROCKY)
+    mine = settings.NodeSettings(t.cast(t.Any, Node()), files.Settings(manager="rpm"), root=tmp_path)
+    with within(10):
+        mine.edit_repositories(exclude=True, check=False)
+    assert (directory / "b.repo").read_text() == exclude(ROCKY)
+
+
+@pytest.mark.parametrize(
+    ("mode", "line"),
+    [
+        (0o600, "username=hpc\npassword=S3cret"),
+        (0o644, "password = S3cret"),
+        (0o644, "baseurl=https://hpc:S3cret@mirror/x"),
+    ],
+)
+def test_a_repository_s_password_shows_in_no_diff(tmp_path: pathlib.Path, mode: int, line: str) -> None:
+    place = tmp_path / "etc/yum.repos.d/site.repo"
+    place.parent.mkdir(parents=True)
+    place.write_text(f"[site]\n{line}\n")
+    place.chmod(mode)
+    mine = settings.NodeSettings(t.cast(t.Any, Node()), files.Settings(manager="rpm"), root=tmp_path)
+    mine.edit_repositories(exclude=True, check=False)
+    assert str(place) in str(mine.changes.result())
+    assert "S3cret" not in str(mine.changes.result())
+    assert line in place.read_text()
+    assert place.stat().st_mode & 0o777 == mode
 
 
 @pytest.mark.parametrize("head", [DRIVER, RUNTIME])
