@@ -67,7 +67,7 @@ extends_documentation_fragment:
 attributes:
   check_mode:
     support: full
-    details: Writes no report and marks no file in check mode. RV(problems) names what O(mark_damaged) would mark.
+    details: Writes no report and marks no file in check mode. RV(marked_names) are then those that O(mark_damaged) would mark.
   diff_mode:
     support: none
     details: RV(problems) says what differs, RV(marked_names) what O(mark_damaged) marked.
@@ -161,8 +161,9 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import C
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gzip.part_file import disk_errors
 
 
-def look(params: t.Mapping[str, t.Any], *, report: bool, mark: bool) -> dict[str, t.Any]:
+def look(params: t.Mapping[str, t.Any], *, dry_run: bool) -> dict[str, t.Any]:
     """Compare the destination with its manifest, and write down what was found where a report is wanted."""
+    report = params["report"] and not dry_run
     try:
         dataset = Dataset.open(params["destination"])
     except ClusterError as error:
@@ -183,7 +184,13 @@ def look(params: t.Mapping[str, t.Any], *, report: bool, mark: bool) -> dict[str
     if report:
         dataset.fence()
     part = (params["rank"], params["world_size"])
-    result = dataset.verify(content=params["content"], part=part, threads=params["threads"], mark=mark)
+    result = dataset.verify(
+        content=params["content"],
+        part=part,
+        threads=params["threads"],
+        mark=params["mark_damaged"],
+        dry_run=dry_run,
+    )
     if not params["mark_damaged"]:
         result = {key: value for key, value in result.items() if not key.startswith("marked_")}
     return dataset.write_report(result) if report else result
@@ -206,11 +213,10 @@ def main() -> None:
         supports_check_mode=True,
     )
     params: dict[str, t.Any] = module.params
-    writes = not module.check_mode
     try:
         check_options(params)
         with disk_errors(params["destination"]):
-            result = look(params, report=params["report"] and writes, mark=params["mark_damaged"] and writes)
+            result = look(params, dry_run=module.check_mode)
     except ClusterError as error:
         if params["fail"] or error.kind != "not_staged":
             module.fail_json(verdict="incomplete", **error.as_result())
@@ -224,7 +230,7 @@ def main() -> None:
         )
     hopeless = params["tries_left"] < 1 or not result["again"]
     if params["fail"] and hopeless and result["verdict"] != "ok":
-        module.fail_json(msg=explain(result), **result)
+        module.fail_json(changed=marked > 0, msg=explain(result), **result)
     module.exit_json(changed=marked > 0, msg=explain(result), **result)
 
 

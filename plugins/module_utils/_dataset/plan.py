@@ -175,6 +175,7 @@ def prepare(wanted: PlanRequest, *, write: bool) -> dict[str, t.Any]:
         dataset.adopt(inventory.adopted)
     if write and unreported:
         dataset.save()
+        dataset.fence()
         dataset.write_report(dataset.verify(content=False, part=(0, 1), threads=wanted.threads))
     total = len(blobs)
     return {

@@ -109,12 +109,28 @@ def test_what_was_put_right_is_known_to_be_right(staged: Staged) -> None:
     assert staged.verify(report=True)["verdict"] == "ok"
 
 
-def test_nothing_is_marked_in_check_mode_or_unasked(staged: Staged) -> None:
+def test_check_mode_tells_what_would_be_marked_and_writes_nothing(staged: Staged) -> None:
+    staged.damage("b")
+    staged.run()  # has a directory in which a mark could be left, too
+    before, files = staged.times(), sorted(staged.data.rglob("*"))
+    told = read(staged, 1, report=True, _ansible_check_mode=True)
+    assert (told["changed"], told["marked_names"]) == (True, ["b"]), "it said that nothing would change"
+    assert (staged.times(), sorted(staged.data.rglob("*"))) == (before, files)
+    assert read(staged, 1)["marked_names"] == told["marked_names"]
+    assert read(staged, 1, _ansible_check_mode=True)["changed"] is False, "a mark is not made twice"
+
+
+def test_nothing_is_marked_unasked(staged: Staged) -> None:
     staged.damage("b")
     before = staged.times()
-    assert read(staged, 1, _ansible_check_mode=True)["marked_files"] == 0
     assert "marked_files" not in staged.verify(content=True)
     assert staged.times() == before
+
+
+def test_a_failure_that_marked_files_has_changed_something(staged: Staged) -> None:
+    staged.damage("b")
+    result = staged.verify(content=True, mark_damaged=True)
+    assert (result["failed"], result["changed"], result["marked_names"]) == (True, True, ["b"])
 
 
 def test_a_mark_is_a_time_that_a_coarse_clock_can_tell(staged: Staged, monkeypatch: pytest.MonkeyPatch) -> None:
