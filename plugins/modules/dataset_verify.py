@@ -29,10 +29,22 @@ options:
     description: How many nodes share the work.
     type: int
     default: 1
+  unread_ranks:
+    description:
+      - Which of O(unread_world_size) nodes that shared the work have not come to its end. Their parts are read and compared as with
+        O(content=true), and of all other files size and modification time.
+      - For who looks at all files, with O(rank) and O(world_size) as they are by default.
+    type: list
+    elements: int
+    default: []
+  unread_world_size:
+    description: How many nodes shared the work of which O(unread_ranks) have left their parts.
+    type: int
+    default: 1
   mark_damaged:
     description:
-      - Give a file whose content O(content=true) finds wrong, although its size and modification time are right, another modification
-        time. Then whoever looks at it later reads it, too, until it is copied again.
+      - Give a file whose content O(content=true) or O(unread_ranks) finds wrong, although its size and modification time are right,
+        another modification time. Then whoever looks at it later reads it, too, until it is copied again.
     type: bool
     default: false
   report:
@@ -161,6 +173,26 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import C
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gzip.part_file import disk_errors
 
 
+def unread(params: t.Mapping[str, t.Any]) -> t.Callable[[int], bool] | bool:
+    """Which of all files nobody has read, by their number. Raises ClusterError (``bad_input``) where there are no such parts."""
+    ranks, world_size = frozenset(params["unread_ranks"]), params["unread_world_size"]
+    if not ranks:
+        return False
+    if not all(0 <= rank < world_size for rank in ranks):
+        raise ClusterError(
+            "bad_input",
+            f"`unread_ranks` are {', '.join(map(str, sorted(ranks)))}, of `unread_world_size: {world_size}`.",
+            "Ranks begin at 0 and end below the number of nodes.",
+        )
+    if (params["rank"], params["world_size"]) != (0, 1):
+        raise ClusterError(
+            "bad_input",
+            "`unread_ranks` is for who looks at all files, not at a part of them.",
+            "Leave out `rank` and `world_size`.",
+        )
+    return lambda index: index % world_size in ranks
+
+
 def look(params: t.Mapping[str, t.Any], *, dry_run: bool) -> dict[str, t.Any]:
     """Compare the destination with its manifest, and write down what was found where a report is wanted."""
     report = params["report"] and not dry_run
@@ -185,7 +217,7 @@ def look(params: t.Mapping[str, t.Any], *, dry_run: bool) -> dict[str, t.Any]:
         dataset.fence()
     part = (params["rank"], params["world_size"])
     result = dataset.verify(
-        content=params["content"],
+        content=params["content"] or unread(params),
         part=part,
         threads=params["threads"],
         mark=params["mark_damaged"],
@@ -203,6 +235,8 @@ def main() -> None:
             "content": {"type": "bool", "default": False},
             "rank": {"type": "int", "default": 0},
             "world_size": {"type": "int", "default": 1},
+            "unread_ranks": {"type": "list", "elements": "int", "default": []},
+            "unread_world_size": {"type": "int", "default": 1},
             "threads": {"type": "int", "default": 16},
             "mark_damaged": {"type": "bool", "default": False},
             "report": {"type": "bool", "default": False},

@@ -162,7 +162,13 @@ class Dataset:
         self._beside = take_unfinished(self.destination, current_run_id(self.destination) or "", self._all_names())
 
     def verify(
-        self, *, content: bool, part: tuple[int, int], threads: int, mark: bool = False, dry_run: bool = False
+        self,
+        *,
+        content: bool | t.Callable[[int], bool],
+        part: tuple[int, int],
+        threads: int,
+        mark: bool = False,
+        dry_run: bool = False,
     ) -> dict[str, t.Any]:
         """Compare with the manifest; ``part`` is (rank, world size) of those who share the work of looking. See also ``inspect``."""
         rank, world_size = part

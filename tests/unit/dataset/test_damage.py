@@ -102,6 +102,25 @@ def test_what_one_node_reads_is_known_to_the_one_that_compares(
     assert [read(staged, rank)["changed"] for rank in (0, 1)] == [False, False]
 
 
+@pytest.mark.parametrize(("damaged", "verdict"), [("b", "fail"), ("a", "ok")])
+def test_a_part_that_nobody_read_is_read_before_anything_is_said(staged: Staged, damaged: str, verdict: str) -> None:
+    """The second of two nodes dropped out while it read: `b` was its part, what the other one says of `a` and `c` is known."""
+    staged.damage(damaged)
+    before = staged.times()
+    unread = {"unread_ranks": [1], "unread_world_size": 2}
+    assert staged.verify(**unread, fail=False)["verdict"] == verdict
+    assert staged.times() == before
+    told = staged.verify(**unread, report=True, mark_damaged=True, fail=False)
+    assert (told["verdict"], told["marked_names"]) == (verdict, ["b"] * (damaged == "b"))
+    assert staged.verify(report=True)["verdict"] == verdict, "it is known afterwards"
+
+
+@pytest.mark.parametrize("wrong", [{"unread_ranks": [2]}, {"unread_ranks": [-1]}, {"rank": 1, "world_size": 2}])
+def test_an_unread_part_that_does_not_exist_is_refused(staged: Staged, wrong: dict[str, t.Any]) -> None:
+    result = staged.verify(**{"unread_ranks": [0], "unread_world_size": 2, **wrong})
+    assert (result["failed"], result["error_kind"]) == (True, "bad_input")
+
+
 def test_what_was_put_right_is_known_to_be_right(staged: Staged) -> None:
     staged.damage("b")
     read(staged, 1)
