@@ -167,6 +167,7 @@ import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.dataset import Dataset
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.followed import forget_readers, reading
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.limits import check_options
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.report import explain
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
@@ -213,12 +214,22 @@ def look(params: t.Mapping[str, t.Any], *, dry_run: bool) -> dict[str, t.Any]:
             f"Another play has planned another dataset at {params['destination']} meanwhile.",
             "Give every dataset a destination of its own, then run again.",
         )
+    if dry_run or not (report or params["mark_damaged"]):  # somebody only looks
+        return compare(dataset, params, report=report, dry_run=dry_run)
+    with reading(params["destination"]):
+        result = compare(dataset, params, report=report, dry_run=dry_run)
+    if report:
+        forget_readers(params["destination"])
+    return result
+
+
+def compare(dataset: Dataset, params: t.Mapping[str, t.Any], *, report: bool, dry_run: bool) -> dict[str, t.Any]:
+    """What the module returns, but for a message."""
     if report:
         dataset.fence()
-    part = (params["rank"], params["world_size"])
     result = dataset.verify(
         content=params["content"] or unread(params),
-        part=part,
+        part=(params["rank"], params["world_size"]),
         threads=params["threads"],
         mark=params["mark_damaged"],
         dry_run=dry_run,

@@ -26,7 +26,10 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.unreadable
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.url import BlobUrl, parse_blob_url
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.bandwidth import DownloadPlan, plan_download
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.dataset import Dataset
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.followed import refuse_if_followed
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.followed import (
+    forget_readers,
+    refuse_if_followed,
+)
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.killed import killed_hosts
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.name_room import name_room
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.run import write_run
@@ -164,6 +167,7 @@ def prepare(wanted: PlanRequest, *, write: bool) -> dict[str, t.Any]:
     # Each of these replaces what another play compares with at its end.
     if write and (to_copy or others or inventory.adopted or unreported):
         refuse_if_followed(destination)
+        forget_readers(destination)
     if write and others:
         with disk_errors(destination):
             give_below(destination, others, ownership)

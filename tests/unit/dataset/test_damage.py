@@ -121,6 +121,23 @@ def test_an_unread_part_that_does_not_exist_is_refused(staged: Staged, wrong: di
     assert (result["failed"], result["error_kind"]) == (True, "bad_input")
 
 
+def test_who_reads_for_a_play_can_be_seen_until_the_report(staged: Staged, monkeypatch: pytest.MonkeyPatch) -> None:
+    marks = staged.data / ".staging"
+    seen: list[int] = []
+    real = Dataset.inspect
+
+    def inspect(*values: t.Any, **options: t.Any) -> t.Any:
+        seen.append(len([*marks.glob("reading-*")]))
+        return real(*values, **options)
+
+    monkeypatch.setattr(Dataset, "inspect", inspect)
+    staged.verify(content=True)  # somebody who only looks
+    read(staged, 0)
+    left = len([*marks.glob("reading-*")])
+    staged.verify(report=True)
+    assert (seen, left, [*marks.glob("reading-*")]) == ([0, 1, 1], 1, [])
+
+
 def test_what_was_put_right_is_known_to_be_right(staged: Staged) -> None:
     staged.damage("b")
     read(staged, 1)
