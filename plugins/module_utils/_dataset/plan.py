@@ -18,9 +18,9 @@ from array import array
 from dataclasses import asdict, dataclass, field
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.capacity import Capacity, free_memory_bytes
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.catalogue import build_manifest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.choice import Choice
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.identity import ManagedIdentity
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.listing import build_manifest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.manifest import Manifest, check_names, final_name
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.unreadable import check_readable
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.url import BlobUrl, parse_blob_url
