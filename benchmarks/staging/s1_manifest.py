@@ -25,7 +25,7 @@ PAGE = 5000
 # ru_maxrss would not do for the memory: a new process begins with what the one that started it had.
 OURS = """
 import json, re, sys
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.listing import build_manifest
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.catalogue import build_manifest
 manifest = build_manifest([{"url": sys.argv[1], "prefix": "train"}])
 peak = re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())
 print(json.dumps([len(manifest.blobs), int(peak.group(1)) / 1024]))

@@ -90,13 +90,13 @@ import shutil
 import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.beside import look_beside
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.dataset import Dataset
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.landing import landing_directories
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.receipts import read_receipts
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.run import withdraw_run
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.state import StatePaths, check_state
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError, failing
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gzip.part_file import part_files
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.beneath import look, parent_of, unlink
 
 
@@ -188,7 +188,7 @@ def remove(module: AnsibleModule) -> None:
         withdraw_run(destination)
         paths = staged_files(destination)  # workers have just finished some
         ask_consent(module, destination, paths)
-        parts = [os.path.relpath(path, destination) for path in part_files(destination)]
+        parts = [os.path.relpath(path, destination) for path in look_beside(destination, ()).unfinished]
         delete(destination, [*paths, *parts])
     if not module.check_mode:
         for directory in landed:

@@ -29,10 +29,22 @@ options:
     description: How many nodes share the work.
     type: int
     default: 1
+  unread_ranks:
+    description:
+      - Which of O(unread_world_size) nodes that shared the work have not come to its end. Their parts are read and compared as with
+        O(content=true), and of all other files size and modification time.
+      - For who looks at all files, with O(rank) and O(world_size) as they are by default.
+    type: list
+    elements: int
+    default: []
+  unread_world_size:
+    description: How many nodes shared the work of which O(unread_ranks) have left their parts.
+    type: int
+    default: 1
   mark_damaged:
     description:
-      - Give a file whose content O(content=true) finds wrong, although its size and modification time are right, another modification
-        time. Then whoever looks at it later reads it, too, until it is copied again.
+      - Give a file whose content O(content=true) or O(unread_ranks) finds wrong, although its size and modification time are right,
+        another modification time. Then whoever looks at it later reads it, too, until it is copied again.
     type: bool
     default: false
   report:
@@ -67,7 +79,7 @@ extends_documentation_fragment:
 attributes:
   check_mode:
     support: full
-    details: Writes no report and marks no file in check mode. RV(problems) names what O(mark_damaged) would mark.
+    details: Writes no report and marks no file in check mode. RV(marked_names) are then those that O(mark_damaged) would mark.
   diff_mode:
     support: none
     details: RV(problems) says what differs, RV(marked_names) what O(mark_damaged) marked.
@@ -155,14 +167,36 @@ import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.dataset import Dataset
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.followed import forget_readers, reading
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.limits import check_options
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.report import explain
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gzip.part_file import disk_errors
 
 
-def look(params: t.Mapping[str, t.Any], *, report: bool, mark: bool) -> dict[str, t.Any]:
+def unread(params: t.Mapping[str, t.Any]) -> t.Callable[[int], bool] | bool:
+    """Which of all files nobody has read, by their number. Raises ClusterError (``bad_input``) where there are no such parts."""
+    ranks, world_size = frozenset(params["unread_ranks"]), params["unread_world_size"]
+    if not ranks:
+        return False
+    if not all(0 <= rank < world_size for rank in ranks):
+        raise ClusterError(
+            "bad_input",
+            f"`unread_ranks` are {', '.join(map(str, sorted(ranks)))}, of `unread_world_size: {world_size}`.",
+            "Ranks begin at 0 and end below the number of nodes.",
+        )
+    if (params["rank"], params["world_size"]) != (0, 1):
+        raise ClusterError(
+            "bad_input",
+            "`unread_ranks` is for who looks at all files, not at a part of them.",
+            "Leave out `rank` and `world_size`.",
+        )
+    return lambda index: index % world_size in ranks
+
+
+def look(params: t.Mapping[str, t.Any], *, dry_run: bool) -> dict[str, t.Any]:
     """Compare the destination with its manifest, and write down what was found where a report is wanted."""
+    report = params["report"] and not dry_run
     try:
         dataset = Dataset.open(params["destination"])
     except ClusterError as error:
@@ -180,10 +214,26 @@ def look(params: t.Mapping[str, t.Any], *, report: bool, mark: bool) -> dict[str
             f"Another play has planned another dataset at {params['destination']} meanwhile.",
             "Give every dataset a destination of its own, then run again.",
         )
+    if dry_run or not (report or params["mark_damaged"]):  # somebody only looks
+        return compare(dataset, params, report=report, dry_run=dry_run)
+    with reading(params["destination"]):
+        result = compare(dataset, params, report=report, dry_run=dry_run)
+    if report:
+        forget_readers(params["destination"])
+    return result
+
+
+def compare(dataset: Dataset, params: t.Mapping[str, t.Any], *, report: bool, dry_run: bool) -> dict[str, t.Any]:
+    """What the module returns, but for a message."""
     if report:
         dataset.fence()
-    part = (params["rank"], params["world_size"])
-    result = dataset.verify(content=params["content"], part=part, threads=params["threads"], mark=mark)
+    result = dataset.verify(
+        content=params["content"] or unread(params),
+        part=(params["rank"], params["world_size"]),
+        threads=params["threads"],
+        mark=params["mark_damaged"],
+        dry_run=dry_run,
+    )
     if not params["mark_damaged"]:
         result = {key: value for key, value in result.items() if not key.startswith("marked_")}
     return dataset.write_report(result) if report else result
@@ -196,6 +246,8 @@ def main() -> None:
             "content": {"type": "bool", "default": False},
             "rank": {"type": "int", "default": 0},
             "world_size": {"type": "int", "default": 1},
+            "unread_ranks": {"type": "list", "elements": "int", "default": []},
+            "unread_world_size": {"type": "int", "default": 1},
             "threads": {"type": "int", "default": 16},
             "mark_damaged": {"type": "bool", "default": False},
             "report": {"type": "bool", "default": False},
@@ -206,11 +258,10 @@ def main() -> None:
         supports_check_mode=True,
     )
     params: dict[str, t.Any] = module.params
-    writes = not module.check_mode
     try:
         check_options(params)
         with disk_errors(params["destination"]):
-            result = look(params, report=params["report"] and writes, mark=params["mark_damaged"] and writes)
+            result = look(params, dry_run=module.check_mode)
     except ClusterError as error:
         if params["fail"] or error.kind != "not_staged":
             module.fail_json(verdict="incomplete", **error.as_result())
@@ -224,7 +275,7 @@ def main() -> None:
         )
     hopeless = params["tries_left"] < 1 or not result["again"]
     if params["fail"] and hopeless and result["verdict"] != "ok":
-        module.fail_json(msg=explain(result), **result)
+        module.fail_json(changed=marked > 0, msg=explain(result), **result)
     module.exit_json(changed=marked > 0, msg=explain(result), **result)
 
 

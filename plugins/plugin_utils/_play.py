@@ -12,16 +12,19 @@ from __future__ import annotations
 import typing as t
 
 from ansible.playbook.task import Task
-from ansible.plugins.loader import strategy_loader
+from ansible.plugins.loader import lookup_loader, strategy_loader
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 
 
 def whole_play(task: Task, variables: t.Mapping[str, t.Any]) -> list[str]:
     """All hosts that the play is for, in the order of the inventory, also those that ``--limit``, ``serial`` or a failure leave out."""
     there: list[str] = variables["ansible_play_hosts_all"]
-    inventory = variables["hostvars"]._inventory
-    found = inventory.get_hosts(task.get_play().hosts, ignore_limits=True, ignore_restrictions=True)
-    names = [host.name for host in found]
+    patterns = task.get_play().hosts
+    lookup = lookup_loader.get("ansible.builtin.inventory_hostnames", loader=task.get_loader())
+    # `groups` knows nothing of limits, serial and failures, but each group has an order of its own: where a pattern is about hosts,
+    # they come in that in which the lookup meets them first.
+    groups = {"__hosts_as_in_the_inventory": [*variables["hostvars"]], **variables["groups"]}
+    names: list[str] = lookup.run([patterns] if isinstance(patterns, str) else patterns, {"groups": groups})
     return names + [name for name in there if name not in {*names}]
 
 

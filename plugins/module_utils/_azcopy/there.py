@@ -15,7 +15,8 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy.argv imp
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy.judge import CopyOutcome
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy.model import Settings, SourceFile
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy.source import dry_run, source_files
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.listing import Limits, Listing, build_manifest
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.catalogue import build_manifest
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.listing import Limits, Listing
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 
 _NOTHING_THERE = ("no_match", "not_found")

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.blobs import Blobs
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.manifest import Manifest, final_name
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.beside import Beside, look_beside
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.fence import take_unfinished
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.receipts import (
     Receipt,
@@ -43,14 +44,13 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.state i
     Inventory,
     StatePaths,
     check_state,
-    extra_names,
     inspect_destination,
     read_json,
     sweep_state,
     write_json,
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gzip.part_file import make_directories, sweep_parts
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gzip.part_file import make_directories
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.beneath import look
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.durable import DurableTree, sync_directory
 
@@ -70,7 +70,7 @@ class Dataset:
     decompress: bool
     rank: int | None = None
     world_size: int = 1
-    _unfinished: list[str] | None = field(default=None, init=False, repr=False)
+    _beside: Beside | None = field(default=None, init=False, repr=False)
 
     @classmethod
     def open(cls, destination: str) -> Dataset:
@@ -126,11 +126,17 @@ class Dataset:
         ReceiptLog(StatePaths(self.destination).receipts, "adopted").append(receipts)
 
     def inspect(
-        self, indexes: range | array[int], *, content: bool, threads: int, mark: bool = False
+        self,
+        indexes: range | array[int],
+        *,
+        content: bool | t.Callable[[int], bool],
+        threads: int,
+        mark: bool = False,
+        dry_run: bool = False,
     ) -> tuple[Blobs, Inventory]:
-        """Look at the files of some blobs. The inventory's indexes are positions in the returned blobs.
+        """Look at the files of some blobs. The inventory's indexes are positions in the returned blobs, as is what ``content`` is asked.
 
-        With ``mark`` what ``content`` finds is found by all who look later, too, also without it.
+        With ``mark`` what ``content`` finds is found by all who look later, too, also without it. With ``dry_run`` nothing is written.
         """
         blobs = self.manifest.blobs.select(indexes)
         inventory = inspect_destination(
@@ -140,6 +146,7 @@ class Dataset:
             decompress=self.decompress,
             content=content,
             mark=mark,
+            dry_run=dry_run,
             threads=threads,
         )
         if inventory.foreign:
@@ -152,20 +159,30 @@ class Dataset:
 
     def fence(self) -> None:
         """Keep workers of earlier runs from giving a file its final name after what is said about the files from now on."""
-        self._unfinished = take_unfinished(self.destination, current_run_id(self.destination) or "")
+        self._beside = take_unfinished(self.destination, current_run_id(self.destination) or "", self._all_names())
 
-    def verify(self, *, content: bool, part: tuple[int, int], threads: int, mark: bool = False) -> dict[str, t.Any]:
-        """Compare with the manifest; ``part`` is (rank, world size) of those who share the work of looking."""
+    def verify(
+        self,
+        *,
+        content: bool | t.Callable[[int], bool],
+        part: tuple[int, int],
+        threads: int,
+        mark: bool = False,
+        dry_run: bool = False,
+    ) -> dict[str, t.Any]:
+        """Compare with the manifest; ``part`` is (rank, world size) of those who share the work of looking. See also ``inspect``."""
         rank, world_size = part
         if not 0 <= rank < world_size:  # it would find nothing wrong with no files
             raise ClusterError("bad_input", f"There is no rank {rank} among {world_size}.", "Ranks begin at 0.")
-        blobs, inventory = self.inspect(self.indexes[rank::world_size], content=content, threads=threads, mark=mark)
+        blobs, inventory = self.inspect(
+            self.indexes[rank::world_size], content=content, threads=threads, mark=mark, dry_run=dry_run
+        )
         names = _FinalNames(blobs, self.decompress)
         result = verdict(inventory, len(blobs), self.manifest, names)
         # Counting strangers is not split: the first one does it.
-        extra = extra_names(self.destination, self._all_names()) if rank == 0 else []
+        extra = (self._beside or look_beside(self.destination, self._all_names())).extra_files if rank == 0 else 0
         marked = {"marked_files": len(inventory.marked), "marked_names": [names[i] for i in inventory.marked[:_NAMED]]}
-        return self._explained({**result, **marked, "extra_files": len(extra)}, read_report(self.destination))
+        return self._explained({**result, **marked, "extra_files": extra}, read_report(self.destination))
 
     def _all_names(self) -> set[str]:
         return {final_name(self.manifest.blobs[index], self.decompress) for index in self.indexes}
@@ -209,9 +226,9 @@ class Dataset:
 
     def _sweep_parts(self) -> None:
         """Remove what workers that were killed left: every file is whole without it."""
-        if self._unfinished is None:
-            sweep_parts(self.destination, older_than_s=0)
-        for path in self._unfinished or ():
+        if self._beside is None:
+            self.fence()
+        for path in self._beside.unfinished if self._beside else ():
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(path)
 

@@ -19,12 +19,14 @@ from __future__ import annotations
 import contextlib
 import os
 import time
+import typing as t
 
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.beside import Beside, look_beside
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.place import Place
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.run import Run, current_run_id
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.state import StatePaths
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gzip.part_file import Permit, is_tagged, part_files
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gzip.part_file import Permit, is_tagged
 
 #: A shared file system may hide a file for a moment: only what is missing at so many looks in a row has been removed.
 _MISSING_LOOKS = 10
@@ -81,16 +83,17 @@ def _is_removed(destination: str) -> bool:
     return True
 
 
-def take_unfinished(destination: str, run_id: str) -> list[str]:
-    """Remove the unfinished files of all runs but this one; returns the paths of its own. Reads the names of the whole tree."""
-    own = []
-    for path in part_files(destination):
-        if is_tagged(path, run_id):
-            own.append(path)
-            continue
+def take_unfinished(destination: str, run_id: str, known: t.Collection[str]) -> Beside:
+    """Remove the unfinished files of all runs of this destination but this one; returns what is left beside the dataset.
+
+    That are the unfinished files of the run, and how many files others have there. ``known`` are the names of the dataset's files.
+    """
+    beside = look_beside(destination, known)
+    own = [path for path in beside.unfinished if is_tagged(path, run_id)]
+    for path in set(beside.unfinished).difference(own):
         with contextlib.suppress(FileNotFoundError):
             os.unlink(path)
-    return own
+    return Beside(own, beside.extra_files)
 
 
 __all__ = ["Standing", "permit_of", "superseded", "take_unfinished"]

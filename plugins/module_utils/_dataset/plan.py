@@ -8,41 +8,46 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import heapq
 import os
-import shutil
 import tempfile
 import typing as t
 import zlib
 from array import array
 from dataclasses import asdict, dataclass, field
 
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.blobs import Blobs
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.capacity import Capacity, free_memory_bytes
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.catalogue import build_manifest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.choice import Choice
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.identity import ManagedIdentity
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.listing import build_manifest
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.manifest import Manifest, check_names, final_name
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.unreadable import check_readable
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.manifest import Manifest, check_names
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.url import BlobUrl, parse_blob_url
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.bandwidth import DownloadPlan, plan_download
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.dataset import Dataset
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.followed import refuse_if_followed
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.followed import (
+    forget_readers,
+    refuse_if_followed,
+)
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.killed import killed_hosts
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.missing import (
+    Missing,
+    check_space,
+    find_missing,
+)
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.name_room import name_room
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.run import write_run
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.run import Run, write_run
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.shares import plan_run
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.state import Inventory, StatePaths, check_state
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.writable import check_directory, check_writable
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gzip.part_file import disk_errors
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.ownership import (
+    Ownership,
     find_ownership,
     give_below,
-    others_below,
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._shards.plan import DEFAULT_BYTES_PER_SECOND
 
-_NAMED = 5
 #: What may pass the controller on the way to all nodes together, and what a name takes of it: packed, to the node and, as every
 #: module returns its options, back.
 _MOST_CARRIED_BYTES = 1_000_000
@@ -122,27 +127,24 @@ def _pack(manifest: Manifest) -> str:
 
 def prepare(wanted: PlanRequest, *, write: bool) -> dict[str, t.Any]:
     """Compare the destination with the source and plan the rest. Raises ClusterError before anything is changed."""
-    destination = wanted.destination
     _check(wanted, write)
     ownership = find_ownership(wanted.owner, wanted.group, wanted.mode, wanted.directory_mode)
     manifest, notes = (_agreed(wanted), []) if wanted.manifest else _list(wanted)
-    dataset = Dataset(destination, manifest, wanted.decompress, wanted.rank, wanted.world_size)
+    dataset = Dataset(wanted.destination, manifest, wanted.decompress, wanted.rank, wanted.world_size)
     indexes = dataset.indexes
-    blobs, inventory = dataset.inspect(indexes, content=wanted.content, threads=wanted.threads, mark=write)
-    to_copy = inventory.to_copy
-    if inventory.foreign:
-        if not wanted.allow_overwrite:
-            raise _foreign([final_name(blobs[i], dataset.decompress) for i in inventory.foreign], destination)
-        to_copy = array("I", heapq.merge(to_copy, inventory.foreign))
-    missing = blobs.select(to_copy)
-    check_readable(manifest.unreadable, missing)
-    whole = (final_name(blob, dataset.decompress) for blob in blobs.select(inventory.verified))
-    others = others_below(destination, whole, ownership) if ownership.any else []
-    missing_bytes = sum(missing.sizes)
-    if write and to_copy:
-        check_writable("destination", destination)
-        check_writable("landing_path", wanted.landing_path or destination)
-    _check_space(destination, missing_bytes)
+    found = find_missing(
+        dataset,
+        indexes,
+        ownership,
+        content=wanted.content,
+        threads=wanted.threads,
+        allow_overwrite=wanted.allow_overwrite,
+        mark=write,
+    )
+    if write and found.to_copy:
+        check_writable("destination", wanted.destination)
+        check_writable("landing_path", wanted.landing_path or wanted.destination)
+    check_space(wanted.destination, found.raw_bytes)
     bandwidth = plan_download(
         nodes=wanted.at_once,
         nic_mbps=wanted.nic_mbps,
@@ -151,49 +153,60 @@ def prepare(wanted: PlanRequest, *, write: bool) -> dict[str, t.Any]:
     )
     run, blobs_of = plan_run(
         manifest,
-        array("I", map(indexes.__getitem__, to_copy)),
-        destination=destination,
+        array("I", map(indexes.__getitem__, found.to_copy)),
+        destination=wanted.destination,
         hosts=wanted.hosts,
         decompress=dataset.decompress,
         bytes_per_second=expected_bytes_per_second(bandwidth, wanted.at_once),
         batch_s=wanted.batch_s,
     )
     run.ownership = asdict(ownership)
-    # The workers of an interrupted run may have finished it, and no task was left to report it.
-    unreported = not to_copy and dataset.unreported()
+    if write:
+        _store(dataset, found, run, blobs_of, ownership, wanted.threads)
+    return {**_facts(manifest, indexes, found.inventory), **_told(wanted, found, run, bandwidth), "notes": notes}
+
+
+def _store(
+    dataset: Dataset, found: Missing, run: Run, blobs_of: t.Mapping[str, Blobs], ownership: Ownership, threads: int
+) -> None:
+    """Write what workers and the next comparison need."""
     # Each of these replaces what another play compares with at its end.
-    if write and (to_copy or others or inventory.adopted or unreported):
-        refuse_if_followed(destination)
-    if write and others:
-        with disk_errors(destination):
-            give_below(destination, others, ownership)
-    if write and to_copy:
+    if found.to_copy or found.others or found.inventory.adopted or found.unreported:
+        refuse_if_followed(dataset.destination)
+        forget_readers(dataset.destination)
+    if found.others:
+        with disk_errors(dataset.destination):
+            give_below(dataset.destination, found.others, ownership)
+    if found.to_copy:
         dataset.save()
         write_run(run, blobs_of)
-    if write and inventory.adopted:
+    if found.inventory.adopted:
         dataset.save()
-        dataset.adopt(inventory.adopted)
-    if write and unreported:
+        dataset.adopt(found.inventory.adopted)
+    if found.unreported:
         dataset.save()
-        dataset.write_report(dataset.verify(content=False, part=(0, 1), threads=wanted.threads))
-    total = len(blobs)
+        dataset.fence()
+        dataset.write_report(dataset.verify(content=False, part=(0, 1), threads=threads))
+
+
+def _told(wanted: PlanRequest, found: Missing, run: Run, bandwidth: DownloadPlan) -> dict[str, t.Any]:
+    """What a module returns of the plan. Killed workers are looked for after all is written."""
+    to_copy, others, total = found.to_copy, found.others, found.total
     return {
-        **_facts(manifest, indexes, inventory),
         "hosts": wanted.hosts,
-        "killed": [] if to_copy else killed_hosts(destination),
-        "changed": bool(to_copy or others) or unreported,
+        "killed": [] if to_copy else killed_hosts(wanted.destination),
+        "changed": bool(to_copy or others) or found.unreported,
         "run": run.id if to_copy else "",
         "missing_files": len(to_copy),
-        "missing_bytes": missing_bytes,
+        "missing_bytes": found.raw_bytes,
         "shares": [vars(share) for share in run.shares],
         "imbalance": run.imbalance,
         "cap_mbps": bandwidth.cap_mbps,
         "bandwidth": bandwidth.explanation,
-        "notes": notes,
         "diff": {
-            "before": f"{total - len(to_copy)} of {total} files verified at {destination}\n"
+            "before": f"{total - len(to_copy)} of {total} files verified at {wanted.destination}\n"
             + f"{len(others)} files and directories of another owner, group or mode\n" * bool(others),
-            "after": f"{total} of {total} files verified at {destination}\n",
+            "after": f"{total} of {total} files verified at {wanted.destination}\n",
         },
     }
 
@@ -303,29 +316,6 @@ def _check(wanted: PlanRequest, write: bool) -> None:
         )
     check_directory("destination", destination)
     check_state(destination)
-
-
-def _check_space(destination: str, needed: int) -> None:
-    """Inflated files need more than this; but less can never be enough."""
-    existing = destination
-    while not os.path.isdir(existing):
-        existing = os.path.dirname(existing) or "/"
-    free = shutil.disk_usage(existing).free
-    if needed > free:
-        raise ClusterError(
-            "disk_full",
-            f"{needed} bytes are missing at {destination}, where only {free} bytes are free.",
-            "Free space, or choose a larger file system.",
-        )
-
-
-def _foreign(names: t.Sequence[str], destination: str) -> ClusterError:
-    shown = ", ".join(names[:_NAMED]) + (", ..." if len(names) > _NAMED else "")
-    return ClusterError(
-        "foreign_files",
-        f"{len(names)} files at {destination} have names of the dataset but were not staged here: {shown}.",
-        "Move them away, or set `allow_overwrite: true` to replace them.",
-    )
 
 
 def _account(url: str) -> str:

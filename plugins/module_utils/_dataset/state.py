@@ -129,16 +129,18 @@ def inspect_destination(
     receipts: Receipts,
     *,
     decompress: bool,
-    content: bool = False,
+    content: bool | t.Callable[[int], bool] = False,
     mark: bool = False,
+    dry_run: bool = False,
     threads: int = 0,
 ) -> Inventory:
     """Compare the destination with the manifest.
 
     Without ``content`` a file is trusted while size and modification time are those of its receipt, and is read only
-    when the time differs. With ``content`` every file is read and its CRC-32 compared; with ``mark`` one that is not right gets
-    another time. Raises OSError where that cannot be done.
+    when the time differs. With ``content`` every file is read and its CRC-32 compared, or those of which it says so by their
+    index; with ``mark`` one that is not right gets another time, or would with ``dry_run``. Raises OSError where that cannot be done.
     """
+    reads = content if callable(content) else lambda _index: bool(content)
     refuse_links(destination, (final_name(blob, decompress) for blob in blobs))
     inventory = Inventory()
     with ThreadPoolExecutor(max_workers=threads or _THREADS) as pool:
@@ -147,8 +149,10 @@ def inspect_destination(
         ]
 
         def look(chunk: range) -> list[tuple[State, int, Receipt | None, bool]]:
-            some = blobs[chunk.start : chunk.stop]
-            return [_look_and_mark(blob, destination, receipts, decompress, content, mark) for blob in some]
+            some = zip(chunk, blobs[chunk.start : chunk.stop])
+            return [
+                _look_and_mark(blob, destination, receipts, decompress, reads(i), mark, dry_run) for i, blob in some
+            ]
 
         for chunk, states in zip(chunks, pool.map(look, chunks)):
             for index, (state, size, adopted, marked) in zip(chunk, states):
@@ -162,18 +166,13 @@ def inspect_destination(
     return inventory
 
 
-def extra_names(destination: str, known: t.Collection[str]) -> list[str]:
-    """Files below the destination that the manifest does not name, our own state left out."""
-    return [name for name in _names_below(destination) if name not in known]
-
-
 def _look_and_mark(
-    blob: Blob, destination: str, receipts: Receipts, decompress: bool, content: bool, mark: bool
+    blob: Blob, destination: str, receipts: Receipts, decompress: bool, content: bool, mark: bool, dry_run: bool
 ) -> tuple[State, int, Receipt | None, bool]:
     name = final_name(blob, decompress)
     known = receipts.of(name)
     found = _look_at(blob, name, destination, known, decompress, content)
-    marked = mark and content and found[0] == "altered" and _mark(os.path.join(destination, name), known)
+    marked = mark and content and found[0] == "altered" and _mark(os.path.join(destination, name), known, dry_run)
     return (*found, marked)
 
 
@@ -211,10 +210,10 @@ def _look_into(
     return "altered", 0, None
 
 
-def _mark(path: str, receipts: t.Sequence[Receipt]) -> bool:
+def _mark(path: str, receipts: t.Sequence[Receipt], dry_run: bool) -> bool:
     """Give a file with wrong content a time that no receipt has; False where it needs none, or another file is there by now.
 
-    All by one descriptor: what takes the file's place meanwhile keeps its time.
+    With ``dry_run`` it only says so. All by one descriptor: what takes the file's place meanwhile keeps its time.
     """
     trusted = {(one.size, one.mtime_ns) for one in receipts}
     with contextlib.suppress(FileNotFoundError), _open(path) as stream:
@@ -223,7 +222,7 @@ def _mark(path: str, receipts: t.Sequence[Receipt]) -> bool:
         if (found.st_size, found.st_mtime_ns) not in trusted or _crc32(stream) in {one.crc32 for one in receipts}:
             return False
         now_ns = time.time_ns()
-        while (found.st_size, os.fstat(handle).st_mtime_ns) in trusted:
+        while not dry_run and (found.st_size, os.fstat(handle).st_mtime_ns) in trusted:
             os.utime(handle, ns=(found.st_atime_ns, now_ns))
             now_ns += _TIME_STEP_NS
         return True
@@ -264,16 +263,6 @@ def _crc32(stream: t.BinaryIO) -> int:
 def _pieces(stream: t.BinaryIO) -> Iterator[bytes]:
     while piece := stream.read(_READ_BYTES):
         yield piece
-
-
-def _names_below(destination: str) -> Iterator[str]:
-    """Relative names of all files below the destination, our own state left out."""
-    for directory, directories, files in os.walk(destination):
-        if directory == destination and STATE_DIR in directories:
-            directories.remove(STATE_DIR)
-        relative = os.path.relpath(directory, destination)
-        for name in files:
-            yield name if relative == "." else f"{relative}/{name}"
 
 
 def write_json(path: str, document: t.Any, *, durable: bool = False) -> None:
@@ -325,7 +314,6 @@ __all__ = [
     "State",
     "StatePaths",
     "check_state",
-    "extra_names",
     "file_crc32",
     "inspect_destination",
     "read_json",

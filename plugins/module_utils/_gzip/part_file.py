@@ -72,6 +72,11 @@ def _part_name(name: str, tag: str = "") -> str:
     return f".{digest}.{tag + '.' if tag else ''}{socket.gethostname()}-{os.getpid()}-{next(_COUNTER)}.part"
 
 
+def is_part(name: str) -> bool:
+    """Whether a file's name is one that only this file makes."""
+    return bool(_OUR_PART.fullmatch(name))
+
+
 def is_tagged(part: str, tag: str) -> bool:
     """Whether who wrote this ``.part`` file had this tag."""
     return bool(tag) and os.path.basename(part)[_DIGITS + 2 :].startswith(f"{tag}.")
@@ -218,7 +223,7 @@ def _give_name(parent: int, part: str, name: str, dst: str, permit: Permit) -> N
 def part_files(directory: str) -> t.Iterator[str]:
     """Paths of the ``.part`` files below a directory."""
     for folder, _folders, names in os.walk(directory):
-        yield from (os.path.join(folder, name) for name in names if _OUR_PART.fullmatch(name))
+        yield from (os.path.join(folder, name) for name in names if is_part(name))
 
 
 def sweep_parts(directory: str, *, older_than_s: float) -> int:
@@ -239,6 +244,7 @@ __all__ = [
     "GONE_ERRNOS",
     "Permit",
     "disk_errors",
+    "is_part",
     "is_tagged",
     "make_directories",
     "parent_of_file",

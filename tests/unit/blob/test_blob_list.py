@@ -14,7 +14,7 @@ import typing as t
 import pytest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob import patience
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.capacity import Capacity, free_memory_bytes
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.listing import (
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.catalogue import (
     build_manifest,
     directory_prefix,
 )

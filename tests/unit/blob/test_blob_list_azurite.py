@@ -10,7 +10,7 @@ import hashlib
 import typing as t
 
 import pytest
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.listing import build_manifest
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.catalogue import build_manifest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from lab.blob.listed import list_blobs
 from lab.blob.service import Azurite, ToolMissingError, azurite

@@ -12,8 +12,8 @@ import typing as t
 import pytest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob import automaton
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.automaton import Automaton
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.catalogue import build_manifest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.choice import Choice, _pieces, translate
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.listing import build_manifest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from hypothesis import given
 from hypothesis import strategies as st

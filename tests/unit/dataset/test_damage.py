@@ -102,6 +102,42 @@ def test_what_one_node_reads_is_known_to_the_one_that_compares(
     assert [read(staged, rank)["changed"] for rank in (0, 1)] == [False, False]
 
 
+@pytest.mark.parametrize(("damaged", "verdict"), [("b", "fail"), ("a", "ok")])
+def test_a_part_that_nobody_read_is_read_before_anything_is_said(staged: Staged, damaged: str, verdict: str) -> None:
+    """The second of two nodes dropped out while it read: `b` was its part, what the other one says of `a` and `c` is known."""
+    staged.damage(damaged)
+    before = staged.times()
+    unread = {"unread_ranks": [1], "unread_world_size": 2}
+    assert staged.verify(**unread, fail=False)["verdict"] == verdict
+    assert staged.times() == before
+    told = staged.verify(**unread, report=True, mark_damaged=True, fail=False)
+    assert (told["verdict"], told["marked_names"]) == (verdict, ["b"] * (damaged == "b"))
+    assert staged.verify(report=True)["verdict"] == verdict, "it is known afterwards"
+
+
+@pytest.mark.parametrize("wrong", [{"unread_ranks": [2]}, {"unread_ranks": [-1]}, {"rank": 1, "world_size": 2}])
+def test_an_unread_part_that_does_not_exist_is_refused(staged: Staged, wrong: dict[str, t.Any]) -> None:
+    result = staged.verify(**{"unread_ranks": [0], "unread_world_size": 2, **wrong})
+    assert (result["failed"], result["error_kind"]) == (True, "bad_input")
+
+
+def test_who_reads_for_a_play_can_be_seen_until_the_report(staged: Staged, monkeypatch: pytest.MonkeyPatch) -> None:
+    marks = staged.data / ".staging"
+    seen: list[int] = []
+    real = Dataset.inspect
+
+    def inspect(*values: t.Any, **options: t.Any) -> t.Any:
+        seen.append(len([*marks.glob("reading-*")]))
+        return real(*values, **options)
+
+    monkeypatch.setattr(Dataset, "inspect", inspect)
+    staged.verify(content=True)  # somebody who only looks
+    read(staged, 0)
+    left = len([*marks.glob("reading-*")])
+    staged.verify(report=True)
+    assert (seen, left, [*marks.glob("reading-*")]) == ([0, 1, 1], 1, [])
+
+
 def test_what_was_put_right_is_known_to_be_right(staged: Staged) -> None:
     staged.damage("b")
     read(staged, 1)
@@ -109,12 +145,28 @@ def test_what_was_put_right_is_known_to_be_right(staged: Staged) -> None:
     assert staged.verify(report=True)["verdict"] == "ok"
 
 
-def test_nothing_is_marked_in_check_mode_or_unasked(staged: Staged) -> None:
+def test_check_mode_tells_what_would_be_marked_and_writes_nothing(staged: Staged) -> None:
+    staged.damage("b")
+    staged.run()  # has a directory in which a mark could be left, too
+    before, files = staged.times(), sorted(staged.data.rglob("*"))
+    told = read(staged, 1, report=True, _ansible_check_mode=True)
+    assert (told["changed"], told["marked_names"]) == (True, ["b"]), "it said that nothing would change"
+    assert (staged.times(), sorted(staged.data.rglob("*"))) == (before, files)
+    assert read(staged, 1)["marked_names"] == told["marked_names"]
+    assert read(staged, 1, _ansible_check_mode=True)["changed"] is False, "a mark is not made twice"
+
+
+def test_nothing_is_marked_unasked(staged: Staged) -> None:
     staged.damage("b")
     before = staged.times()
-    assert read(staged, 1, _ansible_check_mode=True)["marked_files"] == 0
     assert "marked_files" not in staged.verify(content=True)
     assert staged.times() == before
+
+
+def test_a_failure_that_marked_files_has_changed_something(staged: Staged) -> None:
+    staged.damage("b")
+    result = staged.verify(content=True, mark_damaged=True)
+    assert (result["failed"], result["changed"], result["marked_names"]) == (True, True, ["b"])
 
 
 def test_a_mark_is_a_time_that_a_coarse_clock_can_tell(staged: Staged, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -52,11 +52,12 @@ ANSWERS = {
     "dataset_collect": 'return {"finished": True}',
     # Something is left over for a second round.
     "dataset_verify": 'marks = {"marked_files": 0} if args.get("mark_damaged") else {}\n'
-    '    return {"verdict": "ok", "again": bool(args.get("report")), **marks}',
+    '    return {"verdict": "ok", "total_files": 1, "again": bool(args.get("report")), **marks}',
 }
 LIST, OWN = "List the dataset once and plan what is missing", "Plan what this node's own share lacks"
 START, FOLLOW, COLLECT = "Start copying on every node", "Follow the copy", "Collect what every node did"
 READ, COMPARE = "Read every file", "Compare the destination with the manifest"
+REST = "Read what nodes left that dropped out"
 STAY = ["first", "x", "y", "z"]
 
 Call = dict[str, t.Any]
@@ -143,6 +144,24 @@ def test_a_part_to_read_is_not_looked_at_twice_or_by_nobody(tmp_path: pathlib.Pa
     parts = [(call["host"], call["rank"], call["world_size"]) for call in play.of(READ)]
     assert parts == [("first", 0, 5), ("a", 1, 5), ("x", 2, 5), ("y", 3, 5), ("z", 4, 5)]
     assert all(call["content"] and call["mark_damaged"] for call in play.of(READ))
+
+
+def test_what_a_host_left_unread_is_read_by_the_one_that_says_ok(tmp_path: pathlib.Path) -> None:
+    """Else `staging.json` and the play's last word were ok, with a fifth of the files unread."""
+    play = Play(tmp_path, "shared", a=READ)
+    reports = [call for call in play.of(COMPARE) if call.get("report")]
+    assert [(call["host"], call["unread_ranks"], call["unread_world_size"]) for call in reports] == [
+        ("first", [1], 5),
+        ("first", [], 1),
+    ]
+    assert reports[0]["mark_damaged"], "the next round copies what is found"
+
+
+def test_what_a_host_left_unread_is_read_where_it_only_verifies(tmp_path: pathlib.Path) -> None:
+    play = Play(tmp_path, "shared", tags="dataset_staging_verify", a=COMPARE, b=COMPARE)
+    rest = play.of(REST)
+    assert [(call["host"], call["unread_ranks"], call["unread_world_size"]) for call in rest] == [("first", [1, 2], 6)]
+    assert not any(call.get("mark_damaged") for call in play.calls)
 
 
 @pytest.mark.parametrize("scope", ["shared", "local"])

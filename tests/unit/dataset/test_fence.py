@@ -134,6 +134,79 @@ def test_a_report_leaves_alone_what_its_own_workers_still_write(tmp_path: pathli
     assert not unfinished[1].exists(), "nobody needs it where all is there"
 
 
+def part_of(run: str, directory: pathlib.Path, name: str = "0123456789ab") -> pathlib.Path:
+    """An unfinished file of a worker of this run, "" for none."""
+    directory.mkdir(parents=True, exist_ok=True)
+    path = directory / f".{name}.{run + '.' if run else ''}gpu-1-7-0.part"
+    path.touch()
+    return path
+
+
+def report(data: pathlib.Path) -> dict[str, t.Any]:
+    return run_main(dataset_verify.main, {"destination": str(data), "report": True, "fail": False})
+
+
+def test_a_report_removes_what_workers_of_its_destination_left_and_no_more(tmp_path: pathlib.Path) -> None:
+    """Another dataset may be copied to a directory inside of this one, or around it, at the same time."""
+    version = Version(tmp_path / "around", NEW, "plain")
+    inside = Version(tmp_path / "around/data/deep", NEW, "plain")
+    around = Version(tmp_path, NEW, "plain")
+    around.data.rename(tmp_path / "elsewhere")
+    (tmp_path / "elsewhere/.staging").rename(tmp_path / "around/.staging")
+    version.note(version.finish())
+    landing = version.data / ".staging/landing/gpu-1/r0000b00"
+    stay = [
+        part_of(inside.run.id, inside.data),
+        part_of(around.run.id, version.data / "train"),
+        part_of("", landing),  # a blob of this name that another host is about to take from there
+        version.data / "model.part",
+        version.data / ".hidden.part",
+        version.data / ".0123456789ab.notes.part",
+    ]
+    for path in stay[3:]:
+        path.touch()
+    go = [part_of("20200101T000000-abcdef", version.data / "train"), part_of("", version.data)]
+    result = report(version.data)
+    assert result["verdict"] == "ok"
+    assert [path.exists() for path in stay] == [True] * len(stay)
+    assert [path.exists() for path in go] == [False] * len(go)
+    assert result["extra_files"] >= 3, "what is left alone is somebody's file"
+
+
+def test_a_file_of_the_dataset_that_is_called_like_an_unfinished_one_stays(tmp_path: pathlib.Path) -> None:
+    """It was deleted at every report, and the dataset never whole."""
+    name = ".0123456789ab.gpu-1-7-0.part"
+    md5 = base64.b64encode(hashlib.md5(NEW).digest()).decode()
+    manifest = Manifest([{"url": "https://a.blob.core.windows.net/c", "prefix": ""}], [Blob(name, len(NEW), md5, "e")])
+    Dataset(str(tmp_path), manifest, decompress=True).save()
+    (tmp_path / name).write_bytes(NEW)
+    assert [report(tmp_path)["verdict"] for _look in range(2)] == ["ok", "ok"]
+    assert (tmp_path / name).read_bytes() == NEW
+
+
+@pytest.mark.parametrize("found", ["whole", "lacking"])
+def test_a_report_reads_every_directory_once(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, found: str
+) -> None:
+    """Ten million files are a million system calls."""
+    version = Version(tmp_path, NEW, "plain")
+    if found == "whole":
+        version.note(version.finish())
+    for number in range(20):
+        (version.data / f"strange/{number}").mkdir(parents=True)
+        (version.data / f"strange/{number}/x").touch()
+    real, read = os.scandir, []
+
+    def scandir(path: t.Any = ".") -> t.Any:
+        read.append(str(path))
+        return real(path)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    assert report(version.data)["extra_files"] == 20
+    of_the_dataset = [path for path in read if ".staging" not in path]
+    assert len(of_the_dataset) == len(set(of_the_dataset)) == 22
+
+
 def test_a_worker_whose_run_is_hidden_for_a_moment_goes_on(tmp_path: pathlib.Path) -> None:
     version = Version(tmp_path, NEW, "plain")
     pathlib.Path(StatePaths(str(version.data)).current).unlink()

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import pathlib
 import threading
 import time
@@ -14,7 +15,9 @@ import typing as t
 import pytest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset import followed
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.followed import (
+    forget_readers,
     mark_of,
+    reading,
     refuse_if_followed,
     show_start,
 )
@@ -79,6 +82,71 @@ def test_nobody_waits_where_no_run_is_or_the_last_one_ended(run: Run, tmp_path: 
     refuse_if_followed(run.destination)
     refuse_if_followed(str(tmp_path / "never-staged"))
     assert time.monotonic() - start < followed._PATIENCE_S
+
+
+def test_a_dataset_that_a_play_reads_is_not_taken_away(run: Run) -> None:
+    """Its workers have ended hours ago, and it looked as if nobody was there."""
+    RankProgress(0, "gpu-1", "finished").write(run)
+    with reading(run.destination), pytest.raises(ClusterError, match="Another play reads what") as caught:
+        refuse_if_followed(run.destination)
+    assert caught.value.kind == "busy"
+
+
+def test_between_the_reading_and_the_report_a_dataset_is_not_taken_away(run: Run) -> None:
+    """Every node has read its part; the play is about to compare."""
+    RankProgress(0, "gpu-1", "finished").write(run)
+    with reading(run.destination):
+        pass
+
+    def compare(over: threading.Event) -> None:
+        over.wait(1.0)
+        with reading(run.destination):
+            over.wait()
+
+    with meanwhile(compare), pytest.raises(ClusterError, match="Another play reads what"):
+        refuse_if_followed(run.destination)
+
+
+def test_a_reader_that_was_killed_or_has_reported_keeps_nobody_from_it(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(followed, "_PATIENCE_S", 0.5)
+    RankProgress(0, "gpu-1", "finished").write(run)
+    with reading(run.destination):
+        pass
+    refuse_if_followed(run.destination)  # no play goes on
+    monkeypatch.setattr(followed, "_PATIENCE_S", 60.0)
+    forget_readers(run.destination)
+    start = time.monotonic()
+    refuse_if_followed(run.destination)
+    assert time.monotonic() - start < 5, "there was nothing to wait for"
+
+
+def test_who_reads_on_for_a_play_that_is_over_keeps_nobody_from_it(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A node that dropped out reads on, maybe for hours: the play's report has forgotten it, and nobody hears what it will say."""
+    monkeypatch.setattr(followed, "_PATIENCE_S", 2.0)
+    RankProgress(0, "gpu-1", "finished").write(run)
+    with reading(run.destination):
+        forget_readers(run.destination)
+        refuse_if_followed(run.destination)
+    ours, other = os.pipe()
+    kept = os.dup(1)
+    os.dup2(other, 1)
+    try:
+        os.close(other)
+        os.close(ours)
+        with reading(run.destination):
+            refuse_if_followed(run.destination)
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)
+
+
+def test_nobody_notes_what_he_reads_where_nothing_may_be_written(run: Run) -> None:
+    there = sorted(pathlib.Path(run.destination).rglob("*"))
+    with reading(f"{run.destination}/never-staged"):
+        pass
+    assert sorted(pathlib.Path(run.destination).rglob("*")) == there
 
 
 @pytest.mark.blob

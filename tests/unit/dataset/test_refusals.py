@@ -12,7 +12,7 @@ import typing as t
 import urllib.parse
 
 import pytest
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob import listing
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob import catalogue, listing
 from ansible_collections.hpcai.gpu_cluster.plugins.modules import dataset_plan
 from lab.blob.service import free_port
 from module_run import print_main
@@ -64,7 +64,7 @@ def test_an_endpoint_that_does_not_answer_is_given_up_in_time(plan: Plan, monkey
             return self.is_set()
 
     names = {**vars(threading), "Event": Event}
-    monkeypatch.setattr(listing, "threading", types.SimpleNamespace(**names))
+    monkeypatch.setattr(catalogue, "threading", types.SimpleNamespace(**names))
     monkeypatch.setattr(listing, "time", types.SimpleNamespace(monotonic=lambda: sum(paused)))
     result = plan({"url": f"http://127.0.0.1:{free_port()}/account/data"})
     assert (result["failed"], result["error_kind"]) == (True, "unreachable"), result["msg"]

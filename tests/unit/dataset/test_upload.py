@@ -8,7 +8,7 @@ import random
 import typing as t
 
 import pytest
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.listing import build_manifest
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.catalogue import build_manifest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.upload import Upload, upload
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.modules import dataset_upload

@@ -142,3 +142,40 @@ def test_a_strategy_without_step_is_refused_before_anything_is_listed(
     assert f"With `strategy: {strategy}` every host goes through the play at its own pace, but {who} has" in said
     assert "Take `strategy: linear`" in said
     assert not [*tmp_path.glob("gpu-*")]
+
+
+#: What Ansible gives for a pattern without a limit, and what a play with one is told. In a process of its own: plugins are found by
+#: a loader that stays.
+ORDERS = """
+import json, sys
+from ansible.plugins.loader import init_plugin_loader
+init_plugin_loader()
+from ansible.inventory.manager import InventoryManager
+from ansible.parsing.dataloader import DataLoader
+from ansible.playbook.play import Play
+from ansible.vars.hostvars import HostVars
+from ansible.vars.manager import VariableManager
+from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._play import whole_play
+
+loader, found = DataLoader(), []
+for hosts in json.loads(sys.argv[2]):
+    inventory = InventoryManager(loader, sources=[sys.argv[1]])
+    wanted = [host.name for host in inventory.get_hosts(hosts)]
+    manager = VariableManager(loader, inventory)
+    play = Play.load({"name": "x", "hosts": hosts, "tasks": [{"ansible.builtin.meta": "noop"}]}, manager, loader)
+    inventory.subset("n4,z,localhost")
+    task = play.tasks[0].block[0]
+    variables = {**manager.get_vars(play=play, task=task), "hostvars": HostVars(inventory, manager, loader)}
+    found.append([hosts, wanted, whole_play(task, variables)])
+print(json.dumps(found))
+"""
+PATTERNS = ["all", "b:a", "c:!a", "c:&b", "a[0:2]", "~n[1-5]", "n*", "n3,lone", ["d", "a"], "c[-1]", "localhost"]
+
+
+def test_the_whole_play_has_the_order_that_ansible_gives_it(tmp_path: pathlib.Path) -> None:
+    """Ranks of shares of their own follow it: in another order every node would copy what another one has."""
+    (tmp_path / "hosts").write_text("[b]\nn[3:9]\n[a]\nn[1:4]\nlone\n[c:children]\na\nb\n[d]\nz\n")
+    command = [sys.executable, "-c", ORDERS, tmp_path / "hosts", json.dumps(PATTERNS)]
+    found = json.loads(subprocess.run(command, capture_output=True, text=True, check=True, timeout=240).stdout)
+    assert [pattern for pattern, wanted, told in found if told != wanted or not told] == []
+    assert len(found) == len(PATTERNS)
