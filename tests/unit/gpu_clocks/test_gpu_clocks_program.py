@@ -16,6 +16,8 @@ import yaml
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._programs import build
 from unit.gpu_clocks.simulated import Node
 
+pytestmark = pytest.mark.oldest
+
 ROOT = Path(__file__).resolve().parents[3]
 ROLE = ROOT / "roles/gpu_clocks"
 
