@@ -30,6 +30,8 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy.run impo
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.url import parse_blob_url
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 
+pytestmark = pytest.mark.oldest
+
 SECRET = "s3cretSignature"
 
 

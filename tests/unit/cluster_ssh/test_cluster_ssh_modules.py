@@ -27,7 +27,10 @@ from ansible_collections.hpcai.gpu_cluster.plugins.modules import (
 )
 from module_run import run_main
 
-pytestmark = pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="needs OpenSSH's client")
+pytestmark = [
+    pytest.mark.oldest,
+    pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="needs OpenSSH's client"),
+]
 
 
 class Machine:
@@ -93,6 +96,7 @@ def converge(machines: list[Machine], **trust: t.Any) -> list[bool]:
     return [first["changed"] or second["changed"] for first, second in zip(found, done)]
 
 
+@pytest.mark.newest
 def test_trust_is_made_once(machines: list[Machine]) -> None:
     first, second = machines
     assert converge(machines) == [True, True]
@@ -116,6 +120,7 @@ def test_ssh_itself_agrees_with_our_known_hosts(machines: list[Machine]) -> None
         assert subprocess.run(argv, capture_output=True, check=False).returncode == 0
 
 
+@pytest.mark.newest
 @pytest.mark.parametrize("present", [True, False])
 def test_remove_leaves_everything_as_it_was(machines: list[Machine], present: bool) -> None:
     second = machines[1]
@@ -135,6 +140,7 @@ def test_remove_leaves_everything_as_it_was(machines: list[Machine], present: bo
     assert [machine.tree() for machine in machines] == before
 
 
+@pytest.mark.newest
 def test_check_mode_on_a_fresh_cluster_touches_nothing(machines: list[Machine]) -> None:
     result = machines[0].identity(make_key=True, _ansible_check_mode=True)
     assert result["changed"] is True
@@ -425,6 +431,7 @@ def test_a_private_key_that_is_not_the_clusters_is_refused(machines: list[Machin
     assert second.tree() == before
 
 
+@pytest.mark.newest
 def test_a_link_in_place_of_a_file_is_refused(machines: list[Machine], tmp_path: pathlib.Path) -> None:
     nodes = [machines[0].identity(make_key=True)["node"]]
     machines[1].ssh.mkdir()
@@ -460,6 +467,7 @@ esac
     return said
 
 
+@pytest.mark.newest
 @pytest.mark.usefixtures("logins")
 def test_the_check_names_every_node_that_fails(machines: list[Machine]) -> None:
     user = pwd.getpwuid(os.geteuid()).pw_name

@@ -25,6 +25,8 @@ from containerd_files import CONTAINERD, CRI, NEEDS_CONTAINERD, SITE
 from module_run import run_main
 from time_limit import within
 
+pytestmark = pytest.mark.oldest
+
 PROGRAM = r"""#!/bin/sh
 # Plays every program below by its name. $NODE holds installed and available packages, units that are active, and the log;
 # it may hold files that a package brings, below brings/, units that are active once a package is installed, in starts, when units
@@ -168,6 +170,7 @@ def told(result: dict[str, t.Any]) -> list[str]:
     return [f"{change['kind']} {pathlib.Path(change['name']).name} {change['what']}" for change in result["changes"]]
 
 
+@pytest.mark.newest
 def test_a_node_is_set_up_once_and_check_mode_says_how(node: Node) -> None:
     node.write("active", "docker.service\n")
     first = node.run(docker="always", check=True)
@@ -238,6 +241,7 @@ def test_a_version_that_nobody_has_is_said_so(node: Node) -> None:
     assert node.log() == ["apt-get update"]
 
 
+@pytest.mark.newest
 @pytest.mark.parametrize("check", [True, False])
 def test_a_restart_that_stops_containers_needs_consent(node: Node, check: bool) -> None:
     node.write("active", "docker.service\n")
@@ -400,6 +404,7 @@ def test_settings_that_containerd_refuses_already_are_not_written_to(
     assert (node.log(), (node.root / "etc/docker").exists()) == ([], False)
 
 
+@pytest.mark.newest
 def test_what_only_root_may_read_only_root_may_read_afterwards(node: Node) -> None:
     """A registry's password stands in containerd's settings, and with containerd 1 in our part as well: everybody could read both."""
     node.write("etc/containerd/config.toml", f'{SITE}# s3cret\n[plugins."{CRI}".registry.headers]\nX = ["s3cret"]\n')
@@ -494,6 +499,7 @@ def test_line_ends_of_others_stay(node: Node) -> None:
     assert node.log() == []
 
 
+@pytest.mark.newest
 def test_a_remark_in_another_encoding_stays(node: Node) -> None:
     config = node.root / "etc/containerd/config.toml"
     config.parent.mkdir(parents=True)
@@ -526,6 +532,7 @@ def test_enroot_and_pyxis_get_their_files(node: Node) -> None:
     assert node.log() == []
 
 
+@pytest.mark.newest
 def test_everything_that_is_wrong_is_said_at_once(node: Node) -> None:
     node.write("active", "docker.service\n")
     node.write("runtime", "runc\n")
@@ -546,6 +553,7 @@ def test_everything_that_is_wrong_is_said_at_once(node: Node) -> None:
     assert node.log() == []
 
 
+@pytest.mark.newest
 def test_what_is_ours_goes_and_the_rest_stays(node: Node) -> None:
     node.write("active", "docker.service\n")
     node.write("etc/docker/daemon.json", '{"debug": true}')

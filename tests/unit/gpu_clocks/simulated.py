@@ -7,17 +7,15 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 import uuid
 from pathlib import Path
 from typing import Any
 
 import pytest
+import simulated_gpus
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_clocks import smi
 from ansible_collections.hpcai.gpu_cluster.plugins.modules import gpu_clocks
 from module_run import run_main
-
-SIMULATOR = Path(__file__).resolve().parents[3] / "tests/lab/gpu_simulator"
 
 
 class Node:
@@ -39,17 +37,10 @@ class Node:
         monkeypatch.setattr(smi, "session", lambda _root, driver: real(root, driver))
 
     def install(self, machine_type: str = "Standard_ND96asr_v4", *arguments: str) -> None:
-        self._tool("install.py", "--machine-type", machine_type, "--seed", "node", *arguments)
+        simulated_gpus.install(self.root, machine_type, *arguments)
 
     def fault(self, *arguments: str) -> None:
-        self._tool("fault.py", *arguments)
-
-    def _tool(self, name: str, *arguments: str) -> None:
-        subprocess.run(
-            [sys.executable, str(SIMULATOR / name), "--root", str(self.root), *arguments],
-            check=True,
-            capture_output=True,
-        )
+        simulated_gpus.simulate(self.root, "fault.py", *arguments)
 
     def reboot(self) -> None:
         self._boot_id.write_text(f"{uuid.uuid4()}\n", encoding="utf-8")
@@ -86,4 +77,4 @@ class Node:
         return run_main(gpu_clocks.main, arguments)
 
 
-__all__ = ["SIMULATOR", "Node"]
+__all__ = ["Node"]

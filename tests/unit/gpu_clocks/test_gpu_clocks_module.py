@@ -14,6 +14,8 @@ import pytest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node import nvidia_smi
 from unit.gpu_clocks.simulated import Node
 
+pytestmark = pytest.mark.oldest
+
 A100_MAX = {"graphics": [1410, 1410], "memory": [1215, 1215], "applications": [1215, 1095], "persistence": True}
 A100_DEFAULT = {"graphics": None, "memory": None, "applications": [1215, 1095], "persistence": False}
 
@@ -43,6 +45,7 @@ def test_all_gpus_reach_the_maxima_that_they_name_in_one_call_each(node: Node) -
     assert node.query("clocks.gr") == [["1410"]] * 8
 
 
+@pytest.mark.newest
 def test_check_mode_tells_what_a_real_run_then_does(node: Node) -> None:
     before = node.simulated.read_text(encoding="utf-8")
     planned = node.module(check=True)
@@ -286,6 +289,7 @@ def test_without_persistence_mode_locks_are_not_believed_in(node: Node) -> None:
     assert node.module(persistence=True)["changed"] is False
 
 
+@pytest.mark.newest
 def test_verify_changes_nothing_and_names_what_differs(node: Node) -> None:
     result = node.module(state="verified")
     assert (result["failed"], result["changed"], result["error_kind"]) == (True, False, "not_applied")
@@ -512,6 +516,7 @@ def test_without_nvidia_smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert node.module(required=False, state="restored")["changed"] is False
 
 
+@pytest.mark.newest
 def test_selected_gpus(node: Node) -> None:
     uuid = node.query("uuid")[5][0]
     node.module(gpus=["0", uuid, "00000003:00:00.0"])
@@ -535,6 +540,7 @@ def test_of_the_selected_gpus_those_that_answer_are_set(node: Node) -> None:
     assert (result["failed"], result["error_kind"], result["changed"]) == (True, "lost", False)
 
 
+@pytest.mark.newest
 @pytest.mark.parametrize("options", [{"policy": "values"}, {"graphics_mhz": -5}, {"policy": "locked", "memory_mhz": 0}])
 def test_values_that_make_no_sense(node: Node, options: dict[str, Any]) -> None:
     result = node.module(**options)

@@ -16,6 +16,8 @@ import pytest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_clocks.slurm import parse_shown, parse_written
 from unit.gpu_clocks.simulated import Node
 
+pytestmark = pytest.mark.oldest
+
 SHOWN = """\
 Configuration data as of 2026-11-22T12:00:00
 EpilogMsgTime           = 2000 usec
@@ -74,6 +76,7 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
     return Slurm(node, capsys)
 
 
+@pytest.mark.newest
 @pytest.mark.parametrize("number", ["", "[0]"])
 def test_both_scripts_are_run_by_what_the_controller_says(slurm: Slurm, number: str) -> None:
     prolog, epilog = slurm.scripts.values()
@@ -108,6 +111,7 @@ def test_what_slurm_does_not_run_is_named_with_the_next_step(
     )
 
 
+@pytest.mark.newest
 def test_links_patterns_and_a_site_s_own_script_are_fine(slurm: Slurm) -> None:
     own = slurm.root / "prolog.d"
     own.mkdir()
@@ -122,6 +126,7 @@ def test_links_patterns_and_a_site_s_own_script_are_fine(slurm: Slurm) -> None:
     assert f"Prolog is {own}/*" in slurm.verify()["msg"]
 
 
+@pytest.mark.newest
 def test_without_a_controller_the_node_s_slurm_conf_counts(slurm: Slurm) -> None:
     slurm.scontrol("echo 'slurm_load_ctl_conf error: Unable to contact slurm controller (connect failure)' >&2; exit 1")
     prolog, epilog = slurm.scripts.values()

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import pathlib
+import re
 import subprocess
 import sys
 import textwrap
@@ -62,6 +63,20 @@ def test_ansible_is_found_behind_other_files_and_in_functions(tmp_path: pathlib.
     found = {name: touches_ansible(folder / f"{name}.py") for name in cases}
     assert found == {name: expected for name, (_text, expected) in cases.items()}
     assert folder / "direct.py" in closure(folder / "neighbor.py")
+
+
+def test_files_for_the_oldest_core_leave_some_runs_of_whole_modules_to_the_newest() -> None:
+    """What a module takes, refuses and returns is made by Ansible."""
+    for_oldest = [
+        path for path in UNIT.rglob("test_*.py") if re.search(r"^pytestmark = .*\boldest\b", _text(path), re.M)
+    ]
+    with_modules = [path for path in for_oldest if "run_main" in _text(path) or "node.module(" in _text(path)]
+    assert with_modules
+    assert not [path for path in with_modules if "@pytest.mark.newest" not in _text(path)]
+
+
+def _text(path: pathlib.Path) -> str:
+    return path.read_text(encoding="utf-8")
 
 
 def test_ansible_is_found_behind_a_folder_that_a_test_imports_from() -> None:

@@ -14,25 +14,19 @@ import typing as t
 from pathlib import Path
 
 import pytest
+import simulated_gpus
 import yaml
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._profiles import SHIPPED, FileLibrary
 
 REPO = Path(__file__).resolve().parents[3]
 ROLE = REPO / "roles/node_profile"
-SIMULATOR = REPO / "tests/lab/gpu_simulator"
 
 
 @pytest.fixture
 def node(tmp_path: Path) -> Path:
     """The root of a node with simulated GPUs."""
-    simulate(tmp_path, "install.py", "--machine-type", "Standard_ND96asr_v4", "--seed", "test")
+    simulated_gpus.install(tmp_path, "Standard_ND96asr_v4")
     return tmp_path
-
-
-def simulate(root: Path, program: str, *arguments: str) -> None:
-    subprocess.run(
-        [sys.executable, SIMULATOR / program, "--root", root, *arguments], check=True, stdout=subprocess.DEVNULL
-    )
 
 
 def play(root: Path, variables: dict[str, t.Any], *plays: dict[str, t.Any]) -> tuple[dict[str, t.Any], str]:
@@ -111,7 +105,7 @@ def test_the_role_offers_facts_in_two_results(node: Path) -> None:
 
 
 def test_a_lost_gpu_fails_the_play_and_is_named(node: Path) -> None:
-    simulate(node, "fault.py", "--lost", "3")
+    simulated_gpus.simulate(node, "fault.py", "--lost", "3")
     results, _output = play(node, {"node_profile_checks": ["gpus"]}, ROLE_PLAY)
     result = results[VERIFY]
     assert result["failed"] is True
@@ -144,8 +138,8 @@ def test_the_action_in_every_mode(tmp_path: Path) -> None:
     tasks = []
     for number, (title, (faults, options, *_expected)) in enumerate(cases.items()):
         root = tmp_path / str(number)
-        simulate(root, "install.py", "--machine-type", "Standard_ND96asr_v4")
-        simulate(root, "fault.py", *faults)
+        simulated_gpus.install(root, "Standard_ND96asr_v4")
+        simulated_gpus.simulate(root, "fault.py", *faults)
         arguments = {"nvidia_smi": str(root / "usr/bin/nvidia-smi"), "metadata": "never", **options}
         state = {"GPU_SIMULATOR_STATE": str(root / "var/lib/gpu-simulator/state.json")}
         tasks.append(

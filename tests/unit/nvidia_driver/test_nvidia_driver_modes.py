@@ -8,19 +8,20 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 import typing as t
 import uuid
 from pathlib import Path
 
 import pytest
+import simulated_gpus
 from ansible.module_utils import basic
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver import modes as driver_modes
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver import read as driver_read
 from ansible_collections.hpcai.gpu_cluster.plugins.modules import nvidia_driver
 from module_run import run_main
 
-SIMULATOR = Path(__file__).resolve().parents[3] / "tests/lab/gpu_simulator"
+pytestmark = pytest.mark.oldest
+
 A100, H100, V100 = "Standard_ND96asr_v4", "Standard_ND96isr_H100_v5", "Standard_NC24rs_v3"
 #: Services that keep GPUs open, and run on the node.
 OPEN = ["nvidia-dcgm.service", "nvidia-persistenced.service"]
@@ -68,7 +69,7 @@ class Node:
         subprocess.run([self.smi, "-pm", str(int(on))], check=False, capture_output=True)
 
     def install(self, machine_type: str) -> None:
-        self._tool("install.py", "--machine-type", machine_type, "--seed", "node")
+        simulated_gpus.install(self.root, machine_type)
 
     def serve(self) -> None:
         """Let the usual services run."""
@@ -76,15 +77,11 @@ class Node:
         self._hold(True)
 
     def fault(self, *arguments: str) -> None:
-        self._tool("fault.py", *arguments)
+        simulated_gpus.simulate(self.root, "fault.py", *arguments)
 
     def use(self, index: int) -> None:
         """Let a program use a GPU: this one, which lives long enough."""
-        self._tool("process.py", "--gpu", str(index), "--pid", str(os.getpid()))
-
-    def _tool(self, name: str, *arguments: str) -> None:
-        argv = [sys.executable, str(SIMULATOR / name), "--root", str(self.root), *arguments]
-        subprocess.run(argv, check=True, capture_output=True)
+        simulated_gpus.simulate(self.root, "process.py", "--gpu", str(index), "--pid", str(os.getpid()))
 
     def reboot(self) -> None:
         self._boot_id.write_text(f"{uuid.uuid4()}\n", encoding="utf-8")
@@ -124,11 +121,13 @@ def words(result: dict[str, t.Any]) -> list[str]:
     return [f"{change['name']}: {change['what']}" for change in result["changes"]]
 
 
+@pytest.mark.newest
 def test_nothing_is_asked_or_changed_when_the_modes_are_as_declared(node: Node) -> None:
     node.settles(ecc="enabled", mig="disabled")
     node.settles()
 
 
+@pytest.mark.newest
 @pytest.mark.parametrize("declared", [{"ecc": "disabled"}, {"mig": "enabled"}])
 def test_without_consent_nothing_is_set_and_both_ways_are_named(node: Node, declared: dict[str, str]) -> None:
     before = node.state.read_text(encoding="utf-8")
@@ -330,6 +329,7 @@ def test_a_setting_that_hangs_is_ended(node: Node, monkeypatch: pytest.MonkeyPat
     assert node.modes("mig") == [index != 0 for index in range(8)]
 
 
+@pytest.mark.newest
 @pytest.mark.parametrize("machine", [A100, H100])
 def test_check_mode_tells_what_comes_and_changes_nothing(node: Node, machine: str) -> None:
     node.install(machine)
@@ -345,6 +345,7 @@ def test_check_mode_tells_what_comes_and_changes_nothing(node: Node, machine: st
     assert words(node.module(check=True, **wanted)) == []
 
 
+@pytest.mark.newest
 def test_check_mode_refuses_what_would_be_refused(node: Node) -> None:
     node.fault("--no-mig", "2")
     told = node.module(check=True, mig="enabled", allow_reboot=True)

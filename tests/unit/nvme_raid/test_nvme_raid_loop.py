@@ -31,6 +31,8 @@ from ansible_collections.hpcai.gpu_cluster.plugins.modules import nvme_raid
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._programs import build
 from module_run import run_main
 
+pytestmark = pytest.mark.oldest
+
 # Another one in every process: the size tells a test's disk from those of tests that run at the same time.
 SIZE = (24 + os.getpid() % 64) << 20
 # As is the name of the file system, under which a node keeps what must outlive a run.
@@ -81,6 +83,7 @@ def loop(tmp_path: Path) -> t.Iterator[Loop]:
     made.close()
 
 
+@pytest.mark.newest
 def test_a_disk_is_made_used_and_given_back(loop: Loop) -> None:
     planned = loop.module(check=True)
     assert planned["steps"] == [f"make ext4 on {loop.device}", f"mount {NAME} at {loop.mount_point}"]
@@ -394,6 +397,7 @@ def test_an_owner_that_nobody_can_be_is_refused_before_anything_is_made(loop: Lo
     assert not loop.image.read_bytes().strip(b"\0")
 
 
+@pytest.mark.newest
 def test_a_selector_that_names_no_disk_is_a_warning(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
     warned: list[str] = []
     # In a process that has imported the controller's half of Ansible, warnings are displayed and not returned.

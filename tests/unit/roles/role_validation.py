@@ -31,6 +31,14 @@ def known(role: str, **host: t.Any) -> dict[str, t.Any]:
     return {**files.defaults, **HOST, **host, **files.variables}
 
 
+def spec_of(role: str, entry: str) -> dict[str, t.Any]:
+    """The options of an entry point as Ansible itself reads them."""
+    path = ROLES / role / "meta/argument_specs.yml"
+    # Not copied: a copy of tagged data takes longer than to judge by it.
+    specs = LOADER.load_from_file(str(path), unsafe=True, trusted_as_template=True)["argument_specs"]
+    return t.cast("dict[str, t.Any]", specs[entry].get("options") or {})
+
+
 def by_ansible(
     role: str, entry: str, variables: dict[str, t.Any], *, whole: bool = False, without: t.Collection[str] = ()
 ) -> list[str] | None:
@@ -38,10 +46,7 @@ def by_ansible(
 
     ``whole``: with the dictionaries that a spec calls raw so that a text passes. ``without`` these options.
     """
-    path = ROLES / role / "meta/argument_specs.yml"
-    # Not copied: a copy of tagged data takes longer than to judge by it.
-    specs = LOADER.load_from_file(str(path), unsafe=True, trusted_as_template=True)["argument_specs"]
-    spec = {name: option for name, option in (specs[entry].get("options") or {}).items() if name not in without}
+    spec = {name: option for name, option in spec_of(role, entry).items() if name not in without}
     for name, option in spec.items() if whole else ():
         if option.get("elements") == "raw" and option.get("options"):
             spec[name] = {**option, "elements": "dict"}

@@ -15,13 +15,24 @@ from ansible.template import Templar, trust_as_template
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._role_arguments import Verdict, secrets_of, validate
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._role_files import ROLES, role_files
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._survey_texts import MEANT
-from role_validation import HOST, by_ansible, known
+from role_validation import HOST, by_ansible, known, spec_of
 
-ENTRIES = [
-    (path.parent.parent.name, entry)
-    for path in sorted(ROLES.glob("*/meta/argument_specs.yml"))
-    for entry in role_files(path.parents[1]).options
-]
+
+def different_entries() -> t.Iterator[tuple[str, str]]:
+    """Entry points with options that no other one of their role has, neither as we nor as Ansible reads them.
+
+    Most entry points of a role have the same: verdicts depend on nothing else of an entry point.
+    """
+    for path in sorted(ROLES.glob("*/meta/argument_specs.yml")):
+        role, kinds = path.parent.parent.name, []
+        for entry, options in role_files(path.parents[1]).options.items():
+            kind = (list(options.items()), list(spec_of(role, entry).items()))
+            if kind not in kinds:
+                kinds.append(kind)
+                yield role, entry
+
+
+ENTRIES = list(different_entries())
 SOURCES = [{"url": "https://account.blob.core.windows.net/data", "sas": "sv=1&sig=hidden"}]
 STAGED = {"dataset_staging_sources": SOURCES, "dataset_staging_destination": "/data"}
 VALUES = [
