@@ -25,7 +25,7 @@ _MACHINES = {
     "test_nvidia_modules": 8.9,
     "test_slurm": 7.8,
     "test_nvme_raid": 6.2,
-    "test_mofed": 2.4,
+    "test_mofed": 1.2,
     "test_mofed_modules": 3.7,
     "test_rdma_between_machines": 2.5,
     "test_numa_pinning": 1.8,

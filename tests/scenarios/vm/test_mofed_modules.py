@@ -13,7 +13,7 @@ import typing as t
 
 import pytest
 from kernel_modules import REBOOT_TIMEOUT_S, counting_boots, hold, let_go, pack, see
-from outcome import changed, refused, right, role_refused
+from outcome import changed, refused, right
 from own_machine import NODE
 from rdma import NEWER_OFED, OFED, SETTINGS, Archives, archives, netdev, remove, removed
 
@@ -46,15 +46,16 @@ class Mofed:
             **{f"allow_{name}": value for name, value in consent.items()},
         }
 
-    def module(self, version: str, build: str = "fits", **consent: bool) -> dict[str, t.Any]:
+    def module(self, version: str, build: str = "fits", check: bool = False, **consent: bool) -> dict[str, t.Any]:
         """Call the module as the role does."""
-        return self.lab.module("hpcai.gpu_cluster.rdma_stack", {**SETTINGS, **self.options(version, build, **consent)})
+        options = {**SETTINGS, **self.options(version, build, **consent)}
+        return self.lab.module("hpcai.gpu_cluster.rdma_stack", options, check=check)
 
-    def role(self, version: str, *argv: str, **consent: bool) -> Result:
+    def role(self, version: str, **consent: bool) -> Result:
         """Run the role."""
         variables = {f"mofed_{name}": value for name, value in self.options(version, **consent).items()}
         more = {"mofed_vendor_packages": [], "mofed_reboot_timeout_s": REBOOT_TIMEOUT_S}
-        return self.lab.role("mofed", "main", "-v", *argv, limit=NODE, **more, **variables)
+        return self.lab.role("mofed", "main", "-v", limit=NODE, **more, **variables)
 
 
 @pytest.fixture(scope="module")
@@ -79,9 +80,10 @@ def prepared(vm_lab: VmLab, builds: dict[str, Archives]) -> t.Iterator[Mofed]:
     vm_lab.unpack(NODE, pack({name: path.read_bytes() for name, path in files.items()}), "/opt/lab-ofed")
     removed(vm_lab)
     one = Mofed(vm_lab, builds)
+    packages = see(vm_lab)["packages"]
     vm_lab.shell(
         NODE,
-        "modprobe -a mlx5_core rdma_rxe ib_uverbs; echo 7 >/sys/module/mlx5_core/parameters/debug_mask;"
+        "rm -f /run/openibd.log; modprobe -a mlx5_core rdma_rxe ib_uverbs; echo 7 >/sys/module/mlx5_core/parameters/debug_mask;"
         f"[ -e /sys/class/infiniband/rxe0 ] || rdma link add rxe0 type rxe netdev {one.rxe}; udevadm settle; "
         "ls /dev/infiniband/uverbs0 >&2",
     )
@@ -90,6 +92,8 @@ def prepared(vm_lab: VmLab, builds: dict[str, Archives]) -> t.Iterator[Mofed]:
     done = remove(vm_lab, **one.options(NEWER_OFED))
     vm_lab.shell(NODE, "rm -rf /opt/lab-ofed; modprobe -r mlx5_core; rdma link delete rxe0 2>/dev/null || true")
     assert changed(done)
+    assert see(vm_lab)["packages"] == packages
+    assert "/updates/" not in vm_lab.run(NODE, "modinfo", "-n", "mlx5_core")
 
 
 def test_rdma_modules_are_replaced_with_consent_and_when_nobody_works_over_them(vm_lab: VmLab, mofed: Mofed) -> None:
@@ -98,7 +102,9 @@ def test_rdma_modules_are_replaced_with_consent_and_when_nobody_works_over_them(
     assert (before["mlx5_core"], before["debug_mask"]) == ("inbox", "7")
     other = mofed.module(OFED, build="other", restart=True)
     refused(other, "kernel_mismatch", "no modules for the kernel", "kernel_support")
-    role_refused(mofed.role(OFED), "consent_missing", "mofed_allow_restart", "mofed_allow_reboot")
+    told = {**SETTINGS, **mofed.options(OFED, "other", restart=True), "kernel_support": True}
+    refused(lab.module("hpcai.gpu_cluster.rdma_stack", told), "headers_missing")
+    refused(mofed.module(OFED), "consent_missing", "allow_restart", "allow_reboot")
     hold(lab, "/dev/infiniband/uverbs0")
     refused(mofed.module(OFED, restart=True), "in_use", "python3 (pid")
     let_go(lab)
@@ -107,6 +113,12 @@ def test_rdma_modules_are_replaced_with_consent_and_when_nobody_works_over_them(
     assert right(mofed.role(OFED, restart=True), NODE)["changed"] >= 1
     after = see(lab)
     assert (after["mlx5_core"], after["boot"]) == (OFED, before["boot"])
+    # From where modprobe takes it, by a service that the role started once, and that starts again when it fails.
+    looked = lab.shell(
+        NODE, "modinfo -n mlx5_core; systemctl show --value -p Restart openibd.service; cat /run/openibd.log"
+    )
+    place, *rest = looked.split()
+    assert ("/updates/" in place, rest) == (True, ["on-failure", "start"])
 
 
 def test_rdma_modules_that_do_not_let_go_wait_for_a_reboot_that_the_role_makes(vm_lab: VmLab, mofed: Mofed) -> None:
@@ -122,9 +134,9 @@ def test_rdma_modules_that_do_not_let_go_wait_for_a_reboot_that_the_role_makes(v
     )
     refused(looked, "rdma_mismatch", "other builds of mlx5_core")
     waiting = see(lab)
-    planned = mofed.role(NEWER_OFED, "--check", "--diff", reboot=True)
-    assert right(planned, NODE)["changed"] >= 1
-    assert "mlx5_core loaded from another build" in planned.output
+    planned = mofed.module(NEWER_OFED, check=True, reboot=True)
+    assert changed(planned)
+    assert "mlx5_core loaded from another build" in str(planned)
     assert see(lab) == waiting
     assert (waiting["mlx5_core"], waiting["boot"]) == (OFED, before["boot"])
 
