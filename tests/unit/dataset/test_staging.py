@@ -36,6 +36,12 @@ def test_a_dataset_is_staged_and_a_second_run_copies_nothing(staging) -> None:
     assert not list((staging.destination / "data").rglob("*.part"))
 
 
+def test_a_plan_returns_the_hosts_that_it_was_made_for(staging) -> None:
+    staging.fill(2)
+    assert staging.plan()["hosts"] == ["gpu-1", "gpu-2", "gpu-3"]
+    assert staging.plan(rank=1)["hosts"] == ["gpu-2"]
+
+
 def test_a_run_that_nobody_reported_is_reported_by_the_next(staging) -> None:
     """Its workers went on after Ctrl-C and finished."""
     staging.fill(5)
