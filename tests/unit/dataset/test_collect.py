@@ -1,17 +1,17 @@
 # Copyright (c) 2026 The hpcai.gpu_cluster developers
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A copy in the background fails in the words of the role that started it."""
+"""A copy in the background fails in the words of the role that started it, and says what became of its worker."""
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import pathlib
 import signal
 import subprocess
 import sys
-import time
 import typing as t
 
 import pytest
@@ -19,246 +19,238 @@ import yaml
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.run import Run, write_run
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 
-Play = t.Callable[[list[dict[str, t.Any]]], str]
+# One process for all, so that the newest ansible-core takes all or none.
+pytestmark = [pytest.mark.slow, pytest.mark.newest]
+
 Task = dict[str, t.Any]
 
+#: No process has this number: it is above the kernel's limit.
+_NO_PROCESS = 1 << 23
+#: Of the worker alone, and together with its supervisor, as when their cgroup is killed. A script that starts as AzCopy has the
+#: worker as its parent, and that one's is the supervisor.
+KILLS = {
+    "killed": "kill -9 $PPID",
+    "all_killed": "read -r _pid _name _state supervisor _rest </proc/$PPID/stat\nkill -9 $supervisor $PPID",
+    "stopped": "echo $PPID >{root}/pid\nkill -STOP $PPID",
+}
+#: What stopped a worker, whether the dataset is whole all the same, and whether the node still sees it.
+ENDS = [("cancelled", True, True), ("cancelled", False, True), ("io", True, False), ("not_mounted", True, True)]
 
-@pytest.fixture
-def play(tmp_path: pathlib.Path) -> Play:
-    """Runs these tasks as those of a role ``hall``; returns what Ansible prints."""
 
-    def run(tasks: list[Task]) -> str:
-        role = tmp_path / "roles/hall"
-        for folder, content in (("tasks", tasks), ("defaults", {"hall_rank": 0})):
+def in_background(name: str, **stage: t.Any) -> Task:
+    return {
+        "name": "Copy in the background",
+        "hpcai.gpu_cluster.dataset_stage": {"sources": [], "rank": 0, "host": "gpu-1", **stage},
+        "async": 600,
+        "poll": 0,
+        "register": f"job_{name}",
+    }
+
+
+def collect(name: str, *, retries: int = 60, delay: int = 1, check_mode: bool = False, **options: t.Any) -> Task:
+    """Its result is that of this name."""
+    return {
+        "name": "Collect it",
+        "hpcai.gpu_cluster.dataset_collect": {"jid": f"{{{{ job_{name}.ansible_job_id }}}}", **options},
+        "register": f"done_{name}",
+        "until": f"done_{name} is finished",
+        "retries": retries,
+        "delay": delay,
+        "ignore_errors": True,
+        "check_mode": check_mode,
+    }
+
+
+@dataclasses.dataclass
+class Hall:
+    """A role ``hall`` on this machine: what its tasks returned, by their names, and all that Ansible printed."""
+
+    root: pathlib.Path
+
+    def __post_init__(self) -> None:
+        self.jobs = self.root / "jobs"
+        self.jobs.mkdir()
+        self.results: dict[str, dict[str, t.Any]] = {}
+        self.said = ""
+
+    def stage(self, name: str, script: str) -> Task:
+        """A copy that starts this script as AzCopy."""
+        place = self.root / name
+        place.mkdir()
+        run = Run("20260101T000000-abcdef", str(place / "data"), "", False, [], [], [], 1.0)
+        write_run(run, {})
+        azcopy = place / "azcopy"
+        azcopy.write_text(f"#!/bin/sh\n{script.format(root=self.root)}\n", encoding="utf-8")
+        azcopy.chmod(0o755)
+        options = {"destination": run.destination, "run": run.id, "azcopy": str(azcopy), "log_path": str(place / "log")}
+        return in_background(name, **options)
+
+    def job(self, name: str, **result: t.Any) -> str:
+        """The id of a job that has come to this."""
+        job = f"dataset_stage-{name}"
+        document = {"started": True, "finished": False, "ansible_job_id": job, **result}
+        (self.jobs / job).write_text(json.dumps(document), encoding="utf-8")
+        return job
+
+    def run(self, tasks: list[Task]) -> None:
+        names = [task["register"] for task in tasks if task["register"].startswith("done_")]
+        found = ", ".join(f"'{name[len('done_') :]}': {name}" for name in names)
+        kept = {"content": f"{{{{ {{{found}}} | to_json }}}}", "dest": str(self.root / "results")}
+        role = self.root / "roles/hall"
+        for folder, content in (("tasks", [*tasks, {"ansible.builtin.copy": kept}]), ("defaults", {"hall_rank": 0})):
             (role / folder).mkdir(parents=True)
             (role / folder / "main.yml").write_text(yaml.safe_dump(content), encoding="utf-8")
         plays = [{"hosts": "localhost", "connection": "local", "gather_facts": False, "roles": ["hall"]}]
-        (tmp_path / "play.yml").write_text(yaml.safe_dump(plays), encoding="utf-8")
-        program = pathlib.Path(sys.executable).parent / "ansible-playbook"
+        (self.root / "play.yml").write_text(yaml.safe_dump(plays), encoding="utf-8")
         environment = {
             **os.environ,
-            "ANSIBLE_ASYNC_DIR": str(tmp_path / "jobs"),
+            "ANSIBLE_ASYNC_DIR": str(self.jobs),
             "ANSIBLE_LOCALHOST_WARNING": "False",
+            "ANSIBLE_PIPELINING": "True",
             "ANSIBLE_PYTHON_INTERPRETER": sys.executable,
+            "PATH": f"{self.root}/programs:{os.environ['PATH']}",
         }
+        program = pathlib.Path(sys.executable).parent / "ansible-playbook"
         done = subprocess.run(
-            [program, "--inventory", "localhost,", tmp_path / "play.yml"],
+            [program, "--inventory", "localhost,", self.root / "play.yml"],
             capture_output=True,
             text=True,
             check=False,
             env=environment,
+            timeout=500,
         )
+        self.said = " ".join((done.stdout + done.stderr).split())
         assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout + done.stderr
-
-    return run
+        self.results = json.loads((self.root / "results").read_text())
 
 
-def in_background(stage: dict[str, t.Any]) -> Task:
-    return {
-        "name": "Copy in the background",
-        "hpcai.gpu_cluster.dataset_stage": stage,
-        "async": 600,
-        "poll": 0,
-        "register": "job",
-    }
+def jobs_that_ended(hall: Hall) -> t.Iterator[Task]:
+    for kind, complete, sees in ENDS:
+        name = f"{kind}_{complete}"
+        error = ClusterError(kind, f"It ended as {name}.", "Run again.", files=3, sees_destination=sees)
+        job = hall.job(name, finished=True, changed=False, failed=True, **error.as_result())
+        yield collect(name, jid=job, complete=complete)
 
 
-def collect(**options: t.Any) -> Task:
-    return {
-        "name": "Collect it",
-        "hpcai.gpu_cluster.dataset_collect": {"jid": "{{ job.ansible_job_id }}", **options},
-        "register": "done",
-        "until": "done is finished",
-        "retries": 600,
-        "delay": 1,
-        "ignore_errors": True,
-    }
+def jobs_that_run(hall: Hall) -> t.Iterator[Task]:
+    """By their files: of a node that was rebooted, with the file and without, of one that ends now, and of one that does not."""
+    once: dict[str, t.Any] = {"retries": 1, "delay": 0}
+    # The numbers are those of a process that is there: it is another one.
+    other_boot = {"boot_id": "12345678-1234-1234-1234-123456789abc", "processes": [[1, "1"]]}
+    yield collect("rebooted", jid=hall.job("rebooted", **other_boot), **once)
+    yield collect("no_file", jid="dataset_stage-never", **once)
+
+    boot_id = pathlib.Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    job = hall.job("ends_now", boot_id=boot_id, processes=[[_NO_PROCESS, "1"]])
+    result = hall.root / "result"
+    result.write_text(json.dumps({"failed": True, "error_kind": "disk_full", "msg": "No room."}), encoding="utf-8")
+    cat = hall.root / "programs/cat"
+    cat.parent.mkdir()
+    # It ends while its process is looked for.
+    ends = f'case "$*" in */{_NO_PROCESS}/*) cp {result} {hall.jobs}/{job};; esac'
+    cat.write_text(f'#!/bin/sh\n{ends}\nexec /bin/cat "$@"\n', encoding="utf-8")
+    cat.chmod(0o755)
+    yield collect("ends_now", jid=job, **once)
+    yield collect("hangs", jid=hall.job("hangs"), **once)
 
 
-def expect(*facts: str) -> Task:
-    return {"name": "Read what it says", "ansible.builtin.assert": {"that": list(facts)}}
-
-
-def test_a_failed_copy_names_the_variable_of_the_role(tmp_path: pathlib.Path, play: Play) -> None:
-    stage = {
-        "destination": str(tmp_path / "data"),
-        "sources": [{"url": "https://account.blob.core.windows.net/c"}],
-        "run": "never-planned",
-        "rank": "{{ hall_rank }}",
-        "host": "gpu-1",
-    }
-    play(
-        [
-            in_background(stage),
-            collect(),
-            expect(
-                "done is failed",
-                "done.error_kind == 'not_shared'",
-                "'`hall_rank` of dataset_plan' in done.msg",
-                "'`hall_rank` of dataset_plan' in done.remedy",
-            ),
-        ]
-    )
-
-
-@pytest.fixture
-def stage(tmp_path: pathlib.Path) -> t.Callable[[str], dict[str, t.Any]]:
-    """The options of a copy that starts this script as AzCopy, whose parent is the worker, and that one's the supervisor."""
-    run = Run("20260101T000000-abcdef", str(tmp_path / "data"), "", False, [], [], [], 1.0)
-    write_run(run, {})
-    azcopy = tmp_path / "azcopy"
-
-    def options(script: str) -> dict[str, t.Any]:
-        azcopy.write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
-        azcopy.chmod(0o755)
-        return {
-            "destination": run.destination,
-            "sources": [],
-            "run": run.id,
-            "rank": 0,
-            "host": "gpu-1",
-            "azcopy": str(azcopy),
-            "log_path": str(tmp_path / "log"),
-        }
-
-    return options
-
-
-#: Of the worker alone, and together with its supervisor, as when their cgroup is killed.
-KILLS = {
-    "": "kill -9 $PPID",
-    ": all its processes were killed": "read -r _pid _name _state supervisor _rest </proc/$PPID/stat\nkill -9 $supervisor $PPID",
-}
-
-
-@pytest.mark.parametrize("why", KILLS)
-def test_a_worker_that_was_killed_is_a_warning(stage: t.Callable[[str], Task], play: Play, why: str) -> None:
-    began = time.monotonic()
-    said = play(
-        [
-            in_background(stage(KILLS[why])),
-            {**collect(), "retries": 60},
-            expect("done is not failed", "done is changed", "done is finished"),
-        ]
-    )
-    assert f"The worker on localhost was killed{why}." in said
-    assert "Traceback" not in said
-    assert time.monotonic() - began < 55, "it was asked until it had been asked often enough"
-
-
-def test_a_worker_that_is_stopped_is_a_warning_with_its_process(
-    stage: t.Callable[[str], Task], play: Play, tmp_path: pathlib.Path
-) -> None:
-    """It was asked for half a minute, and then it was said that a disk may hang."""
-    said = play(
-        [
-            in_background(stage(f"echo $PPID >{tmp_path}/pid\nkill -STOP $PPID")),
-            {**collect(), "retries": 60},
-            expect("done is not failed", "done is changed", "done is finished"),
-        ]
-    )
-    worker = int((tmp_path / "pid").read_text())
+@pytest.fixture(scope="module")
+def hall(tmp_path_factory: pytest.TempPathFactory) -> t.Iterator[Hall]:
+    hall = Hall(tmp_path_factory.mktemp("hall"))
+    sources = [{"url": "https://account.blob.core.windows.net/c"}]
+    failed = {"destination": str(hall.root / "data"), "sources": sources, "run": "never-planned"}
+    start = [
+        *(hall.stage(name, script) for name, script in KILLS.items()),
+        in_background("failed", **{**failed, "rank": "{{ hall_rank }}"}),
+        in_background("nothing", destination="/nowhere", run=""),
+    ]
+    nothing = "{{ job_nothing.ansible_job_id }}"
+    read = [
+        *jobs_that_ended(hall),
+        *jobs_that_run(hall),
+        *(collect(name) for name in (*KILLS, "failed")),
+        {**collect("mode", jid=nothing, mode="cleanup"), "until": "true"},
+        collect("nothing"),
+        collect("again", jid=nothing, check_mode=True),
+    ]
     try:
-        assert f"The worker on localhost does not go on: its process {worker} is stopped (SIGSTOP;" in " ".join(
-            said.split()
-        )
+        hall.run([*start, *read])
+        yield hall
     finally:
-        os.kill(worker, signal.SIGKILL)
+        if (hall.root / "pid").exists():
+            os.kill(int((hall.root / "pid").read_text()), signal.SIGKILL)
 
 
-def ended(directory: pathlib.Path, **result: t.Any) -> Task:
-    """Collects a job that ended with this."""
-    job = "dataset_stage-0123456789abcdef"
-    (directory / "jobs").mkdir()
-    document = {"started": True, "finished": True, "ansible_job_id": job, "changed": False, **result}
-    (directory / "jobs" / job).write_text(json.dumps(document), encoding="utf-8")
-    return collect(jid=job)
+def test_a_failed_copy_names_the_variable_of_the_role(hall: Hall) -> None:
+    done = hall.results["failed"]
+    assert (done["failed"], done["error_kind"]) == (True, "not_shared")
+    assert "`hall_rank` of dataset_plan" in done["msg"]
+    assert "`hall_rank` of dataset_plan" in done["remedy"]
 
 
-@pytest.mark.parametrize(
-    ("kind", "complete", "sees"),
-    [("cancelled", True, True), ("cancelled", False, True), ("io", True, False), ("not_mounted", True, True)],
-)
+def is_warned_of(done: dict[str, t.Any]) -> None:
+    """It has not failed, and was not asked until it had been asked often enough."""
+    assert (done["failed"], done["changed"], done["finished"]) == (False, True, True)
+    assert done["attempts"] < 55
+
+
+@pytest.mark.parametrize(("name", "why"), [("killed", ""), ("all_killed", ": all its processes were killed")])
+def test_a_worker_that_was_killed_is_a_warning(hall: Hall, name: str, why: str) -> None:
+    done = hall.results[name]
+    is_warned_of(done)
+    said = f"The worker on localhost was killed{why}."
+    assert [said in text for text in done["warnings"]] == [True]
+    assert said in hall.said
+    assert "Traceback" not in hall.said
+
+
+def test_a_worker_that_is_stopped_is_a_warning_with_its_process(hall: Hall) -> None:
+    """It was asked for half a minute, and then it was said that a disk may hang."""
+    is_warned_of(hall.results["stopped"])
+    worker = (hall.root / "pid").read_text().strip()
+    assert f"The worker on localhost does not go on: its process {worker} is stopped (SIGSTOP;" in hall.said
+
+
+@pytest.mark.parametrize(("kind", "complete", "_sees"), ENDS)
 def test_what_stopped_one_worker_is_a_warning_where_others_did_its_work(
-    tmp_path: pathlib.Path, play: Play, kind: str, complete: bool, sees: bool
+    hall: Hall, kind: str, complete: bool, _sees: bool
 ) -> None:
     """But a node that does not see the destination any more has failed whatever the others did."""
-    error = ClusterError(
-        kind, "It was told to stop (SIGTERM).", "Run again to copy the rest.", files=3, sees_destination=sees
-    )
-    task = ended(tmp_path, failed=True, **error.as_result())
-    task["hpcai.gpu_cluster.dataset_collect"]["complete"] = complete
+    name = f"{kind}_{complete}"
+    done = hall.results[name]
     forgiven = complete and kind == "cancelled"
-    facts = ["done is changed", "done.files == 3"] if forgiven else ["done is failed", f"done.error_kind == '{kind}'"]
-    said = " ".join(play([task, expect(*facts)]).split())
-    told = "The worker on localhost stopped before its end: It was told to stop (SIGTERM). The others have copied what it had not."
-    assert (told in said) == forgiven
-
-
-@pytest.mark.parametrize("file", [True, False])
-def test_a_node_that_was_rebooted_is_named(tmp_path: pathlib.Path, play: Play, file: bool) -> None:
-    (tmp_path / "jobs").mkdir()
-    job = "dataset_stage-0123456789abcdef"
-    if file:
-        running = {"started": True, "finished": False, "ansible_job_id": job}
-        # The numbers are those of a process that is there: it is another one.
-        mine = {"boot_id": "12345678-1234-1234-1234-123456789abc", "processes": [[1, "1"]]}
-        (tmp_path / "jobs" / job).write_text(json.dumps({**running, **mine}), encoding="utf-8")
-    said = play([{**collect(jid=job), "retries": 1, "delay": 0}, expect("done is not failed", "done is changed")])
-    why = ": the node was rebooted meanwhile" if file else ""
-    assert f"The worker on localhost was killed{why}." in said
-
-
-def test_a_copy_that_ends_while_its_processes_are_looked_for_was_not_killed(
-    tmp_path: pathlib.Path, play: Play, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    job = tmp_path / "jobs/dataset_stage-0123456789abcdef"
-    job.parent.mkdir()
-    boot_id = pathlib.Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-    running = {"started": True, "finished": False, "ansible_job_id": job.name}
-    # No process has this number: it is above the kernel's limit.
-    job.write_text(json.dumps({**running, "boot_id": boot_id, "processes": [[1 << 23, "1"]]}), encoding="utf-8")
-    result = tmp_path / "result"
-    result.write_text(json.dumps({"failed": True, "error_kind": "disk_full", "msg": "No room."}), encoding="utf-8")
-    cat = tmp_path / "programs/cat"
-    cat.parent.mkdir()
-    cat.write_text(f'#!/bin/sh\ncp {result} {job}\nexec /bin/cat "$@"\n', encoding="utf-8")
-    cat.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{cat.parent}:{os.environ['PATH']}")
-    said = play(
-        [{**collect(jid=job.name), "retries": 1, "delay": 0}, expect("done is failed", "done.msg == 'No room.'")]
+    assert done["failed"] == (not forgiven)
+    assert (done["changed"], done["files"]) == (True, 3) if forgiven else done["error_kind"] == kind
+    told = (
+        f"The worker on localhost stopped before its end: It ended as {name}. The others have copied what it had not."
     )
-    assert "was killed" not in said
+    assert (told in hall.said) == forgiven
 
 
-def test_a_copy_that_does_not_end_says_what_to_look_at(tmp_path: pathlib.Path, play: Play) -> None:
-    (tmp_path / "jobs").mkdir()
-    running = {"started": True, "finished": False, "ansible_job_id": "j1.1"}
-    (tmp_path / "jobs/j1.1").write_text(json.dumps(running), encoding="utf-8")
-    task = {**collect(jid="j1.1"), "retries": 1, "delay": 0}
-    play(
-        [task, expect("done is failed", "'The copy on localhost has not ended' in done.msg", "'dmesg' in done.remedy")]
-    )
+@pytest.mark.parametrize(("name", "why"), [("rebooted", ": the node was rebooted meanwhile"), ("no_file", "")])
+def test_a_node_that_was_rebooted_is_named(hall: Hall, name: str, why: str) -> None:
+    done = hall.results[name]
+    assert (done["failed"], done["changed"]) == (False, True)
+    assert [f"The worker on localhost was killed{why}." in text for text in done["warnings"]] == [True]
 
 
-def test_it_reads_the_job_and_deletes_nothing(play: Play) -> None:
+def test_a_copy_that_ends_while_its_processes_are_looked_for_was_not_killed(hall: Hall) -> None:
+    done = hall.results["ends_now"]
+    assert (done["failed"], done["msg"]) == (True, "No room.")
+    assert "was killed" not in str(done)
+
+
+def test_a_copy_that_does_not_end_says_what_to_look_at(hall: Hall) -> None:
+    done = hall.results["hangs"]
+    assert done["failed"]
+    assert "The copy on localhost has not ended" in done["msg"]
+    assert "dmesg" in done["remedy"]
+
+
+def test_it_reads_the_job_and_deletes_nothing(hall: Hall) -> None:
     """It takes the job and nothing else, and a job may be collected twice."""
-    nothing_to_do = {"destination": "/nowhere", "sources": [], "run": "", "rank": 0, "host": "gpu-1"}
-    play(
-        [
-            {
-                "name": "Copy nothing in the background",
-                "hpcai.gpu_cluster.dataset_stage": nothing_to_do,
-                "async": 600,
-                "poll": 0,
-                "register": "job",
-            },
-            {**collect(mode="cleanup"), "until": "true"},
-            expect("done is failed", "'mode' in done.msg"),
-            collect(),
-            expect("done is not failed", "done.msg == 'Nothing to copy.'", "not done.changed"),
-            {**collect(), "check_mode": True},
-            expect("done is not failed", "done.msg == 'Nothing to copy.'", "not done.changed"),
-        ]
-    )
+    assert hall.results["mode"]["failed"]
+    assert "mode" in hall.results["mode"]["msg"]
+    for name in ("nothing", "again"):
+        done = hall.results[name]
+        assert (done["failed"], done["msg"], done["changed"]) == (False, "Nothing to copy.", False)
