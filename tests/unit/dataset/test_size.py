@@ -12,6 +12,7 @@ import subprocess
 import sys
 import typing as t
 
+import pytest
 from ansible_collections.hpcai.gpu_cluster.plugins.modules import dataset_plan
 from lab.list_server import dataset, in_process
 from module_run import run_main
@@ -46,6 +47,7 @@ def options(url: str, destination: pathlib.Path) -> dict[str, t.Any]:
     }
 
 
+@pytest.mark.slow
 def test_a_name_takes_less_than_400_bytes_from_the_listing_to_the_batches(tmp_path: pathlib.Path) -> None:
     """As objects of their own they took 700 and more.
 

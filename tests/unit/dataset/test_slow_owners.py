@@ -11,6 +11,7 @@ import tempfile
 import typing as t
 
 import hypothesis.strategies as st
+import pytest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.claims import Claims
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.slow_owners import SlowOwners
 from hypothesis import given, settings
@@ -111,7 +112,8 @@ class Cluster:
 
 
 def cluster(*values: t.Any, **more: t.Any) -> tuple[Cluster, float]:
-    with tempfile.TemporaryDirectory() as directory:
+    # In memory: thousands of heartbeats, and each empties its file first, which costs a disk's file system most of the time.
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as directory:
         found = Cluster(directory, *values, **more)
         return found, found.run()
 
@@ -119,6 +121,7 @@ def cluster(*values: t.Any, **more: t.Any) -> tuple[Cluster, float]:
 _SPEEDS = st.lists(st.floats(0.85, 1.15), min_size=2, max_size=6)
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(
     speeds=_SPEEDS,
@@ -134,6 +137,7 @@ def test_where_all_are_slow_nobody_copies_what_another_copies(
     assert found.taken_over == []
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(
     ranks=st.integers(3, 6),
@@ -151,6 +155,7 @@ def test_a_rank_that_is_much_slower_than_the_others_does_not_keep_them_waiting(
     assert seconds <= (rounds + 3) * usual_s + 30
 
 
+@pytest.mark.slow
 @settings(max_examples=15, deadline=None)
 @given(
     speeds=st.lists(st.floats(0.2, 2.0), min_size=2, max_size=12),
