@@ -20,7 +20,7 @@ from lab.blob.service import Azurite, azcopy_path, azurite
 _FORK = multiprocessing.get_context("fork")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def blobs() -> t.Iterator[Azurite]:
     with azurite() as service:
         yield service
@@ -101,9 +101,11 @@ class Staging:
         process.start()
         return process
 
-    def copy(self, run: str, ranks: int = 3, **options: t.Any) -> dict[int, dict[str, t.Any]]:
+    def copy(self, run: str, ranks: int = 0, **options: t.Any) -> dict[int, dict[str, t.Any]]:
+        """``ranks``: where there are fewer than the hosts of the plan."""
         results = _FORK.Queue()
-        processes = [self.start_rank(run, rank, results, options) for rank in range(ranks)]
+        count = ranks or len(self.params(**options)["hosts"])
+        processes = [self.start_rank(run, rank, results, options) for rank in range(count)]
         found = dict(results.get(timeout=300) for _process in processes)
         for process in processes:
             process.join(timeout=300)
@@ -139,3 +141,10 @@ def staging(
     monkeypatch.setattr(followed, "_PATIENCE_S", 0.5)
     number = abs(hash(request.node.nodeid)) % 10**12
     return Staging(blobs, f"c{number}", tmp_path)
+
+
+@pytest.fixture
+def one_batch(staging: Staging) -> Staging:
+    """For what does not depend on who copies which part: one rank starts AzCopy once."""
+    staging.options.update(hosts=["gpu-1"], batch_s=60)
+    return staging

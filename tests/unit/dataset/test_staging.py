@@ -18,6 +18,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.modules.dataset_remove import
 from module_run import run_main
 
 pytestmark = [pytest.mark.blob, pytest.mark.slow]
+one_batch = pytest.mark.usefixtures("one_batch")
 
 
 def test_a_dataset_is_staged_and_a_second_run_copies_nothing(staging) -> None:
@@ -42,6 +43,7 @@ def test_a_plan_returns_the_hosts_that_it_was_made_for(staging) -> None:
     assert staging.plan(rank=1)["hosts"] == ["gpu-2"]
 
 
+@one_batch
 def test_a_run_that_nobody_reported_is_reported_by_the_next(staging) -> None:
     """Its workers went on after Ctrl-C and finished."""
     staging.fill(5)
@@ -55,8 +57,9 @@ def test_a_run_that_nobody_reported_is_reported_by_the_next(staging) -> None:
     assert staging.plan()["changed"] is False
 
 
+@one_batch
 def test_only_what_is_damaged_is_copied_again(staging) -> None:
-    staging.fill()
+    staging.fill(6)
     staging.stage()
     data = staging.destination / "data/train"
     (data / "f_001.tfrecord").unlink()
@@ -68,6 +71,7 @@ def test_only_what_is_damaged_is_copied_again(staging) -> None:
     assert staging.files() == staging.content
 
 
+@one_batch
 def test_damage_that_keeps_size_and_time_is_found_by_content(staging) -> None:
     staging.fill(5)
     staging.stage()
@@ -79,6 +83,7 @@ def test_damage_that_keeps_size_and_time_is_found_by_content(staging) -> None:
     assert staging.plan(content=True)["missing_files"] == 1
 
 
+@one_batch
 def test_a_replaced_blob_is_fetched_again(staging) -> None:
     staging.fill(6)
     staging.stage()
@@ -161,6 +166,7 @@ def test_a_damaged_blob_is_named_and_the_rest_arrives(staging, kind: str, damage
     assert staging.files() == staging.content
 
 
+@one_batch
 def test_names_that_confuse_shells_and_globs_arrive(staging) -> None:
     for name in ("a;b.bin", "a[0-9].bin", "with space.bin", "ünïcode/名前.bin", "star*.bin", "quo'te\".bin", "50%.bin"):
         staging.put(name, name.encode() * 100, compress=False)
@@ -168,6 +174,7 @@ def test_names_that_confuse_shells_and_globs_arrive(staging) -> None:
     assert staging.files() == staging.content
 
 
+@one_batch
 def test_names_like_those_of_unfinished_files_arrive_and_stay(staging) -> None:
     """Other tools' ``.part`` files are data like all: only what has our own names for them is swept."""
     for name in ("whole.part", ".hidden.part", "dir.part/a.bin", ".0123456789ab.part", "train/x-1-2.part"):
@@ -178,6 +185,7 @@ def test_names_like_those_of_unfinished_files_arrive_and_stay(staging) -> None:
     assert staging.files() == staging.content
 
 
+@one_batch
 def test_foreign_files_are_refused_unless_allowed(staging) -> None:
     staging.fill(3)
     foreign = staging.destination / "data/train/f_001.tfrecord"
@@ -191,6 +199,7 @@ def test_foreign_files_are_refused_unless_allowed(staging) -> None:
     assert staging.files() == staging.content
 
 
+@one_batch
 def test_a_file_that_was_renamed_but_lost_its_receipt_is_copied_again(staging) -> None:
     """The worker was killed between the two."""
     staging.fill(5)
@@ -212,6 +221,7 @@ def test_files_that_are_already_right_are_adopted(staging) -> None:
     assert staging.verify()["verdict"] == "ok"
 
 
+@one_batch
 @pytest.mark.parametrize("before", [False, True], ids=["raw-first", "inflated-first"])
 def test_a_file_in_the_other_form_is_copied_again(staging, before: bool) -> None:
     """Without `.gz` in the blob's name, both forms have the same final name."""
@@ -225,6 +235,7 @@ def test_a_file_in_the_other_form_is_copied_again(staging, before: bool) -> None
     assert staging.files()["train/a.bin"] == (raw if before else b"content " * 500)
 
 
+@one_batch
 def test_what_an_earlier_prefix_brought_is_still_known(staging) -> None:
     """It needs no copy when it is wanted again, and can be deleted alone."""
     for name in ("train/a.bin", "train/changed.bin", "val/b.bin"):
@@ -251,6 +262,7 @@ def test_what_an_earlier_prefix_brought_is_still_known(staging) -> None:
     assert staging.plan(**second)["changed"] is False
 
 
+@one_batch
 def test_a_prefix_that_comes_back_needs_no_copy_and_remove_takes_all(staging) -> None:
     for name in ("train/a.bin", "val/b.bin"):
         staging.put(name, name.encode() * 100, compress=False)
@@ -335,6 +347,7 @@ def test_an_identity_that_only_azcopy_knows_is_refused_before_anything_is_listed
         staging.plan(sources=[source], identity="azcli")
 
 
+@one_batch
 def test_two_sources_form_one_dataset(staging, blobs) -> None:
     staging.put("train/a.bin", b"a" * 1000, compress=False)
     staging.put("validation/b.bin", b"b" * 1000, compress=False)
@@ -348,6 +361,7 @@ def source_of(staging, **globs: list[str]) -> list[dict[str, object]]:
     return [{**staging.params()["sources"][0], **globs}]
 
 
+@one_batch
 def test_only_chosen_blobs_are_staged_and_a_name_that_cannot_be_is_left_out(staging) -> None:
     staging.fill(4)
     chosen = dict(staging.content)
@@ -363,6 +377,7 @@ def test_only_chosen_blobs_are_staged_and_a_name_that_cannot_be_is_left_out(stag
     assert staging.plan(sources=sources)["changed"] is False
 
 
+@one_batch
 def test_another_choice_deletes_nothing_and_forgets_nothing(staging) -> None:
     staging.fill(6)
     staging.stage()
@@ -378,6 +393,7 @@ def test_another_choice_deletes_nothing_and_forgets_nothing(staging) -> None:
     assert sorted(staged_files(str(staging.destination / "data"))) == sorted(staging.content)
 
 
+@one_batch
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
 def test_what_is_staged_belongs_to_whom_it_shall(staging) -> None:
     staging.fill(3)
@@ -433,6 +449,7 @@ def test_every_rank_keeps_its_own_share(staging, tmp_path) -> None:
     assert seen == {name.rpartition("/")[2]: content for name, content in staging.content.items()}
 
 
+@one_batch
 def test_a_form_that_comes_back_is_the_one_that_is_verified_and_kept(staging) -> None:
     staging.put("x.gz", b"content " * 500)
     for form in (False, True):
@@ -445,6 +462,7 @@ def test_a_form_that_comes_back_is_the_one_that_is_verified_and_kept(staging) ->
     assert staging.verify()["verdict"] == "fail"
 
 
+@one_batch
 def test_a_file_that_somebody_wrote_under_a_former_name_is_not_removed(staging) -> None:
     staging.put("a.bin", b"a" * 100, compress=False)
     staging.put("labels.csv", b"theirs", compress=False)
@@ -456,6 +474,7 @@ def test_a_file_that_somebody_wrote_under_a_former_name_is_not_removed(staging) 
     assert {path.name for path in data.rglob("*") if path.is_file()} == {"labels.csv"}
 
 
+@one_batch
 def test_another_dataset_at_the_same_place_is_not_called_whole(staging) -> None:
     staging.put("a.bin", b"a" * 100, compress=False)
     staging.put("b.bin", b"b" * 100, compress=False)
