@@ -110,7 +110,7 @@ def newest_core_steps() -> list[Step]:
     """The tests that touch Ansible, with the newest ansible-core that is supported."""
     # What runs the proof and draws no plugin in is only ever run with the oldest one. What AzCopy copies is no matter of Ansible.
     marks = "ansible and (newest or not (slow or blob or oldest))"
-    run = f"with_newest_core python -m pytest --numprocesses 2 -m '{marks}' --ignore tests/unit/proof tests/unit"
+    run = f"with_newest_core python -m pytest --numprocesses 2 --dist worksteal -m '{marks}' --ignore tests/unit/proof tests/unit"
     return [
         Step(f"{NEWEST_CORE}/venv", (shell("prepare_newest_core"),), minutes=1.1),
         Step(
