@@ -26,6 +26,10 @@ root=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd)
 started=$SECONDS
 mkdir -p "$root/.cache/log"
 
+# Thousands of processes import the same files: they are compiled once, whatever the caller has told Python, and not into the tree.
+unset PYTHONDONTWRITEBYTECODE
+export PYTHONPYCACHEPREFIX=$root/.cache/pycache
+
 say() {
   printf '[%4d s] %s\n' $((SECONDS - started)) "$*"
 }
