@@ -116,7 +116,7 @@ sys.stdout.buffer.write(build({name!r}, "/usr/bin/python3"))
     here = build(name, "/usr/bin/python3")
     for seed in "12":
         environment = {**os.environ, "PYTHONPATH": str(tmp_path), "PYTHONHASHSEED": seed, "TZ": f"UTC{seed}"}
-        environment["PYTHONDONTWRITEBYTECODE"] = ""
+        environment |= {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": ""}
         there = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, check=True).stdout
         assert there == here
         # The second run finds what the first one has compiled.
