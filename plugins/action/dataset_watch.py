@@ -50,6 +50,17 @@ _SILENT_CALLBACKS = ("json", "jsonl", "oneline", "minimal", "null")
 # Keywords of plays and tasks that say how to log in, where the host has no variable of its own.
 _KEYWORDS = ("remote_user", "port", "become_user", "become_flags", "become_exe")
 
+_OPTIONS: dict[str, dict[str, t.Any]] = {
+    "destination": {"type": "path", "required": True},
+    "hosts": {"type": "list", "elements": "str", "required": True},
+    "runs": {"type": "list", "elements": "str", "required": True},
+    "total_files": {"type": "int", "required": True},
+    "total_bytes": {"type": "int", "required": True},
+    "silent_after_s": {"type": "float", "default": 60.0},
+    "timeout_s": {"type": "float", "default": 86400.0},
+    "notes": {"type": "list", "elements": "str", "default": []},
+}
+
 display = Display()
 
 
@@ -64,18 +75,7 @@ class ActionModule(ActionBase):
     @names_role_variables
     def run(self, tmp: t.Any = None, task_vars: dict[str, t.Any] | None = None) -> dict[str, t.Any]:
         super().run(tmp, task_vars)
-        _result, args = self.validate_argument_spec(
-            argument_spec={
-                "destination": {"type": "path", "required": True},
-                "hosts": {"type": "list", "elements": "str", "required": True},
-                "runs": {"type": "list", "elements": "str", "required": True},
-                "total_files": {"type": "int", "required": True},
-                "total_bytes": {"type": "int", "required": True},
-                "silent_after_s": {"type": "float", "default": 60.0},
-                "timeout_s": {"type": "float", "default": 86400.0},
-                "notes": {"type": "list", "elements": "str", "default": []},
-            }
-        )
+        _result, args = self.validate_argument_spec(argument_spec=_OPTIONS)
         if self._task.check_mode or not args["hosts"] or not any(args["runs"]):
             return {"changed": False, "files": 0, "bytes": 0, "errors": [], "silent": [], "late": [], "complete": False}
         hosts: list[str] = args["hosts"]
@@ -107,15 +107,7 @@ class ActionModule(ActionBase):
             if over:
                 break
             time.sleep(_LOOK_EVERY_S)
-        return {
-            "changed": False,
-            "files": watch.files,
-            "bytes": watch.raw_bytes,
-            "complete": watch.complete,
-            "errors": watch.errors(),
-            "silent": [hosts[rank] for rank in watch.silent(now)],
-            "late": [hosts[rank] for rank in watch.late(now)],
-        }
+        return _told(watch, hosts, now)
 
     def connect(self, variables: t.Mapping[str, t.Any]) -> ConnectionBase:
         """A connection to another host of the play and the way to become another user there, with that host's own variables."""
@@ -225,6 +217,18 @@ class _Readers:
                 "Let the user of the play read it, with become: true or ansible_become as for the tasks that copy. Run again.",
             )
         return parse_progress(result["stdout"])
+
+
+def _told(watch: Watch, hosts: t.Sequence[str], now: float) -> dict[str, t.Any]:
+    return {
+        "changed": False,
+        "files": watch.files,
+        "bytes": watch.raw_bytes,
+        "complete": watch.complete,
+        "errors": watch.errors(),
+        "silent": [hosts[rank] for rank in watch.silent(now)],
+        "late": [hosts[rank] for rank in watch.late(now)],
+    }
 
 
 def _show(line: str) -> None:
