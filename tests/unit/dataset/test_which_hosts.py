@@ -15,7 +15,7 @@ import typing as t
 
 import pytest
 from lab.list_server import ListServer, dataset, in_process
-from role_plays import COMPARE, FOLLOW, LIST, OWN, READ, ROLE, START, UNREACHABLE, Calls, Play, run_plays, stay
+from role_plays import COMPARE, FOLLOW, LIST, OWN, READ, REST, ROLE, START, UNREACHABLE, Calls, Play, run_plays, stay
 
 HOSTS = ["gpu-1", "gpu-2", "gpu-3", "gpu-4"]
 SAS = "sv=2021-12-02&sp=rl&se=2099-01-01T00:00:00Z&sig=c2lnbmF0dXJl"
@@ -86,10 +86,10 @@ def test_check_mode_asks_every_node_and_verifies(tmp_path: pathlib.Path) -> None
     told = calls["whole"]
     assert [(call["task"], call["host"]) for call in told] == [(LIST, "first"), (OWN, "first"), (OWN, "x")]
     assert all(call["content"] for call in told.of(OWN)), "nobody reads after it what is damaged and would be copied"
-    parts = [
-        (call["task"], call["host"], call["rank"], call["world_size"], call["content"]) for call in calls["verify"]
-    ]
+    *own, rest = calls["verify"]
+    parts = [(call["task"], call["host"], call["rank"], call["world_size"], call["content"]) for call in own]
     assert parts == [(COMPARE, host, rank, 3, True) for rank, host in enumerate(["first", "a", "x"])]
+    assert (rest["task"], rest["host"], rest["unread_ranks"]) == (REST, "first", [1])
 
 
 def run_plays_for_nodes(root: pathlib.Path, plays: list[dict[str, t.Any]], *arguments: str) -> tuple[int, str]:
