@@ -13,10 +13,10 @@ import contextlib
 import dataclasses
 import functools
 import gzip
-import hashlib
 import itertools
 import os
 import pathlib
+import random
 import signal
 import subprocess
 import threading
@@ -40,8 +40,7 @@ MIB = 1 << 20
 @functools.lru_cache(maxsize=64)
 def noise(size: int, seed: int = 0) -> bytes:
     """Bytes that do not compress, the same in every run."""
-    blocks = (hashlib.sha512(f"{seed}:{number}".encode()).digest() for number in range(size // 64 + 1))
-    return b"".join(blocks)[:size]
+    return random.Random(seed).randbytes(size)
 
 
 class Blob(t.NamedTuple):
