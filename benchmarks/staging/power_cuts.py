@@ -231,7 +231,8 @@ def play_all(stage: Stage, cuts: t.Sequence[Cut], until: float) -> list[Ending]:
         endings.append(ending)
         print(
             f"{stage.node}, {cut}: it had said {ending.told!r}; {ending.trusted} files trusted, {len(ending.wrong)} of them WRONG"
-            f" {ending.wrong[:3]}; {'whole' if ending.whole else 'NOT WHOLE'} after a rerun {ending.refused}{ending.trouble}",
+            f" {ending.wrong[:3]}; {ending.refused}"
+            f" {'Whole' if ending.whole else 'NOT WHOLE'} after a rerun. {ending.trouble}",
             flush=True,
         )
         if ending.trouble:
