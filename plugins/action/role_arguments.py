@@ -43,6 +43,7 @@ class ActionModule(ActionBase):
                 "roles": {"type": "list", "elements": "raw", "required": True},
                 "entry_point": {"type": "str", "default": "main"},
                 "again": {"type": "bool", "default": False},
+                "switches": {"type": "list", "elements": "str", "default": []},
             }
         )
         plays = [item if isinstance(item, list) else [item] for item in args["roles"]]
@@ -62,13 +63,21 @@ class ActionModule(ActionBase):
             return {"changed": False, "failed": True, **pace.as_result()}
         errors: list[str] = []
         later: dict[str, str] = {}
+        injected = constants.INJECT_FACTS_AS_VARS
+        if args["switches"]:
+            # Variables of playbooks, which belong to no role.
+            limits = {name: {"switch": True} for name in args["switches"]}
+            templar = self._templar.copy_with_new_env(available_variables=task_vars or {})
+            verdict = validate(dict.fromkeys(limits, {"type": "raw"}), templar, injected=injected, limits=limits)
+            errors += verdict.errors
+            later.update(verdict.later)
         for play in plays:
             found = {name: role_files(ROLES / name) for name in play}
             templar = self._templar.copy_with_new_env(available_variables=_variables(found.values(), task_vars or {}))
             for name, files in found.items():
                 options = files.options.get(args["entry_point"], {})
-                injected = constants.INJECT_FACTS_AS_VARS
-                verdict = validate(options, templar, injected=injected, limits=files.limits)
+                phases = _phases(name, args["entry_point"], task_vars or {})
+                verdict = validate(options, templar, injected=injected, limits=files.limits, phases=phases)
                 errors += [f"{name}: {error}" for error in verdict.errors]
                 later.update(verdict.later)
         if errors:
@@ -82,6 +91,18 @@ class ActionModule(ActionBase):
 def _is_role(name: t.Any) -> bool:
     """Whether it is the name of a role, and not a path that leads out of the collection."""
     return isinstance(name, str) and name.isidentifier() and (ROLES / name / "tasks").is_dir()
+
+
+def _phases(role: str, entry_point: str, host: Result) -> list[str]:
+    """The phases of the role that this run's tags leave to run."""
+    if entry_point != "main":
+        return [entry_point]
+    tags, skipped = {*host.get("ansible_run_tags", ["all"])}, {*host.get("ansible_skip_tags", [])}
+    return [
+        phase
+        for phase in ("install", "configure", "verify")
+        if tags & {"all", "tagged", f"{role}_{phase}"} and not skipped & {"all", "tagged", f"{role}_{phase}"}
+    ]
 
 
 def _variables(roles: t.Iterable[RoleFiles], host: Result) -> Result:
