@@ -377,15 +377,18 @@ def test_a_destination_that_cannot_be_meant_is_refused(destination: str, mount_p
 @pytest.mark.parametrize("role", sorted({role for role, _entry in ENTRIES}))
 def test_limits_are_of_numbers_and_paths_that_the_role_has_and_its_defaults_keep_them(role: str) -> None:
     files = role_files(ROLES / role)
-    numbers = {"int", "float"}
     kinds = {
-        **dict.fromkeys(("least", "most", "above", "not_above"), numbers),
-        **dict.fromkeys(("absolute", "not_root", "below", "or"), {"path", "str"}),
-        **dict.fromkeys(("octal", "matches", "meant", "required"), {"str"}),
-        "places": {"list", "dict"},
-        "switch": {"raw"},
-        **dict.fromkeys(("filled", "profiles"), {"list"}),
-        "entry": {"dict"},
+        kind: types
+        for kinds, types in (
+            (("least", "most", "above", "not_above"), ("int", "float")),
+            (("absolute", "not_root", "below", "or"), ("path", "str")),
+            (("octal", "matches", "meant", "required"), ("str",)),
+            (("filled", "profiles"), ("list",)),
+            (("places",), ("list", "dict")),
+            (("switch",), ("raw",)),
+            (("entry",), ("dict",)),
+        )
+        for kind in kinds
     }
     options = {name: option for options in files.options.values() for name, option in options.items()}
     for name, limit in files.limits.items():
