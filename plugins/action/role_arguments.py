@@ -18,6 +18,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._role_files impo
     read_all,
     role_files,
 )
+from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._role_limits import phases_of
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._role_variables import names_role_variables
 
 Result = dict[str, t.Any]
@@ -68,7 +69,8 @@ class ActionModule(ActionBase):
             # Variables of playbooks, which belong to no role.
             limits = {name: {"switch": True} for name in args["switches"]}
             templar = self._templar.copy_with_new_env(available_variables=task_vars or {})
-            verdict = validate(dict.fromkeys(limits, {"type": "raw"}), templar, injected=injected, limits=limits)
+            anything = {name: {"type": "raw"} for name in limits}
+            verdict = validate(anything, templar, injected=injected, limits=limits)
             errors += verdict.errors
             later.update(verdict.later)
         for play in plays:
@@ -76,7 +78,7 @@ class ActionModule(ActionBase):
             templar = self._templar.copy_with_new_env(available_variables=_variables(found.values(), task_vars or {}))
             for name, files in found.items():
                 options = files.options.get(args["entry_point"], {})
-                phases = _phases(name, args["entry_point"], task_vars or {})
+                phases = phases_of(name, args["entry_point"], task_vars or {})
                 verdict = validate(options, templar, injected=injected, limits=files.limits, phases=phases)
                 errors += [f"{name}: {error}" for error in verdict.errors]
                 later.update(verdict.later)
@@ -91,18 +93,6 @@ class ActionModule(ActionBase):
 def _is_role(name: t.Any) -> bool:
     """Whether it is the name of a role, and not a path that leads out of the collection."""
     return isinstance(name, str) and name.isidentifier() and (ROLES / name / "tasks").is_dir()
-
-
-def _phases(role: str, entry_point: str, host: Result) -> list[str]:
-    """The phases of the role that this run's tags leave to run."""
-    if entry_point != "main":
-        return [entry_point]
-    tags, skipped = {*host.get("ansible_run_tags", ["all"])}, {*host.get("ansible_skip_tags", [])}
-    return [
-        phase
-        for phase in ("install", "configure", "verify")
-        if tags & {"all", "tagged", f"{role}_{phase}"} and not skipped & {"all", "tagged", f"{role}_{phase}"}
-    ]
 
 
 def _variables(roles: t.Iterable[RoleFiles], host: Result) -> Result:

@@ -58,6 +58,15 @@ def beyond(
     ]
 
 
+def phases_of(role: str, entry_point: str, host: Values) -> list[str]:
+    """The phases of a role that this run's tags, which are among the host's variables, leave to run."""
+    if entry_point != "main":
+        return [entry_point]
+    wanted, skipped = {*host.get("ansible_run_tags", ["all"])}, {*host.get("ansible_skip_tags", [])}
+    tags = {phase: {"all", "tagged", f"{role}_{phase}"} for phase in ("install", "configure", "verify")}
+    return [phase for phase, names in tags.items() if wanted & names and not skipped & names]
+
+
 def _holds(limit: Limit, values: Values, phases: t.Container[str]) -> bool:
     """Whether a limit counts here. What another option will be is not always known yet."""
     where = all(str(values.get(other)) in choices for other, choices in limit.get("where", {}).items())
@@ -179,4 +188,4 @@ def _number(value: t.Any) -> float | None:
         return None
 
 
-__all__ = ["beyond"]
+__all__ = ["beyond", "phases_of"]

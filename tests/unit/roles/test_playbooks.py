@@ -265,7 +265,7 @@ def test_a_role_is_validated_with_the_defaults_that_its_play_has(playbooks: Play
     # The filter `bool` would take the switch for false.
     misspelled = {**reads, "nvme_raid_mount_point": "/scratch", "gpu_cluster_numa_pinning": "ture"}
     right = {**misspelled, "gpu_cluster_numa_pinning": "yes", "gpu_cluster_mofed": "1"}
-    nodes = {"gpu-1": reads, "gpu-2": right, "gpu-3": misspelled}
+    nodes = {"gpu-1": reads, "gpu-2": right, "gpu-3": {**misspelled, "hpcx_mpi_source": "hpcx"}}
     _ran, output = playbooks.run(nodes, "validate", fails=True)
     told = " ".join(output.split())
     assert (
@@ -273,7 +273,9 @@ def test_a_role_is_validated_with_the_defaults_that_its_play_has(playbooks: Play
     )
     assert "One argument of a role is wrong." in told
     assert "gpu-2 : ok=1" in told
+    assert "2 arguments of roles are wrong." in told
     assert "gpu_cluster_numa_pinning is ture: it has to be true or false." in told
+    assert "hpcx_mpi: hpcx_mpi_sha256 has no entry 2.25.1-ubuntu24.04-cuda13-x86_64: it has to be 64 hex" in told
 
 
 def parts(plays: list[t.Any]) -> list[set[str]]:

@@ -14,6 +14,7 @@ from ansible.parsing.dataloader import DataLoader
 from ansible.template import Templar, trust_as_template
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._role_arguments import Verdict, secrets_of, validate
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._role_files import ROLES, role_files
+from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._role_limits import phases_of
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._survey_texts import meant
 from role_validation import HOST, by_ansible, known, spec_of
 
@@ -572,6 +573,24 @@ def test_what_a_choice_does_not_require_is_not_asked_for(role: str, host: dict[s
 def test_what_only_an_installation_needs_is_not_asked_for_by_verify(role: str) -> None:
     host = STAGED if role == "dataset_staging" else {}
     assert limited(role, phases=["verify"], **host) == Verdict([], {})
+
+
+@pytest.mark.parametrize(
+    ("entry_point", "tags", "skipped", "phases"),
+    [
+        ("main", ["all"], [], [*PHASES]),
+        ("main", ["all"], ["mofed_install"], ["configure", "verify"]),
+        ("main", ["mofed_verify", "hpcx_mpi_install"], [], ["verify"]),
+        ("main", ["hpcx_mpi_install"], [], []),
+        ("main", ["tagged"], ["all"], []),
+        ("verify", ["all"], [], ["verify"]),
+        ("consent", ["all"], [], ["consent"]),
+    ],
+)
+def test_the_phases_are_those_that_the_tags_choose(
+    entry_point: str, tags: list[str], skipped: list[str], phases: list[str]
+) -> None:
+    assert phases_of("mofed", entry_point, {"ansible_run_tags": tags, "ansible_skip_tags": skipped}) == phases
 
 
 def test_what_waits_for_a_fact_requires_nothing_yet() -> None:
