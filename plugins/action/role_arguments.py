@@ -18,6 +18,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._role_files impo
     read_all,
     role_files,
 )
+from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._role_limits import phases_of
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._role_variables import names_role_variables
 
 Result = dict[str, t.Any]
@@ -43,6 +44,7 @@ class ActionModule(ActionBase):
                 "roles": {"type": "list", "elements": "raw", "required": True},
                 "entry_point": {"type": "str", "default": "main"},
                 "again": {"type": "bool", "default": False},
+                "switches": {"type": "list", "elements": "str", "default": []},
             }
         )
         plays = [item if isinstance(item, list) else [item] for item in args["roles"]]
@@ -62,13 +64,22 @@ class ActionModule(ActionBase):
             return {"changed": False, "failed": True, **pace.as_result()}
         errors: list[str] = []
         later: dict[str, str] = {}
+        injected = constants.INJECT_FACTS_AS_VARS
+        if args["switches"]:
+            # Variables of playbooks, which belong to no role.
+            limits = {name: {"switch": True} for name in args["switches"]}
+            templar = self._templar.copy_with_new_env(available_variables=task_vars or {})
+            anything = {name: {"type": "raw"} for name in limits}
+            verdict = validate(anything, templar, injected=injected, limits=limits)
+            errors += verdict.errors
+            later.update(verdict.later)
         for play in plays:
             found = {name: role_files(ROLES / name) for name in play}
             templar = self._templar.copy_with_new_env(available_variables=_variables(found.values(), task_vars or {}))
             for name, files in found.items():
                 options = files.options.get(args["entry_point"], {})
-                injected = constants.INJECT_FACTS_AS_VARS
-                verdict = validate(options, templar, injected=injected, limits=files.limits)
+                phases = phases_of(name, args["entry_point"], task_vars or {})
+                verdict = validate(options, templar, injected=injected, limits=files.limits, phases=phases)
                 errors += [f"{name}: {error}" for error in verdict.errors]
                 later.update(verdict.later)
         if errors:

@@ -11,9 +11,10 @@ short_description: Validate the arguments of roles before any of them starts
 description:
   - Validates a node's variables by the argument specs of this collection's roles, and names everything that is wrong in one message.
     Ansible itself validates the arguments of a role when the role starts, after the roles before it have changed the node.
-  - The verdicts are those of M(ansible.builtin.validate_argument_spec), with the roles' defaults for what is not set. Numbers outside
-    the limits that a role sets in C(meta/limits.yml), paths that are not absolute where it asks for one, and a SAS within a URL
-    are refused, too.
+  - The verdicts are those of M(ansible.builtin.validate_argument_spec), with the roles' defaults for what is not set. What is
+    outside the limits that a role sets in C(meta/limits.yml) is refused, too: numbers, paths that are not absolute, empty lists, texts of a
+    wrong form such as a sha256, and what the value of another option requires. So is a SAS within a URL.
+  - What only some phases of a role need is asked for where O(entry_point) and the run's tags let one of them run.
   - A value whose template fails because of a fact that is not known yet, as C(ansible_facts) or by a name of its own such as
     C(ansible_default_ipv4), of this node or through C(hostvars) of another, is not validated here. The result names such variables
     in RV(later). Validate again when it is known, because a role may turn a value of a wrong type into one that it takes. Where
@@ -40,6 +41,11 @@ options:
     description: Entry point of the roles. Of a role without this entry point nothing is validated.
     type: str
     default: main
+  switches:
+    description: Variables of playbooks, which have to be true or false where they are set.
+    type: list
+    elements: str
+    default: []
   again:
     description: Whether the arguments are validated again when the facts are known. What lacks a fact then makes no warning here.
     type: bool

@@ -21,12 +21,14 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import C
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._places import places_of
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._plain_arguments import resolved
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._role_limits import beyond
-from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._survey_texts import MEANT
+from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._survey_texts import meant
 
 Options = t.Mapping[str, t.Mapping[str, t.Any]]
 _NAME = re.compile(r"[a-zA-Z_]\w*")
 #: A variable that is not there, as Jinja says it; of a missing key it says that an object has no attribute.
 _NO_VARIABLE = re.compile(r"'(\w+)' is undefined")
+#: An empty list, as the filter `first` says it.
+_NO_ITEM = "No first item, sequence was empty"
 _NO_KEY = re.compile(r"has no attribute '(\w+)'")
 #: Facts by names of their own, as Ansible injects them: its own, and what this collection's modules learn of a node.
 _FACT = re.compile(r"ansible_\w+|gpu_node|node_profile")
@@ -57,8 +59,17 @@ class Verdict(t.NamedTuple):
     later: dict[str, str]
 
 
-def validate(options: Options, templar: _Templar, *, injected: bool = True, limits: Options | None = None) -> Verdict:
+def validate(
+    options: Options,
+    templar: _Templar,
+    *,
+    injected: bool = True,
+    limits: Options | None = None,
+    phases: t.Container[str] = (),
+) -> Verdict:
     """Validate the templar's variables by the options of an argument spec, and by the limits of some of them.
+
+    ``phases``: those of the role that are going to run. What only others read has no limit.
 
     ``injected``: Ansible gives facts names of their own, too (``inject_facts_as_vars``). Where it does not, ``ansible_hostname`` is none
     that will be known later.
@@ -70,7 +81,7 @@ def validate(options: Options, templar: _Templar, *, injected: bool = True, limi
         if name not in templar.available_variables:
             continue
         try:
-            values[name] = _meant(options[name], resolved(templar.available_variables[name], templar))
+            values[name] = meant(options[name], resolved(templar.available_variables[name], templar))
         except AnsibleValueOmittedError:
             continue
         except ValueError as exc:
@@ -84,16 +95,10 @@ def validate(options: Options, templar: _Templar, *, injected: bool = True, limi
     found = [
         *_messages(checked, values),
         *_misplaced_secrets(checked, values),
-        *beyond(limits or {}, checked, values),
+        *beyond(limits or {}, checked, values, phases),
     ]
     secrets = {text for name, option in checked.items() for text in secrets_of(option, values.get(name))}
     return Verdict([*unresolved.values(), *(str(remove_values(message, secrets)) for message in found)], later)
-
-
-def _meant(option: t.Mapping[str, t.Any], value: t.Any) -> t.Any:
-    """A list or a dictionary that is given as a text, as roles read it. Raises ValueError where it is none."""
-    meant = MEANT.get(option.get("type", "str"))
-    return meant(value) if meant else value
 
 
 def _whole(option: t.Mapping[str, t.Any]) -> t.Mapping[str, t.Any]:
@@ -167,7 +172,9 @@ def _read_by(name: str, variables: t.Mapping[str, t.Any], seen: set[str]) -> set
 
 def _reason(option: t.Mapping[str, t.Any], exc: AnsibleError) -> str:
     """The error, but not where it may quote a secret."""
-    return "its template fails." if _holds_secrets(option) else str(exc)
+    if _holds_secrets(option):
+        return "its template fails."
+    return "it is the first item of a list that is empty." if _NO_ITEM in str(exc) else str(exc)
 
 
 def _holds_secrets(option: t.Mapping[str, t.Any]) -> bool:

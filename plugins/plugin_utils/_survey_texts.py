@@ -10,6 +10,7 @@ Ansible itself takes a text for a list, too, and separates it at every comma, th
 from __future__ import annotations
 
 import json
+import re
 import typing as t
 
 from ansible.module_utils.common.validation import check_type_dict
@@ -35,6 +36,15 @@ def as_list(value: t.Any) -> t.Any:
     return found if isinstance(found, list) else [found]
 
 
+def _require_places(items: t.Sequence[t.Any]) -> None:
+    """Refuse the words of a text where places in blob storage are meant. Raises ValueError, which does not quote the text."""
+    if any(isinstance(item, str) and not _PAIR.match(item) for item in items):
+        raise ValueError(
+            "is a text that is no list of places. Write it as YAML, or as JSON where it has to be a text: "
+            '[{"url": "https://account.blob.core.windows.net/container", "prefix": "train"}].'
+        )
+
+
 def as_dict(value: t.Any) -> t.Any:
     """A text as the dictionary that it stands for: JSON, or ``a=1,b=2`` as modules take it. Any other value as it is.
 
@@ -49,7 +59,19 @@ def as_dict(value: t.Any) -> t.Any:
         raise ValueError('is a text that is no dictionary. Write {"a": "1", "b": "2"}, or a=1,b=2.') from None
 
 
+#: ``name=value``, of which Ansible makes a dictionary.
+_PAIR = re.compile(r"\w+\s*=")
 #: By the type of an option in an argument spec.
-MEANT: dict[str, t.Callable[[t.Any], t.Any]] = {"list": as_list, "dict": as_dict}
+_MEANT: dict[str, t.Callable[[t.Any], t.Any]] = {"list": as_list, "dict": as_dict}
 
-__all__ = ["MEANT", "as_dict", "as_list"]
+
+def meant(option: t.Mapping[str, t.Any], value: t.Any) -> t.Any:
+    """A list or a dictionary that is given as a text, as roles read it. Raises ValueError where it is none."""
+    convert = _MEANT.get(option.get("type", "str"))
+    found = convert(value) if convert else value
+    if isinstance(value, str) and isinstance(found, list) and "url" in (option.get("options") or {}):
+        _require_places(found)
+    return found
+
+
+__all__ = ["as_dict", "as_list", "meant"]

@@ -37,6 +37,8 @@ SHARED = {
 }
 EVERYWHERE = {**SHARED, "dataset_staging_destination": "/data", "gpu_cluster_container_runtime": True}
 EVERYWHERE["nvidia_driver_source"] = "preinstalled"
+EVERYWHERE["hpcx_mpi_source"] = "distro"
+EVERYWHERE["dataset_staging_azcopy_source"] = "preinstalled"
 Nodes = dict[str, dict[str, t.Any]]
 Ran = dict[tuple[str, str], list[str]]
 
@@ -260,7 +262,10 @@ def test_a_role_is_validated_with_the_defaults_that_its_play_has(playbooks: Play
         "container_runtime_docker_data_root": "{{ nvme_raid_mount_point }}/docker",
         "hpcx_mpi_verify_timeout_s": "{{ cluster_ssh_timeout_s }}",
     }
-    nodes = {"gpu-1": reads, "gpu-2": {**reads, "nvme_raid_mount_point": "/scratch"}}
+    # The filter `bool` would take the switch for false.
+    misspelled = {**reads, "nvme_raid_mount_point": "/scratch", "gpu_cluster_numa_pinning": "ture"}
+    right = {**misspelled, "gpu_cluster_numa_pinning": "yes", "gpu_cluster_mofed": "1"}
+    nodes = {"gpu-1": reads, "gpu-2": right, "gpu-3": {**misspelled, "hpcx_mpi_source": "hpcx"}}
     _ran, output = playbooks.run(nodes, "validate", fails=True)
     told = " ".join(output.split())
     assert (
@@ -268,6 +273,9 @@ def test_a_role_is_validated_with_the_defaults_that_its_play_has(playbooks: Play
     )
     assert "One argument of a role is wrong." in told
     assert "gpu-2 : ok=1" in told
+    assert "2 arguments of roles are wrong." in told
+    assert "gpu_cluster_numa_pinning is ture: it has to be true or false." in told
+    assert "hpcx_mpi: hpcx_mpi_sha256 has no entry 2.25.1-ubuntu24.04-cuda13-x86_64: it has to be 64 hex" in told
 
 
 def parts(plays: list[t.Any]) -> list[set[str]]:

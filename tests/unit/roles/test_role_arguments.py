@@ -14,7 +14,8 @@ from ansible.parsing.dataloader import DataLoader
 from ansible.template import Templar, trust_as_template
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._role_arguments import Verdict, secrets_of, validate
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._role_files import ROLES, role_files
-from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._survey_texts import MEANT
+from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._role_limits import phases_of
+from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._survey_texts import meant
 from role_validation import HOST, by_ansible, known, spec_of
 
 
@@ -71,10 +72,14 @@ def judged(role: str, entry: str = "main", **host: t.Any) -> Verdict:
     return validate(role_files(ROLES / role).options[entry], templar)
 
 
-def limited(role: str, **host: t.Any) -> Verdict:
+PHASES = ("install", "configure", "verify")
+
+
+def limited(role: str, *, phases: t.Sequence[str] = ("verify",), **host: t.Any) -> Verdict:
     """As playbooks do: by the role's limits, too."""
     files = role_files(ROLES / role)
-    return validate(files.options["main"], Templar(DataLoader(), known(role, **host)), limits=files.limits)
+    variables = Templar(DataLoader(), known(role, **host))
+    return validate(files.options["main"], variables, limits=files.limits, phases=phases)
 
 
 @pytest.mark.parametrize(("role", "entry"), ENTRIES)
@@ -90,7 +95,7 @@ def test_every_spec_is_applied_as_ansible_applies_it(role: str, entry: str) -> N
         broken: dict[str, str] = {}
         for name, value in values.items():
             try:
-                values[name] = MEANT.get(options[name]["type"], lambda value: value)(value)
+                values[name] = meant(options[name], value)
             except ValueError as exc:
                 broken[name] = f"{name} {exc}"
         expected = by_ansible(role, entry, {**variables, **values}, whole=True, without=broken)
@@ -374,21 +379,37 @@ def test_a_destination_that_cannot_be_meant_is_refused(destination: str, mount_p
 def test_limits_are_of_numbers_and_paths_that_the_role_has_and_its_defaults_keep_them(role: str) -> None:
     files = role_files(ROLES / role)
     kinds = {
-        "least": {"int", "float"},
-        "above": {"int", "float"},
-        "absolute": {"path", "str"},
-        "octal": {"str"},
-        "places": {"list", "dict"},
+        kind: types
+        for kinds, types in (
+            (("least", "most", "above", "not_above"), ("int", "float")),
+            (("absolute", "not_root", "below", "or"), ("path", "str")),
+            (("octal", "matches", "meant", "required"), ("str",)),
+            (("filled", "profiles"), ("list",)),
+            (("places",), ("list", "dict")),
+            (("switch",), ("raw",)),
+            (("entry",), ("dict",)),
+        )
+        for kind in kinds
     }
-    with_paths = {"absolute", "not_root", "below"}
     options = {name: option for options in files.options.values() for name, option in options.items()}
     for name, limit in files.limits.items():
-        assert set(limit) <= with_paths or len(limit) == 1
-        kind = next(iter(limit))
-        assert options[name]["type"] in kinds[kind]
-        assert limit.get("below", name) in options
+        for kind in {*limit} - {"where", "phases"} - ({"matches", "meant", "required"} if "entry" in limit else set()):
+            assert options[name]["type"] in kinds[kind], (name, kind)
+        assert ("matches" in limit) == ("meant" in limit)
+        for kind in ("below", "not_above", "profiles"):
+            assert limit.get(kind, name) in options
+        for other, choices in limit.get("where", {}).items():
+            assert set(choices) < set(options[other]["choices"])
+        assert set(limit.get("phases", PHASES)) <= set(PHASES)
     if "main" in files.options:
         assert limited(role, **(STAGED if role == "dataset_staging" else {})) == Verdict([], {})
+
+
+@pytest.mark.parametrize("role", sorted({role for role, _entry in ENTRIES}))
+def test_every_time_has_a_limit(role: str) -> None:
+    files = role_files(ROLES / role)
+    times = {name for options in files.options.values() for name in options if name.endswith("_s")}
+    assert times <= set(files.limits)
 
 
 def test_every_number_of_staging_has_a_limit() -> None:
@@ -421,3 +442,198 @@ def test_a_sas_in_the_url_of_a_text_is_refused(name: str) -> None:
     [error] = judged("dataset_staging", **{**STAGED, name: json.dumps({"url": "https://a/b?sv=1&sig=hidden"})}).errors
     assert error.startswith(f"{name}: ")
     assert "hidden" not in error
+
+
+SUM = "0a" * 32
+KEY = "2.25.1-ubuntu24.04-cuda13-x86_64"
+PLACEHOLDER = "…sha256sum of AzCopy's release archive, from a copy that you trust…"
+_PATHS = (["data", "./data"], ["/data"])
+_SECONDS = ([0, -1, "0", "-3"], [1, "30"])
+_COUNTS = ([-1, "-1"], [0, "4"])
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong", "right"),
+    [
+        ("cluster_ssh_hosts", [[], "", "[]"], [["a"], "a,b"]),
+        ("cluster_ssh_port", [0, -22, 65536, "70000"], [22, "2222"]),
+        ("hpcx_mpi_hosts", [[]], [["a"]]),
+        ("hpcx_mpi_verify_ranks_per_node", [0, -1], [1, "8"]),
+        ("nvme_raid_transports", [[], ""], [["nvme"], "scsi,virtio"]),
+        ("nvme_raid_uuid", ["nope", "0a0a"], ["", SUM[:32], "0a0a0a0a:0a0a0a0a:0a0a0a0a:0a0a0a0a"]),
+        # What YAML makes of 0755 without quotes, first.
+        ("nvme_raid_mode", [493, "u=rwx", ""], ["0755", "755", "01777", 1777]),
+        ("glusterfs_mode", [493, "755"], ["0755", "01777"]),
+        ("glusterfs_nodes", [[]], [["a"]]),
+        ("glusterfs_replica", [0], [2, "2"]),
+        ("nvme_raid_name", ["a b", "-a", "x" * 32], ["scratch2"]),
+        ("nvme_raid_chunk_kib", [0, -512, "2"], [512, "64"]),
+        ("nvme_raid_mount_point", ["/", "mnt", "/mnt/.."], ["/mnt/scratch"]),
+        ("numa_pinning_nccl_topology", ["topology.xml"], ["auto", "", "/etc/nccl.xml"]),
+        ("gpu_clocks_required", ["perhaps", "ture", 2, []], [True, False, "yes", "No", "1", 0, "TRUE"]),
+        ("mofed_verify_tcp_port", [0, 65536], ["18515"]),
+        *((f"{name}_python", ["python3", "/a b"], ["", "/usr/bin/python3"]) for name in ("nvme_raid", "gpu_clocks")),
+        *((name, *_PATHS) for name in ("hpcx_mpi_prefix", "hpcx_mpi_modulefiles", "glusterfs_storage_path")),
+        *((f"numa_pinning_{name}", *_PATHS) for name in ("bin_dir", "map", "gres_conf", "enroot_mounts")),
+        *((f"container_runtime_{name}", *_PATHS) for name in ("docker_data_root", "enroot_directory", "scratch")),
+        *((f"container_runtime_{name}", [], [""]) for name in ("docker_data_root", "enroot_directory", "scratch")),
+        *((f"gpu_clocks_{name}", *_SECONDS) for name in ("timeout_s", "boot_timeout_s", "job_timeout_s")),
+        *((f"mofed_{name}", *_SECONDS) for name in ("timeout_s", "reboot_timeout_s", "verify_timeout_s")),
+        *((name, *_SECONDS) for name in ("cluster_ssh_timeout_s", "hpcx_mpi_verify_timeout_s", "glusterfs_timeout_s")),
+        *((f"nvidia_driver_{name}", *_SECONDS) for name in ("timeout_s", "nvidia_smi_timeout_s", "reboot_timeout_s")),
+        *((name, *_COUNTS) for name in ("nvidia_driver_expect_gpus", "gpu_clocks_graphics_mhz", "nvme_raid_min_mib")),
+        *((f"numa_pinning_{name}", *_COUNTS) for name in ("ranks_per_node", "gpus_per_rank", "threads_per_rank")),
+    ],
+)
+def test_a_value_of_hardware_outside_its_limit_is_refused_by_its_name(
+    name: str, wrong: list[t.Any], right: list[t.Any]
+) -> None:
+    [role] = [path.name for path in ROLES.iterdir() if name.startswith(f"{path.name}_")]
+    for value in wrong:
+        [error] = limited(role, **{name: value}).errors
+        assert error.startswith(f"{name} is "), error
+        assert "it has to " in error
+    for value in right:
+        assert limited(role, **{name: value}) == Verdict([], {}), value
+
+
+@pytest.mark.parametrize(
+    ("wait_s", "timeout_s", "min_mib", "max_mib", "wrong"),
+    [
+        (60, 600, 0, 0, []),
+        (60, 60, 5, 5, []),
+        ("700", "800", "5", 0, []),
+        (601, "600", 9, "8", ["nvme_raid_min_mib", "nvme_raid_wait_s"]),
+        (-1, 0, 0, 0, ["nvme_raid_wait_s", "nvme_raid_timeout_s"]),
+    ],
+)
+def test_a_least_value_is_not_above_the_greatest(
+    wait_s: t.Any, timeout_s: t.Any, min_mib: t.Any, max_mib: t.Any, wrong: list[str]
+) -> None:
+    times = {"nvme_raid_wait_s": wait_s, "nvme_raid_timeout_s": timeout_s}
+    errors = limited("nvme_raid", **times, nvme_raid_min_mib=min_mib, nvme_raid_max_mib=max_mib).errors
+    assert [error.partition(" ")[0] for error in errors] == wrong
+
+
+@pytest.mark.parametrize(
+    ("role", "host", "expected"),
+    [
+        ("hpcx_mpi", {}, f"hpcx_mpi_sha256 has no entry {KEY}: it has to be 64 hexadecimal digits"),
+        ("hpcx_mpi", {"hpcx_mpi_sha256": {KEY: "…"}}, f"hpcx_mpi_sha256: {KEY} is …: it has to be 64"),
+        ("hpcx_mpi", {"hpcx_mpi_version": "2", "hpcx_mpi_sha256": {KEY: SUM}}, "hpcx_mpi_sha256 has no entry 2-ubuntu"),
+        ("dataset_staging", STAGED, "dataset_staging_azcopy_sha256 is empty: it has to be 64 hexadecimal digits"),
+        (
+            "dataset_staging",
+            {**STAGED, "dataset_staging_azcopy_sha256": PLACEHOLDER},
+            "_azcopy_sha256 is …sha256sum of",
+        ),
+        ("nvidia_driver", {}, "nvidia_driver_version is empty: it has to be the driver's whole version"),
+        (
+            "nvidia_driver",
+            {"nvidia_driver_version": "580"},
+            "nvidia_driver_version is 580: it has to be the driver's whole",
+        ),
+        ("mofed", {"mofed_source": "mlnx_ofed"}, "mofed_version is empty: it has to be the vendor's version"),
+        ("mofed", {"mofed_source": "doca"}, "because mofed_source is doca."),
+    ],
+)
+def test_what_a_choice_requires_is_asked_for_by_its_name(role: str, host: dict[str, t.Any], expected: str) -> None:
+    [error] = limited(role, phases=PHASES, **host).errors
+    assert expected in error
+
+
+def test_a_run_file_needs_its_sum() -> None:
+    host = {"nvidia_driver_source": "runfile", "nvidia_driver_version": "580.95.05"}
+    errors = limited("nvidia_driver", phases=PHASES, **host).errors
+    assert [error.partition(" is ")[0] for error in errors] == ["nvidia_driver_runfile", "nvidia_driver_runfile_sha256"]
+    host.update(nvidia_driver_runfile="/a.run", nvidia_driver_runfile_sha256=SUM.upper())
+    assert limited("nvidia_driver", phases=PHASES, **host) == Verdict([], {})
+
+
+@pytest.mark.parametrize(
+    ("role", "host"),
+    [
+        ("hpcx_mpi", {"hpcx_mpi_sha256": {KEY: SUM}}),
+        ("hpcx_mpi", {"hpcx_mpi_sha256": json.dumps({KEY: SUM, "old": ""})}),
+        ("hpcx_mpi", {"hpcx_mpi_source": "distro"}),
+        ("dataset_staging", {**STAGED, "dataset_staging_azcopy_sha256": SUM}),
+        ("dataset_staging", {**STAGED, "dataset_staging_azcopy_source": "preinstalled"}),
+        ("nvidia_driver", {"nvidia_driver_source": "preinstalled"}),
+        ("nvidia_driver", {"nvidia_driver_source": "preinstalled", "nvidia_driver_version": "580"}),
+        ("nvidia_driver", {"nvidia_driver_version": "580.95.05"}),
+        ("mofed", {"mofed_source": "preinstalled"}),
+        ("mofed", {"mofed_source": "doca", "mofed_version": "3.2.1-044000-25.10"}),
+    ],
+)
+def test_what_a_choice_does_not_require_is_not_asked_for(role: str, host: dict[str, t.Any]) -> None:
+    assert limited(role, phases=PHASES, **host) == Verdict([], {})
+
+
+@pytest.mark.parametrize("role", ["hpcx_mpi", "dataset_staging", "nvidia_driver"])
+def test_what_only_an_installation_needs_is_not_asked_for_by_verify(role: str) -> None:
+    host = STAGED if role == "dataset_staging" else {}
+    assert limited(role, phases=["verify"], **host) == Verdict([], {})
+
+
+@pytest.mark.parametrize(
+    ("entry_point", "tags", "skipped", "phases"),
+    [
+        ("main", ["all"], [], [*PHASES]),
+        ("main", ["all"], ["mofed_install"], ["configure", "verify"]),
+        ("main", ["mofed_verify", "hpcx_mpi_install"], [], ["verify"]),
+        ("main", ["hpcx_mpi_install"], [], []),
+        ("main", ["tagged"], ["all"], []),
+        ("verify", ["all"], [], ["verify"]),
+        ("consent", ["all"], [], ["consent"]),
+    ],
+)
+def test_the_phases_are_those_that_the_tags_choose(
+    entry_point: str, tags: list[str], skipped: list[str], phases: list[str]
+) -> None:
+    assert phases_of("mofed", entry_point, {"ansible_run_tags": tags, "ansible_skip_tags": skipped}) == phases
+
+
+def test_what_waits_for_a_fact_requires_nothing_yet() -> None:
+    source = trust_as_template("{{ ansible_facts.node_profile.name }}")
+    for role, name in (("hpcx_mpi", "hpcx_mpi_source"), ("nvidia_driver", "nvidia_driver_source")):
+        assert limited(role, phases=PHASES, **{name: source}) == Verdict([], {name: "node_profile"})
+    assert limited("hpcx_mpi", phases=PHASES, hpcx_mpi_os=source) == Verdict(
+        [], {"hpcx_mpi_os": "node_profile", "hpcx_mpi_archive": "node_profile"}
+    )
+
+
+def test_the_entry_of_a_sum_is_the_one_that_the_role_reads() -> None:
+    variables = known("hpcx_mpi", hpcx_mpi_os="rhel9.4")
+    entry = role_files(ROLES / "hpcx_mpi").limits["hpcx_mpi_sha256"]["entry"]
+    assert entry.format_map(variables) == Templar(DataLoader(), variables).template(variables["__hpcx_mpi_key"])
+
+
+def test_a_profile_that_the_controller_does_not_have_is_refused(tmp_path: t.Any) -> None:
+    (tmp_path / "own.yml").write_text((ROLES / "node_profile/files/profiles/generic.yml").read_text())
+    for right in (
+        {"node_profile_name": "generic"},
+        {"node_profile_name": "OWN", "node_profile_paths": [str(tmp_path)]},
+    ):
+        assert limited("node_profile", **right) == Verdict([], {})
+    [error] = limited("node_profile", node_profile_name="own").errors
+    assert error.startswith("node_profile_name is own: it has to be one of ")
+    assert "generic" in error
+    [error] = limited("node_profile", node_profile_paths=[str(tmp_path / "lost")]).errors
+    assert error.startswith("node_profile_paths: The directory ")
+    (tmp_path / "own.yml").write_text("name: own\n")
+    [error] = limited("node_profile", node_profile_name="own", node_profile_paths=str(tmp_path)).errors
+    assert "own.yml is not a valid profile" in error
+
+
+def test_no_launcher_without_a_node_with_the_key() -> None:
+    [error] = limited("hpcx_mpi", cluster_ssh_hosts=[]).errors
+    assert error == "hpcx_mpi_launcher has no value: it is the first item of a list that is empty."
+
+
+@pytest.mark.parametrize("text", ["https://a/b", "https://a/b?sv=1&sig=hidden", "text", "url=https://a/b,train"])
+def test_sources_as_a_text_that_is_none_are_shown_an_example(text: str) -> None:
+    [error] = judged("dataset_staging", **{**STAGED, "dataset_staging_sources": text}).errors
+    assert error.startswith("dataset_staging_sources is a text that is no list of places. ")
+    assert '[{"url": "https://account.blob.core.windows.net/container", "prefix": "train"}]' in error
+    assert "hidden" not in error
+    assert judged("dataset_staging", **{**STAGED, "dataset_staging_sources": "url=https://a/b"}) == Verdict([], {})
