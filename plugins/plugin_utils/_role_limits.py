@@ -5,8 +5,8 @@
 """Limits of a role's options, which an argument spec cannot tell: ``meta/limits.yml`` of the role.
 
 A limit has ``least``, the smallest number; ``above``, a number that is too small; ``absolute``, for a path, which may be ``not_root``
-and ``below`` that of another option, where that is given; ``octal``, for a mode; or ``places``, for URLs in blob storage with what
-goes with them.
+and ``below`` that of another option, where that is given; ``octal``, for a mode; ``places``, for URLs in blob storage with what
+goes with them; or ``form``, what a text has to look like.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import typing as t
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.ownership import MODE
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._places import faults_of
+from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._role_forms import misformed
 
 Limit = t.Mapping[str, t.Any]
 
@@ -29,7 +30,18 @@ def beyond(limits: t.Mapping[str, Limit], options: t.Mapping[str, Limit], values
         if name in options and values.get(name) is not None
     ]
     faults = [
-        (name, fault) for name, value, _excess in found if limits[name].get("places") for fault in faults_of(value)
+        *(
+            (name, str(fault))
+            for name, value, _excess in found
+            if limits[name].get("places")
+            for fault in faults_of(value)
+        ),
+        *(
+            (name, fault)
+            for name, value, _excess in found
+            if "form" in limits[name]
+            for fault in misformed(limits[name]["form"], value)
+        ),
     ]
     return [
         *(f"{name} is {value!s:.80}: {excess}" for name, value, excess in found if excess),
@@ -44,7 +56,7 @@ def _excess(limit: Limit, value: t.Any, default: t.Any, values: t.Mapping[str, t
         right = value == default or bool(MODE.fullmatch(str(value)))
         return "" if right else 'it has to be four octal digits in quotes, the first a zero, such as "0640".'
     number = _number(value)
-    if number is None or limit.get("places"):
+    if number is None or limit.get("places") or "form" in limit:
         return ""
     if "above" in limit:
         return "" if limit["above"] < number < math.inf else f"it has to be more than {limit['above']}."

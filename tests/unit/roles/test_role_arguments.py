@@ -379,6 +379,7 @@ def test_limits_are_of_numbers_and_paths_that_the_role_has_and_its_defaults_keep
         "absolute": {"path", "str"},
         "octal": {"str"},
         "places": {"list", "dict"},
+        "form": {"list", "dict", "str"},
     }
     with_paths = {"absolute", "not_root", "below"}
     options = {name: option for options in files.options.values() for name, option in options.items()}
