@@ -8,7 +8,7 @@ from __future__ import annotations
 import typing as t
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.repository import refuse_passwords
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.repository import refuse_repository
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._role_variables import (
     ModuleAction,
     names_role_variables,
@@ -22,7 +22,7 @@ class ActionModule(ModuleAction):
     def run(self, tmp: str | None = None, task_vars: dict[str, t.Any] | None = None) -> dict[str, t.Any]:
         """Run the module on the node, where its options may be known there."""
         try:
-            refuse_passwords(self._task.args)
+            refuse_repository(self._task.args)
         except ClusterError as exc:
             return {"failed": True, "changed": False, **exc.as_result()}
         return super().run(tmp, task_vars)

@@ -9,6 +9,7 @@ import typing as t
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.options import ARGUMENT_SPEC
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._node_state_action import NodeStateAction
+from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._own_role import misformed_here
 
 
 class ActionModule(NodeStateAction):
@@ -16,3 +17,8 @@ class ActionModule(NodeStateAction):
 
     MODULE = "hpcai.gpu_cluster.node_state"
     OPTIONS: t.ClassVar[dict[str, t.Any]] = ARGUMENT_SPEC
+
+    def run(self, tmp: str | None = None, task_vars: dict[str, t.Any] | None = None) -> dict[str, t.Any]:
+        """Run the module, unless it would write files of a role with what no program could read."""
+        refused = misformed_here(self, task_vars or {}) if self._task.args.get("files") else None
+        return refused or super().run(tmp, task_vars)

@@ -8,10 +8,11 @@ from __future__ import annotations
 import typing as t
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.repository import refuse_passwords
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.repository import refuse_repository
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.request import ARGUMENT_SPEC
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._plain_arguments import PlainArguments
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._reboot import Reboots, run_and_reboot, run_module
+from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._role_forms import misformed
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._role_variables import names_role_variables
 
 _MODULE = "hpcai.gpu_cluster.nvidia_driver"
@@ -46,9 +47,11 @@ class ActionModule(PlainArguments):
         """Run the module, reboot if it has to be, and run it again."""
         super().run(tmp, task_vars)
         variables = task_vars or {}
+        for fault in misformed("quoted", self._task.args.get("version")):
+            return {"failed": True, "changed": False, "msg": f"`version`: {fault}", "error_kind": "bad_input"}
         _spec, args = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
         try:
-            refuse_passwords(args)
+            refuse_repository(args)
         except ClusterError as exc:
             return {"failed": True, "changed": False, **exc.as_result()}
         if not args["allow_reboot"] or "configure" not in args["phases"]:

@@ -62,7 +62,7 @@ options:
     type: str
     default: ""
   docker_settings:
-    description: More settings of C(daemon.json).
+    description: More settings of C(daemon.json). A C(data-root) that is not that of O(docker_data_root) is refused.
     type: dict
     default: {}
   containerd:

@@ -45,7 +45,9 @@ options:
     choices: [cuda_repo, distro, runfile, preinstalled]
     default: cuda_repo
   version:
-    description: The driver's whole version as NVIDIA writes it, for example V(580.95.05). Required unless preinstalled.
+    description: >-
+      The driver's whole version as NVIDIA writes it, for example V(580.95.05); one with a single dot in quotes, because it is a
+      number without them. Required unless preinstalled.
     type: str
     default: ""
   kernel_module:
@@ -123,7 +125,7 @@ options:
     elements: str
     default: []
   cuda_version:
-    description: The CUDA toolkit to install, for example V(12.9). Empty means none.
+    description: The CUDA toolkit to install, numbers with dots between them, for example V(12.9). Empty means none.
     type: str
     default: ""
   dcgm:

@@ -12,6 +12,7 @@ A limit says of a value
 * for a text: ``octal``, a mode; ``matches``, an expression, and ``meant``, that in words. ``required``: it may not be empty.
   Of a dictionary the ``entry`` is meant, a key with options in braces;
 * for a list: ``filled``, it may not be empty; ``profiles``, it holds directories with profiles, one of which another option names;
+* ``form``, what a text, a list or a dictionary of texts has to look like (``_role_forms``);
 * ``switch``, for a boolean of the type raw; ``places``, for URLs in blob storage with what goes with them.
 
 It holds ``where`` other options have one of these values, and where one of these ``phases`` of the role runs.
@@ -29,6 +30,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import C
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.ownership import MODE
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._places import faults_of
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._profiles import SHIPPED, FileLibrary
+from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._role_forms import misformed
 
 Limit = t.Mapping[str, t.Any]
 Values = t.Mapping[str, t.Any]
@@ -54,6 +56,12 @@ def beyond(
             for name, limit in found.items()
             if limit.get("places")
             for fault in faults_of(values.get(name))
+        ),
+        *(
+            f"{name}: {fault}"
+            for name, limit in found.items()
+            if "form" in limit and values.get(name) is not None
+            for fault in misformed(limit["form"], values[name])
         ),
     ]
 
@@ -103,7 +111,7 @@ def _excess(limit: Limit, value: t.Any, default: t.Any, values: Values) -> str:
         right = value in (0, 1) or str(value).lower() in _BOOLEANS
         return "" if right else "it has to be true or false."
     number = _number(value)
-    return "" if number is None or limit.get("places") else _number_excess(limit, number, values)
+    return "" if number is None or limit.get("places") or "form" in limit else _number_excess(limit, number, values)
 
 
 def _number_excess(limit: Limit, number: float, values: Values) -> str:

@@ -98,6 +98,11 @@ class Request:
         request: Request = from_options(cls, options)
         for name in ("docker_data_root", "enroot_directory", "scratch", "scratch_target"):
             _require_path(name, getattr(request, name))
+        root, other = request.docker_data_root, request.docker_settings.get("data-root")
+        if root and other is not None and os.path.normpath(str(other)) != os.path.normpath(root):
+            _refuse(
+                "docker_data_root", root, f"is another directory than the data-root in `docker_settings` ({other!r})"
+            )
         directory = request.enroot_directory
         if directory and (directory != os.path.normpath(directory) or directory.count("/") == len(directory)):
             _refuse("enroot_directory", directory, "has to be written without `.`, doubled slashes and one at its end")

@@ -38,8 +38,10 @@ def cpu_mask(cpus: t.Iterable[int]) -> str:
 
 
 def mask_cpus(mask: str) -> list[int]:
-    """The CPUs of a mask: with or without ``0x``, with or without the commas of the kernel."""
+    """The CPUs of a mask: with or without ``0x``, with or without the commas of the kernel. Raises ValueError where it is none."""
     value = int(mask.strip().replace(",", ""), 16)
+    if value < 0:
+        raise ValueError("a mask has no sign")
     return [cpu for cpu in range(value.bit_length()) if value >> cpu & 1]
 
 

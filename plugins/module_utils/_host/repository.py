@@ -19,6 +19,8 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host import ope
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.files import read_text
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.sources import open_source
 
+# Its protocol and where it begins, as apt's file:/ and dnf's variables allow them.
+_URL = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*:/[^\s\x00-\x1f]+")
 # Who fetches, and with which password, in a URL (RFC 3986, "userinfo").
 _USER_IN_URL = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://[^/?#\s]*@")
 # The same within a text, where quotes and brackets end a URL.
@@ -52,6 +54,23 @@ class Repository:
         """Where the key is kept."""
         return (
             f"/etc/apt/keyrings/{self.name}.asc" if manager == "dpkg" else f"/etc/pki/rpm-gpg/RPM-GPG-KEY-{self.name}"
+        )
+
+
+def is_url(text: str) -> bool:
+    """Whether a package manager can take it for a repository's URL."""
+    return bool(_URL.fullmatch(text))
+
+
+def refuse_repository(options: t.Mapping[str, t.Any]) -> None:
+    """Raise ClusterError for a repository's URL that is none, or that holds a password. Neither is repeated."""
+    refuse_passwords(options)
+    url = options.get("repository_url")
+    if url and not is_url(str(url)):
+        raise ClusterError(
+            "bad_input",
+            "`repository_url` is no URL, so no package could come from there. Nothing was changed.",
+            "Write it with its protocol, such as https:// or file:/.",
         )
 
 
@@ -155,4 +174,13 @@ def key_text(repository: Repository, manager: str, *, check: bool) -> str:
     return openpgp.armor(openpgp.dearmor(data))
 
 
-__all__ = ["Repository", "key_text", "listed_elsewhere", "refuse_passwords", "repository_files", "shows_password"]
+__all__ = [
+    "Repository",
+    "is_url",
+    "key_text",
+    "listed_elsewhere",
+    "refuse_passwords",
+    "refuse_repository",
+    "repository_files",
+    "shows_password",
+]

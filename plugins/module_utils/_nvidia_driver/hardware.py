@@ -16,12 +16,14 @@ NVIDIA/gpu-admin-tools, gpu/devid_names.py; NVIDIA/open-gpu-kernel-modules, "Com
 from __future__ import annotations
 
 import dataclasses
+import re
 import typing as t
 from pathlib import Path
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.files import entry_names, read_text
 
+_VERSION = re.compile(r"\d+(?:\.\d+)*")
 _NVIDIA, _MELLANOX = "0x10de", "0x15b3"
 _DISPLAY, _BRIDGE = "0x03", "0x0680"
 # First and last device id of each generation; what lies between belongs to audio, USB and bridge functions as well.
@@ -171,6 +173,12 @@ def check_cuda(hardware: Hardware, cuda: str, branch: int) -> None:
     """Refuse a CUDA toolkit that these GPUs or this driver cannot run."""
     if not cuda:
         return
+    if not _VERSION.fullmatch(cuda):
+        raise ClusterError(
+            "bad_input",
+            f"`cuda_version` ({cuda!r}) is no version. Nothing was changed.",
+            'Write numbers with dots between them, such as "13.0".',
+        )
     number = tuple(int(part) for part in cuda.split(".")[:2])
     old = set(hardware.generations) & _PROPRIETARY_ONLY
     if old and number > LAST_CUDA:

@@ -197,3 +197,15 @@ def test_the_repository_is_nvidias_unless_another_is_named() -> None:
     assert rules.repository_for(asked(), node("rpm", "aarch64")).url.endswith("/rpm/aarch64")
     assert rules.repository_for(asked(toolkit=False), node("dpkg")).url == ""
     assert rules.repository_for(asked(repository_url="file:/opt/x/"), node("dpkg")).fingerprint == ""
+
+
+@pytest.mark.parametrize("other", ["/x", "", 7, ["/y"]])
+def test_two_different_places_for_images_are_refused(other: t.Any) -> None:
+    """One of them won silently, and images went where nobody meant them to."""
+    with pytest.raises(ClusterError, match=r"`docker_data_root` \('/y'\) is another directory than the data-root"):
+        asked(docker_data_root="/y", docker_settings={"data-root": other})
+
+
+@pytest.mark.parametrize("given", [{"data-root": "/y"}, {"data-root": "/y/"}, {"debug": True}])
+def test_the_same_place_for_images_may_be_said_twice(given: dict[str, t.Any]) -> None:
+    assert settings.daemon_settings({}, asked(docker_data_root="/y", docker_settings=given))["data-root"][:2] == "/y"

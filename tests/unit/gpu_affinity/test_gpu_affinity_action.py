@@ -60,7 +60,7 @@ def test_what_is_no_list_is_refused(wrong: t.Any) -> None:
         cpu_mask(wrong)
 
 
-@pytest.mark.parametrize("wrong", ["xyz", "", 10, None])
+@pytest.mark.parametrize("wrong", ["xyz", "", 10, None, "-1", "-0x3"])
 def test_what_is_no_mask_is_refused(wrong: t.Any) -> None:
     with pytest.raises(AnsibleFilterError, match="cpu_list"):
         cpu_list(wrong)

@@ -91,6 +91,23 @@ def test_a_password_in_an_address_never_leaves_the_controller(
 
 
 @pytest.mark.parametrize(
+    "url", ["not-a-url", "mirror.example.org/cuda", f"hpc:{SECRET}@host", "https://a b", "/srv/cuda"]
+)
+@pytest.mark.parametrize("plugin", [container_runtime, nvidia_driver])
+def test_what_is_no_url_never_leaves_the_controller(
+    plugin: types.ModuleType, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ActionBase, "run", lambda *_args: {})
+    monkeypatch.setattr(ActionBase, "_execute_module", fail)
+    action = object.__new__(plugin.ActionModule)
+    action._task = types.SimpleNamespace(args={"repository_url": url}, async_val=0)
+    result = action.run(None, {})
+    assert (result["failed"], result["error_kind"]) == (True, "bad_input")
+    assert "`repository_url` is no URL" in result["msg"]
+    assert SECRET not in str(result)
+
+
+@pytest.mark.parametrize(
     "url", ["", "file:/opt/a@b", f"{URL}/a@b", "http://[::1]:8080/x", "https://mirror.example.org?to=a@b", "/a://b@c"]
 )
 def test_an_address_without_one_is_none(url: str) -> None:

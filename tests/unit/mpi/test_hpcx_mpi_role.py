@@ -30,6 +30,9 @@ class CallbackModule(CallbackBase):
     def v2_runner_on_ok(self, result):
         with open({path!r}, "a") as file:
             file.write(json.dumps([result._host.name, result._result], default=str) + "\\n")
+
+    def v2_runner_on_failed(self, result, ignore_errors=False):
+        self.v2_runner_on_ok(result)
 """
 HPCX: dict[str, t.Any] = {
     "hpcx_mpi_source": "hpcx",
@@ -49,8 +52,11 @@ NODES = {
     "distro-infiniband": {**DISTRO, **INFINIBAND, "hpcx_mpi_distro_prefix": ""},
     "distro-tcp": {**DISTRO, **TCP},
     "as it comes": HPCX,
+    "no interface": {**DISTRO, "hpcx_mpi_fabric": "tcp", "hpcx_mpi_interface": ""},
     "with a list": {**HPCX, "hpcx_mpi_ucx_transports": "rc,sm,self,cuda", "hpcx_mpi_allow_overwrite": True},
 }
+#: A node that is refused, without a playbook of the collection, which would refuse it before.
+REFUSED: dict[str, t.Any] = {**DISTRO, "hpcx_mpi_environment": {"A B": 1}, "hpcx_mpi_ucx_transports": ["rc", "sm"]}
 #: Nodes whose files are compared to the byte.
 WHOLE = [name for name in NODES if " " not in name]
 
@@ -68,7 +74,9 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str
     (folder / "play.yml").write_text(json.dumps([play]))
     local = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
     (folder / "hosts.json").write_text(
-        json.dumps({"all": {"hosts": {name: {**local, **given} for name, given in NODES.items()}}})
+        json.dumps(
+            {"all": {"hosts": {name: {**local, **given} for name, given in {**NODES, "refused": REFUSED}.items()}}}
+        )
     )
     (folder / "callback").mkdir()
     (folder / "callback/results.py").write_text(CALLBACK.format(path=str(folder / "results")))
@@ -89,10 +97,11 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str
         check=False,
         timeout=120,
     )
-    assert done.returncode == 0, done.stdout + done.stderr
+    # One node is refused.
+    assert done.returncode == 2, done.stdout + done.stderr
     found: dict[str, list[dict[str, t.Any]]] = {}
     for name, result in map(json.loads, (folder / "results").read_text().splitlines()):
-        if "changes" in result:
+        if "changes" in result or "error_kind" in result:
             found.setdefault(name, []).append(result)
     return found
 
@@ -116,6 +125,27 @@ def test_ucx_chooses_its_transports_unless_the_site_names_them(results: dict[str
     files = shown(results["with a list"][0])
     assert "export UCX_TLS=rc,sm,self,cuda" in files
     assert 'setenv UCX_TLS "rc,sm,self,cuda"' in files
+
+
+def test_names_that_no_shell_takes_and_lists_are_refused_before_anything_is_written(
+    results: dict[str, list[dict[str, t.Any]]],
+) -> None:
+    (refused,) = results["refused"]
+    assert {name for name, found in results.items() if any("error_kind" in result for result in found)} == {"refused"}
+    first, *lines = refused["msg"].splitlines()
+    assert first == "2 arguments of the role hpcx_mpi are wrong. Nothing was changed. Correct them and run again."
+    assert lines == [
+        'hpcx_mpi_ucx_transports: it is a list: write a text, such as "rc,sm".',
+        "hpcx_mpi_environment: 'A B' is no name of an environment variable: it has letters, digits and underscores alone, "
+        "and no digit first.",
+    ]
+
+
+def test_an_interface_that_is_empty_is_not_set(results: dict[str, list[dict[str, t.Any]]]) -> None:
+    files = shown(results["no interface"][0])
+    assert "export OMPI_MCA_btl=self,vader,tcp" in files
+    assert "IFNAME" not in files
+    assert "if_include" not in files
 
 
 MODULES = "/usr/share/modules/modulefiles"

@@ -128,3 +128,11 @@ def test_what_is_announced_cannot_leave_its_quotes() -> None:
     """An option's value comes from the inventory and may hold anything; RegistryDwords have quotes of their own."""
     said = announcement("nvidia_driver", ['runs with NVreg_RegistryDwords="A=1;", and $(id) `id` \\ is wanted\n'])
     assert said == "nvidia_driver: runs with NVreg_RegistryDwords=A=1;, and (id) id  is wanted"
+
+
+def test_a_version_that_yaml_read_as_a_number_is_told_to_be_quoted(monkeypatch: pytest.MonkeyPatch) -> None:
+    result, calls = play(monkeypatch, [DONE], version=580.95)
+    assert calls == []
+    assert result["msg"].startswith("`version`: it is the number 580.95")
+    assert 'in quotes, "580.95"' in result["msg"]
+    assert play(monkeypatch, [DONE], version="580.95")[1] == ["module"]

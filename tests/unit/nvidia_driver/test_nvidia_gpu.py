@@ -153,3 +153,9 @@ def test_vital_product_data_is_not_read_where_switches_are_devices(tmp_path: pat
 def test_nouveau_is_seen(tmp_path: pathlib.Path) -> None:
     (tmp_path / "sys/module/nouveau").mkdir(parents=True)
     assert gpu.read_hardware(tmp_path).nouveau
+
+
+@pytest.mark.parametrize("cuda", ["latest", "13.x", "13.", "v13.0"])
+def test_a_toolkit_without_a_version_is_refused_in_a_sentence(cuda: str) -> None:
+    with pytest.raises(ClusterError, match=r"`cuda_version` \('.+'\) is no version"):
+        gpu.check_cuda(hardware(A100), cuda, 580)

@@ -166,11 +166,14 @@ ELSEWHERE = {"ansible_connection": "ssh", "ansible_host": "gpu-1.invalid"}
 def test_wrong_arguments_are_refused_before_a_node_is_contacted(playbooks: Playbooks) -> None:
     source = {"url": "https://account.blob.core.windows.net/data", "sas": "sig=hidden", "container": "c"}
     wrong = {"dataset_staging_processes": "many", "mofed_source": "cd", "dataset_staging_sources": [source]}
+    # YAML reads a version that is not quoted as a number.
+    wrong |= {"nvidia_driver_source": "cuda_repo", "nvidia_driver_version": 580.95}
     nodes = {"gpu-1": {**EVERYWHERE, **ELSEWHERE, **wrong}, "gpu-2": {**EVERYWHERE, **ELSEWHERE}}
     ran, output = playbooks.run(nodes, "site", fails=True)
     assert ran == {}
     told = " ".join(output.split())
-    assert "3 arguments of roles are wrong. Nothing was changed. Correct them and run again." in told
+    assert "4 arguments of roles are wrong. Nothing was changed. Correct them and run again." in told
+    assert "nvidia_driver: nvidia_driver_version: it is the number 580.95" in told
     assert "mofed: value of mofed_source must be one of" in told
     assert "dataset_staging: argument 'dataset_staging_processes' is of type" in told
     assert "dataset_staging: dataset_staging_sources.container. Supported parameters include:" in told

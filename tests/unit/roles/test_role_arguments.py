@@ -388,6 +388,7 @@ def test_limits_are_of_numbers_and_paths_that_the_role_has_and_its_defaults_keep
             (("places",), ("list", "dict")),
             (("switch",), ("raw",)),
             (("entry",), ("dict",)),
+            (("form",), ("list", "dict", "str")),
         )
         for kind in kinds
     }
