@@ -215,7 +215,14 @@ class BindingRequest:
 
     @classmethod
     def of(cls, params: dict[str, t.Any]) -> BindingRequest:
-        """From the module's parameters."""
+        """From the module's parameters. Raises ClusterError (``bad_input``) for a path that is not absolute."""
+        for option in ("map", "gpu_bind", "gres_conf"):
+            if params[option] and not params[option].startswith("/"):
+                raise ClusterError(
+                    "bad_input",
+                    f"`{option}`: {params[option]!r} is not an absolute path.",
+                    "Write the whole path, from the root.",
+                )
         return from_options(cls, params, plan=PlanRequest.of(params))
 
 

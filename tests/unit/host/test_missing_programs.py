@@ -24,9 +24,9 @@ KMOD = ("There is no modinfo on this node.", "Install the package kmod, and run 
 
 def ended(capsys: pytest.CaptureFixture[str], work: t.Callable[[basic.AnsibleModule], t.Any]) -> dict[str, t.Any]:
     """What a module prints that ends while it works."""
-    with patch_module_args({}), pytest.raises(SystemExit):
+    with patch_module_args({}):
         module = basic.AnsibleModule(argument_spec={})
-        with failing(module):
+        with pytest.raises(SystemExit), failing(module):
             work(module)
     return t.cast("dict[str, t.Any]", json.loads(capsys.readouterr().out))
 
