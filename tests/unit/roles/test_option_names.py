@@ -145,6 +145,26 @@ def test_every_option_that_a_role_passes_is_told_by_its_variable(role: pathlib.P
     assert lost == set()
 
 
+#: What a task makes of a role's variable under another name, or with text around it.
+PATHS = {
+    ("numa_pinning", "gpu_bind"): "numa_pinning_bin_dir",
+    ("numa_pinning", "map"): "numa_pinning_map",
+    ("glusterfs", "brick_directory"): "glusterfs_storage_path",
+    ("glusterfs", "mount_point"): "glusterfs_mount_point",
+}
+
+
+@pytest.mark.parametrize(("case", "variable"), PATHS.items())
+def test_a_path_is_told_by_its_variable(case: tuple[str, str], variable: str) -> None:
+    role, option = case
+    told = {
+        variable_of(option, arguments, role, variables)
+        for arguments, variables in calls(ROOT / "roles" / role)
+        if option in arguments
+    }
+    assert told == {variable}
+
+
 #: What an item of a list of node_state's is made of: role, place, and the variables that a message names.
 ITEMS = {
     ("numa_pinning", "files[0].path"): "numa_pinning_bin_dir",
