@@ -42,5 +42,5 @@ def test_a_field_without_its_option_is_an_error_of_the_code_also_where_it_has_a_
 def test_a_relative_path_is_refused_by_the_name_of_its_option() -> None:
     options = {"map": "/etc/gpu-bind/map", "gres_conf": "", "gpu_bind": "bin/gpu-bind"}
     require_absolute(options, "map", "gres_conf", "other")
-    with pytest.raises(ClusterError, match="`gpu_bind`: 'bin/gpu-bind' is not an absolute path."):
+    with pytest.raises(ClusterError, match=r"`gpu_bind`: 'bin/gpu-bind' is not an absolute path\."):
         require_absolute(options, "map", "gres_conf", "gpu_bind")
