@@ -21,7 +21,10 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node.profile im
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._plain_arguments import PlainArguments
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._profiles import SHIPPED, FileLibrary, require_valid
-from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._role_variables import names_role_variables
+from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._role_variables import (
+    names_role_variables,
+    translation_for,
+)
 
 ARGUMENT_SPEC: dict[str, t.Any] = {
     "name": {"type": "str", "default": ""},
@@ -57,6 +60,12 @@ class ActionModule(PlainArguments):
         except ClusterError as exc:
             return {"failed": True, "changed": False, **exc.as_result()}
         verdicts = compare(profile, facts, args["checks"])
+        # Here, because they go into facts and a warning, too.
+        say = translation_for(self, task_vars or {})
+        verdicts = [
+            {**item, **({"remedy": say(item["remedy"])} if item.get("remedy") else {})}
+            for item in (*_choice_verdicts(choice), *verdicts)
+        ]
         return self._result(
             facts, profile, choice, verdicts, args, str((task_vars or {}).get("inventory_hostname", ""))
         )
@@ -70,7 +79,6 @@ class ActionModule(PlainArguments):
         args: dict[str, t.Any],
         host: str,
     ) -> dict[str, t.Any]:
-        verdicts = [*_choice_verdicts(choice), *verdicts]
         verdict = worst(verdicts)
         left_out = [check for check in CHECKS if check not in args["checks"]]
         findings = [item for item in verdicts if item["verdict"] != "ok"]

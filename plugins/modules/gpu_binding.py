@@ -173,7 +173,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_affinity.op
     plan_and_render,
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_affinity.shapes import require_shapes
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.options import from_options
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.options import from_options, require_absolute
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node.facts import collect
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.apply import NodeState
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.request import (
@@ -215,7 +215,8 @@ class BindingRequest:
 
     @classmethod
     def of(cls, params: dict[str, t.Any]) -> BindingRequest:
-        """From the module's parameters."""
+        """From the module's parameters. Raises ClusterError (``bad_input``) for a path that is not absolute."""
+        require_absolute(params, "map", "gpu_bind", "gres_conf")
         return from_options(cls, params, plan=PlanRequest.of(params))
 
 

@@ -361,7 +361,7 @@ def main() -> None:
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
     module.run_command_environ_update = {"LC_ALL": "C", "LANGUAGE": "C"}
     with failing(module):
-        result = NodeState(module.params, module).run(check=module.check_mode)
+        result = NodeState(module.params, module, of_task=True).run(check=module.check_mode)
     module.exit_json(**result)
 
 

@@ -263,7 +263,7 @@ import dataclasses
 import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError, names_programs
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.units import is_running, read_units
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.apply import Keeper, Outcome
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvme_raid.here import wanted_here
@@ -377,6 +377,7 @@ def main() -> None:
     """Read, plan and, unless in check mode, apply."""
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
     module.run_command_environ_update = {"LC_ALL": "C", "LANGUAGE": "C"}
+    names_programs(module)
     verify = module.params["state"] == "verified"
     try:
         wanted = wanted_here({**module.params, **({"state": "present"} if verify else {})})

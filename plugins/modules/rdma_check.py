@@ -157,7 +157,7 @@ error_kind:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError, names_programs
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma.check import check
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma.check_request import ARGUMENT_SPEC, CheckRequest
 
@@ -166,6 +166,7 @@ def main() -> None:
     """Check, and fail with all that is wrong."""
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
     module.run_command_environ_update = {"LC_ALL": "C", "LANGUAGE": "C"}
+    names_programs(module)
     try:
         result = check(CheckRequest.of(module.params), module)
     except ClusterError as exc:

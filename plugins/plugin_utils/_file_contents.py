@@ -100,22 +100,22 @@ class Sources:
         self._action, self._variables = action, variables
 
     def contents(self, items: t.Iterable[Item]) -> FileContents:
-        """The content of all these items. What the controller lacks is an error."""
-        return FileContents([self._file(item) for item in items])
+        """The content of all these items. What the controller lacks is an error; ClusterError is of a program that cannot be built."""
+        return FileContents([self._file(item, number) for number, item in enumerate(items)])
 
-    def _file(self, item: Item) -> _File:
-        data = self._bytes(item)
+    def _file(self, item: Item, number: int) -> _File:
+        data = self._bytes(item, number)
         if data is None:
             return _File(item, None)
         return _File({key: value for key, value in item.items() if key not in _SOURCES}, data)
 
-    def _bytes(self, item: Item) -> bytes | None:
+    def _bytes(self, item: Item, number: int) -> bytes | None:
         if item.get("src") is not None:
             return self._read(item)
         if item.get("template") is not None:
             return self._render(item)
         if item.get("program") is not None:
-            return self._build(item)
+            return self._build(item, number)
         return _text(item.get("content"))
 
     def _find(self, item: Item, option: str, directory: str) -> str:
@@ -152,11 +152,12 @@ class Sources:
         (text,) = lookup.run([found], where, template_vars=known | (item.get("template_vars") or {}))
         return to_bytes(text, nonstring="simplerepr")
 
-    def _build(self, item: Item) -> bytes:
+    def _build(self, item: Item, number: int) -> bytes:
         try:
             return _programs.build(item["program"], item.get("interpreter") or self.interpreter())
         except ClusterError as exc:
-            raise AnsibleActionFail(f"The `program` of {item['path']}: {exc}") from None
+            remedy = exc.remedy.replace("`interpreter`", f"`files[{number}].interpreter`")
+            raise ClusterError(exc.kind, f"The `program` of {item['path']}: {exc.message}", remedy) from None
 
     def interpreter(self) -> str:
         """The Python that the play uses on the node: the one that was set, or else found, or else the usual one."""

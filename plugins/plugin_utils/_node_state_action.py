@@ -7,12 +7,13 @@
 from __future__ import annotations
 
 import os
+import re
 import typing as t
 
 from ansible.errors import AnsibleActionFail, AnsibleError
 from ansible.executor.module_common import _apply_action_arg_defaults
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.request import wanted_items
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.request import wanted_items, wanted_numbers
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._file_contents import FileContents, Sources
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._plain_arguments import PlainArguments
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._role_variables import names_role_variables
@@ -20,6 +21,8 @@ from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._run_action impo
 
 #: How long apt waits for another that installs, in seconds, where the play does not say.
 _LOCK_TIMEOUT_S = 300
+#: Where an error says that an item stands.
+_PLACE = re.compile(r"`(\w+)\[(\d+)\]")
 #: What says that the play decides when apt reads its lists.
 _APT_UPDATE = {"update_cache", "update-cache", "cache_valid_time"}
 
@@ -52,6 +55,17 @@ def _refuse_words(args: t.Mapping[str, t.Any]) -> None:
                 )
 
 
+def as_in_the_task(result: dict[str, t.Any], numbers: t.Mapping[str, list[int]]) -> dict[str, t.Any]:
+    """A failure that counts items as the task does, ``files[3].path``, and not without those whose ``when`` is false."""
+
+    def renumber(match: re.Match[str]) -> str:
+        known, number = numbers.get(match[1], []), int(match[2])
+        return f"`{match[1]}[{known[number] if number < len(known) else number}]"
+
+    texts = {key: _PLACE.sub(renumber, result[key]) for key in ("msg", "remedy") if isinstance(result.get(key), str)}
+    return {**result, **texts}
+
+
 class NodeStateAction(PlainArguments):
     """One module call where nothing is missing; otherwise packages, archives and a second call.
 
@@ -71,19 +85,25 @@ class NodeStateAction(PlainArguments):
         variables = task_vars or {}
         try:
             # First, so that an item that is not wanted may be anything.
+            numbers = wanted_numbers(self._task.args)
             self._task.args = wanted_items(self._task.args)
         except ClusterError as exc:
             raise AnsibleActionFail(str(exc)) from exc
         self.validate_argument_spec(argument_spec=self.OPTIONS)
         _refuse_words(self._task.args)
-        args, contents = self._arguments(variables)
+        try:
+            args, contents = self._arguments(variables)
+        except ClusterError as exc:
+            return as_in_the_task({"failed": True, "changed": False, **exc.as_result()}, numbers)
         installed: list[str] = []
         while True:
             if contents:
                 args["files"] = contents.items()
             result = self._execute_module(module_name=self.MODULE, module_args=args, task_vars=variables)
             needs = result.get("needs")
-            if result.get("failed") or not needs:
+            if result.get("failed"):
+                return as_in_the_task(result, numbers)
+            if not needs:
                 break
             failure = self._bring(needs, args, contents, installed, variables)
             if failure:

@@ -117,7 +117,7 @@ def _require_interpreter(interpreter: str) -> None:
         raise ClusterError(
             "bad_input",
             f"The interpreter {interpreter!r} cannot stand in the first line of a program.",
-            "Set `interpreter` of the program to an absolute path without blanks, such as /usr/bin/python3.",
+            "Set `interpreter` to an absolute path without blanks, such as /usr/bin/python3.",
         )
 
 

@@ -21,7 +21,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import C
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._places import places_of
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._plain_arguments import resolved
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._role_limits import beyond
-from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._survey_texts import meant
+from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._survey_texts import is_unset, meant
 
 Options = t.Mapping[str, t.Mapping[str, t.Any]]
 _NAME = re.compile(r"[a-zA-Z_]\w*")
@@ -81,7 +81,9 @@ def validate(
         if name not in templar.available_variables:
             continue
         try:
-            values[name] = meant(options[name], resolved(templar.available_variables[name], templar))
+            value = resolved(templar.available_variables[name], templar)
+            if not is_unset(options[name], value):
+                values[name] = meant(options[name], value)
         except AnsibleValueOmittedError:
             continue
         except ValueError as exc:

@@ -22,8 +22,11 @@ Result = dict[str, t.Any]
 Run = t.Callable[..., Result]
 Translate = t.Callable[[str], str]
 
-#: `option` or `option: value`.
-_OPTION = re.compile(r"`(\w+)(?=[`:])")
+#: `option` or `option: value`, and `option[0].key`, which is of an item of a list.
+_OPTION = re.compile(r"`(\w+(?:\[\d+\](?:\.\w+)?)?)(?=[`:])")
+_ITEM = re.compile(r"(\w+)\[(\d+)\](?:\.(\w+))?")
+#: A template that is one variable, maybe with a condition.
+_ALONE = re.compile(r"\{\{\s*(\w+)(?: if .+)?\s*\}\}")
 #: Where in a result, and in the lists of dictionaries in it, text for people stands.
 _TEXTS = frozenset({"message", "msg", "notes", "reason", "remedy", "warnings"})
 
@@ -45,6 +48,9 @@ def variable_of(option: str, arguments: t.Mapping[str, t.Any], role: str, variab
 
     Where a task makes an option of several variables, and none of them has its name, no one of them stands for it.
     """
+    item = _ITEM.fullmatch(option)
+    if item:
+        return _of_item(item, arguments, role, variables)
     usual = f"{role}_{option}"
     found = set(_behind(arguments.get(option, ""), role, variables, set()))
     if usual in found or (not found and usual in variables):
@@ -52,14 +58,43 @@ def variable_of(option: str, arguments: t.Mapping[str, t.Any], role: str, variab
     return found.pop() if len(found) == 1 else ""
 
 
+def _of_item(
+    place: re.Match[str], arguments: t.Mapping[str, t.Any], role: str, variables: t.Mapping[str, t.Any]
+) -> str:
+    """The role's variables, in the middle of two backticks, that stand for a key of an item of a list, or ""."""
+    option, number, key = place.groups()
+    value = _opened(arguments.get(option), variables)
+    if isinstance(value, list) and int(number) < len(value):
+        value = _opened(value[int(number)], variables)
+        value = value.get(key) if key and isinstance(value, dict) else value
+    found = list(dict.fromkeys(_behind(value, role, variables, set())))
+    named = [name for name in found if key and name.endswith(f"_{key}")]
+    # More of them would tell nobody which one to change.
+    return named[0] if len(named) == 1 else "` and `".join(found) if len(found) <= 2 else ""
+
+
+def _opened(value: t.Any, variables: t.Mapping[str, t.Any]) -> t.Any:
+    """What a variable holds where the value is a template of that alone."""
+    alone = _ALONE.fullmatch(value) if isinstance(value, str) else None
+    return variables.get(alone[1]) if alone and isinstance(variables.get(alone[1]), (list, dict)) else value
+
+
+def _translation(role: str, arguments: t.Any, variables: t.Mapping[str, t.Any]) -> Translate:
+    known = arguments if isinstance(arguments, dict) else {}
+    return lambda text: _OPTION.sub(lambda match: f"`{variable_of(match[1], known, role, variables) or match[1]}", text)
+
+
+def translation_for(action: ActionBase, task_vars: t.Mapping[str, t.Any]) -> Translate:
+    """What puts the variables of the role that called an action into a text; without a role it changes nothing."""
+    role = str(task_vars.get("ansible_role_name") or "").rpartition(".")[2]
+    if not role:
+        return lambda text: text
+    return _translation(role, (action._task.get_ds() or {}).get(action._task.action), task_vars)
+
+
 def in_words_of(role: str, result: Result, arguments: t.Any, variables: t.Mapping[str, t.Any]) -> Result:
     """The result with the role's variables in place of the module's options."""
-    known = arguments if isinstance(arguments, dict) else {}
-
-    def translate(text: str) -> str:
-        return _OPTION.sub(lambda match: f"`{variable_of(match[1], known, role, variables) or match[1]}", text)
-
-    translated = _texts(result, translate, deeper=True)
+    translated = _texts(result, _translation(role, arguments, variables), deeper=True)
     if translated.get("msg") != result.get("msg"):
         # The module's error with the message in its own words: without it Ansible makes one of the result's.
         translated.pop("exception", None)
@@ -114,4 +149,4 @@ class ModuleAction(PlainArguments, NormalAction):
         return t.cast(Result, super().run(tmp, task_vars))
 
 
-__all__ = ["ModuleAction", "in_words_of", "names_role_variables", "variable_of"]
+__all__ = ["ModuleAction", "in_words_of", "names_role_variables", "translation_for", "variable_of"]

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 # Private to the collection: it may change without notice.
-"""Lists and dictionaries as a survey or ``-e name=value`` gives them: every answer is a text.
+"""Lists, dictionaries and numbers as a survey or ``-e name=value`` gives them: every answer is a text.
 
 Ansible itself takes a text for a list, too, and separates it at every comma, those of JSON included.
 """
@@ -61,6 +61,14 @@ def as_dict(value: t.Any) -> t.Any:
 
 #: ``name=value``, of which Ansible makes a dictionary.
 _PAIR = re.compile(r"\w+\s*=")
+
+
+def is_unset(option: t.Mapping[str, t.Any], value: t.Any) -> bool:
+    """Whether the text is that of a number which a survey left empty. Where the option has a default, empty is not that default."""
+    number = option.get("type") in ("int", "float") and "default" not in option
+    return number and isinstance(value, str) and not value.strip()
+
+
 #: By the type of an option in an argument spec.
 _MEANT: dict[str, t.Callable[[t.Any], t.Any]] = {"list": as_list, "dict": as_dict}
 
@@ -74,4 +82,4 @@ def meant(option: t.Mapping[str, t.Any], value: t.Any) -> t.Any:
     return found
 
 
-__all__ = ["as_dict", "as_list", "meant"]
+__all__ = ["as_dict", "as_list", "is_unset", "meant"]

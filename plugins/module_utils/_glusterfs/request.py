@@ -11,7 +11,10 @@ import typing as t
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._glusterfs.model import Wanted
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.options import from_options
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.options import (
+    from_options,
+    require_absolute,
+)
 
 _VOLUME: dict[str, t.Any] = {
     "volume": {"type": "str", "required": True},
@@ -74,6 +77,7 @@ class VolumeRequest:
     @classmethod
     def of(cls, options: t.Mapping[str, t.Any]) -> VolumeRequest:
         """The request behind the module's parameters, which Ansible has checked and filled up."""
+        require_absolute(options, "brick_directory", "mount_point")
         return from_options(
             cls,
             options,
@@ -106,6 +110,7 @@ class CheckRequest:
     @classmethod
     def of(cls, options: t.Mapping[str, t.Any]) -> CheckRequest:
         """The request behind the module's parameters, which Ansible has checked and filled up."""
+        require_absolute(options, "brick_directory", "mount_point")
         if options["step"] == "collect" and not options["nodes"]:
             raise ClusterError(
                 "bad_input",

@@ -70,12 +70,12 @@ def _bad(message: str, remedy: str, kind: str = "bad_input") -> ClusterError:
 def _check(request: Request) -> None:
     for name in ("ranks_per_node", "gpus_per_rank", "threads_per_rank"):
         if getattr(request, name) < 0:
-            raise _bad(f"{name} is {getattr(request, name)}.", "Give 0 or a positive number.")
+            raise _bad(f"`{name}` is {getattr(request, name)}.", "Give 0 or a positive number.")
     if request.binding not in BINDINGS:
-        raise _bad(f"binding is {request.binding!r}.", f"Choose one of {', '.join(BINDINGS)}.")
+        raise _bad(f"`binding` is {request.binding!r}.", f"Choose one of {', '.join(BINDINGS)}.")
     if request.binding == "numa" and request.threads_per_rank:
         raise _bad(
-            "binding is numa, which gives every rank its whole NUMA node, but threads_per_rank asks for so many CPUs.",
+            "`binding` is numa, which gives every rank its whole NUMA node, but `threads_per_rank` asks for so many CPUs.",
             "Set `binding: cores`, or leave `threads_per_rank` out.",
         )
 
@@ -84,10 +84,10 @@ def _reserved(topology: Topology, text: str) -> set[int]:
     try:
         wanted = set(parse_ranges(text))
     except ValueError as exc:
-        raise _bad(f"reserve_cpus: {exc}.", "Write a list such as 0,24-25.") from exc
+        raise _bad(f"`reserve_cpus`: {exc}.", "Write a list such as 0,24-25.") from exc
     missing = sorted(wanted - set(topology.cpus()))
     if missing:
-        raise _bad(f"reserve_cpus names CPU {format_ranges(missing)}, which the node does not have.", "Correct it.")
+        raise _bad(f"`reserve_cpus` names CPU {format_ranges(missing)}, which the node does not have.", "Correct it.")
     # A core that the system uses by one of its threads is no core for a rank.
     cores = [core for node in topology.nodes for core in node.cores or ()]
     return wanted | {cpu for core in cores if wanted & set(core) for cpu in core}
@@ -111,13 +111,13 @@ def _share_gpus(topology: Topology, request: Request) -> tuple[list[tuple[Gpu, .
         if not ranks or len(gpus) % ranks:
             raise _bad(
                 f"{len(gpus)} GPUs cannot be spread evenly over {ranks} ranks.",
-                "Choose a divisor, or say with gpus_per_rank how many each uses.",
+                "Choose a divisor, or say with `gpus_per_rank` how many each uses.",
             )
         each = len(gpus) // ranks
     if not ranks or ranks * each > len(gpus):
         raise _bad(
             f"{ranks or 1} ranks with {each} GPUs each need more than the {len(gpus)} that there are.",
-            "Lower ranks_per_node or gpus_per_rank.",
+            "Lower `ranks_per_node` or `gpus_per_rank`.",
         )
     left = gpus[ranks * each :]
     notes = [f"GPU {', '.join(str(gpu.index) for gpu in left)} is used by no rank"] if left else []
@@ -190,7 +190,7 @@ class _Shares:
         if threads > cpus:
             raise _bad(
                 f"Rank {rank} asks for {threads} CPUs, but its share of NUMA node {', '.join(map(str, memory))} is {cpus}.",
-                "Lower threads_per_rank, ranks_per_node or reserve_cpus.",
+                "Lower `threads_per_rank`, `ranks_per_node` or `reserve_cpus`.",
                 "too_few_cpus",
             )
         return tuple(sorted(cpu for core in _take(shares, threads) for cpu in core))
@@ -229,14 +229,14 @@ def make_plan(topology: Topology, request: Request) -> Plan:
     for numa, (cpus, _cores) in usable.items():
         if not cpus:
             raise _bad(
-                f"reserve_cpus leaves NUMA node {numa} no CPU, but GPUs are on it.",
+                f"`reserve_cpus` leaves NUMA node {numa} no CPU, but GPUs are on it.",
                 "Reserve fewer CPUs there.",
                 "too_few_cpus",
             )
     if not request.smt and any(cores is None for _cpus, cores in usable.values()):
         raise _bad(
-            "smt is false, but which CPUs share a core is not known.",
-            "Give the facts of a node (cpus.siblings tells it), or leave smt as it is.",
+            "`smt` is false, but which CPUs share a core is not known.",
+            "Give the facts of a node (cpus.siblings tells it), or leave `smt` as it is.",
             "smt_unknown",
         )
     shares = _Shares(users, {numa: cores for numa, (_cpus, cores) in usable.items()})

@@ -266,9 +266,16 @@ def touch(record: Record, settings: t.Iterable[str]) -> Record:
 
 def check_wish(wish: Wish) -> None:
     """Refuse what no GPU can be asked for."""
-    asked = [clock for clock in (wish.graphics_mhz, wish.memory_mhz) if clock is not None]
-    if any(clock <= 0 for clock in asked):
-        raise ClusterError("bad_value", f"{min(asked)} MHz is no clock.", "Give a positive number, or leave it out.")
+    asked = {
+        name: clock
+        for name, clock in (("graphics_mhz", wish.graphics_mhz), ("memory_mhz", wish.memory_mhz))
+        if clock is not None
+    }
+    for name, clock in asked.items():
+        if clock <= 0:
+            raise ClusterError(
+                "bad_value", f"`{name}` is {clock}, which is no clock.", "Give a positive number, or leave it out."
+            )
     if wish.policy == "values" and not asked:
         raise ClusterError(
             "bad_value",

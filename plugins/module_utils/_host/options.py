@@ -9,6 +9,8 @@ from __future__ import annotations
 import dataclasses
 import typing as t
 
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+
 Kind = t.TypeVar("Kind")
 
 PHASES: dict[str, t.Any] = {
@@ -37,8 +39,18 @@ def from_options(kind: type[Kind], options: t.Mapping[str, t.Any], /, **others: 
     return kind(**taken, **others)
 
 
+def require_absolute(options: t.Mapping[str, t.Any], *names: str) -> None:
+    """Raise ClusterError (``bad_input``) for one of these options that is a path and not absolute."""
+    for name in names:
+        path = options.get(name)
+        if path and not path.startswith("/"):
+            raise ClusterError(
+                "bad_input", f"`{name}`: {path!r} is not an absolute path.", "Write the whole path, from the root."
+            )
+
+
 def _frozen(value: t.Any) -> t.Any:
     return tuple(value) if isinstance(value, list) else value
 
 
-__all__ = ["PHASES", "REBOOT_TIMEOUT", "REPOSITORY_KEY", "from_options"]
+__all__ = ["PHASES", "REBOOT_TIMEOUT", "REPOSITORY_KEY", "from_options", "require_absolute"]

@@ -273,7 +273,9 @@ def _failure(run: SmiRun, text: str) -> dict[str, str] | None:
     """The sentence about the whole call, None when it went well."""
     if run.missing:
         return _unknown(
-            "gpus", "nvidia-smi is not installed or cannot be started", "Install the NVIDIA driver, or set nvidia_smi."
+            "gpus",
+            "nvidia-smi is not installed or cannot be started",
+            "Install the NVIDIA driver, or set `nvidia_smi`.",
         )
     if run.timed_out:
         return _unknown(

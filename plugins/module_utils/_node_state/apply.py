@@ -49,9 +49,9 @@ _SETTLE_S = 10.0
 class NodeState:
     """Compares a node with what it should hold and makes the difference go away."""
 
-    def __init__(self, params: dict[str, t.Any], host: Host) -> None:
-        """``params`` are those of the module; what can be wrong in them is an error here."""
-        self.request = request_of(params)
+    def __init__(self, params: dict[str, t.Any], host: Host, *, of_task: bool = False) -> None:
+        """``params`` are those of the module; what can be wrong in them is an error here. ``of_task`` as of ``request_of``."""
+        self.request = request_of(params, of_task=of_task)
         self.host = host
         self.running = is_running()
         self.missing: list[str] = []

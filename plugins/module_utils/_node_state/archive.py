@@ -130,7 +130,7 @@ def fetch_archive(source: str, target: str, sha256: str, timeout_s: int) -> None
                     raise ClusterError(
                         "timeout",
                         f"Fetching {name} took longer than {timeout_s} s.",
-                        "Use a nearer mirror or raise timeout_s.",
+                        "Use a nearer mirror or give the archive more time.",
                     )
     except OSError as exc:
         code = getattr(exc, "code", None)

@@ -127,6 +127,15 @@ def wanted_items(params: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
     return wanted
 
 
+def wanted_numbers(params: t.Mapping[str, t.Any]) -> dict[str, list[int]]:
+    """Which of the items ``wanted_items`` leaves, by their numbers in the task."""
+    return {
+        option: [number for number, item in enumerate(params[option]) if _is_wanted(item, option)]
+        for option in LISTS
+        if isinstance(params.get(option), (list, tuple))
+    }
+
+
 def _is_wanted(item: t.Any, option: str) -> bool:
     when = item.get("when", True) if isinstance(item, t.Mapping) else True
     try:
@@ -145,12 +154,16 @@ def _bad(message: str, remedy: str) -> ClusterError:
     return ClusterError("bad_input", message, remedy)
 
 
-def check_path(path: str) -> str:
-    """Accept only an absolute path in its normal form: a surprise in a path is how the wrong thing gets deleted."""
+def check_path(path: str, option: str = "") -> str:
+    """Accept only an absolute path in its normal form: a surprise in a path is how the wrong thing gets deleted.
+
+    ``option`` is where the task has it, as ``files[0].path``.
+    """
+    place = f" in `{option}`" if option else ""
     if not path.startswith("/") or "\n" in path or "\0" in path or path.startswith("//"):
-        raise _bad(f"{path!r} is not an absolute path.", "Write the whole path, from the root.")
+        raise _bad(f"{path!r} is not an absolute path.", f"Write the whole path{place}, from the root.")
     if os.path.normpath(path) != path.rstrip("/") and path != "/":
-        raise _bad(f"{path!r} is not in its normal form.", "Write it without '.', '..' and doubled slashes.")
+        raise _bad(f"{path!r} is not in its normal form.", f"Write it without '.', '..' and doubled slashes{place}.")
     return path.rstrip("/") or "/"
 
 
@@ -161,17 +174,18 @@ def check_mode(mode: str, path: str) -> str:
     return f"{int(mode, 8):04o}"
 
 
-def parse_absent(items: t.Sequence[t.Any]) -> list[Absent]:
+def parse_absent(items: t.Sequence[t.Any], *, of_task: bool = False) -> list[Absent]:
     """Each item is a path, or a mapping with the fields of ``Absent``."""
     wanted = []
-    for item in items:
+    for number, item in enumerate(items):
+        option = f"absent[{number}]" + ("" if isinstance(item, str) else ".path")
         entry = {"path": item} if isinstance(item, str) else item
         if not isinstance(entry, t.Mapping) or not isinstance(entry.get("path"), str):
             raise _bad(f"An item of absent is {item!r}.", "Give a path, or a mapping with the key path.")
         unknown = sorted(set(entry) - set(_ABSENT_KEYS))
         if unknown:
             raise _bad(f"An item of absent has the unknown key {unknown[0]!r}.", f"Known: {', '.join(_ABSENT_KEYS)}.")
-        path = check_path(entry["path"])
+        path = check_path(entry["path"], option if of_task else "")
         flags: dict[str, t.Any] = {key: entry.get(key, False) for key in _ABSENT_FLAGS}
         wrong = [key for key, value in flags.items() if not isinstance(value, bool)]
         if wrong:
@@ -200,19 +214,22 @@ def _check_ours(ours: str, path: str) -> None:
         raise _bad(f"ours of {path} is no regular expression: {exc}.", "Correct it.") from exc
 
 
-def _fields(kind: type, item: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
-    """What of an item is a field, with its path checked and its mode in four digits. What was not given is left out."""
+def _fields(kind: type, item: t.Mapping[str, t.Any], place: str) -> dict[str, t.Any]:
+    """What of an item is a field, with its path checked and its mode in four digits. What was not given is left out.
+
+    ``place`` is the item's, as ``files[0]``.
+    """
     names = [field.name for field in dataclasses.fields(kind)]
     values = {name: item[name] for name in names if item.get(name) is not None}
     values = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
     if "path" in values:
-        values["path"] = check_path(values["path"])
+        values["path"] = check_path(values["path"], f"{place}.path" if place else "")
     if "mode" in values:
         values["mode"] = check_mode(values["mode"], values["path"])
     return values
 
 
-def _file(item: t.Mapping[str, t.Any]) -> File:
+def _file(item: t.Mapping[str, t.Any], place: str) -> File:
     for source in CONTROLLER_SOURCES:
         if item.get(source) is not None:
             raise _bad(
@@ -224,34 +241,50 @@ def _file(item: t.Mapping[str, t.Any]) -> File:
             f"{item['path']} has no content.",
             'Give it one of `content`, `src`, `template` and `program`. An empty file has the content "".',
         )
-    file = File(content=content_of(item), **{key: v for key, v in _fields(File, item).items() if key != "content"})
+    fields = {key: value for key, value in _fields(File, item, place).items() if key != "content"}
+    file = File(content=content_of(item), **fields)
     if file.validate and not any("%s" in word for word in file.validate):
         raise _bad(f"validate of {file.path} has no %s.", "Write %s where the name of the file belongs.")
     _check_ours(file.ours, file.path)
     return file
 
 
-def _archive(item: t.Mapping[str, t.Any]) -> Archive:
-    archive = Archive(**{**_fields(Archive, item), "sha256": item["sha256"].lower()})
+def _archive(item: t.Mapping[str, t.Any], place: str) -> Archive:
+    archive = Archive(**{**_fields(Archive, item, place), "sha256": item["sha256"].lower()})
     if not re.fullmatch(r"[0-9a-f]{64}", archive.sha256):
-        raise _bad(f"The sha256 of {archive.path} is not 64 hexadecimal digits.", "Copy it from `sha256sum`.")
+        what = "is not 64 hexadecimal digits" if archive.sha256 else "is not set"
+        raise _bad(
+            f"The sha256 of the archive for {archive.path} {what}.",
+            "Compute it with `sha256sum` from a copy that you trust"
+            + (f", and write it into `{place}.sha256`." if place else "."),
+        )
     if bool(archive.src) == bool(archive.controller_src):
         raise _bad(f"{archive.path} needs one of src and controller_src.", "Say where the archive comes from.")
     return archive
 
 
-def request_of(params: t.Mapping[str, t.Any]) -> Request:
-    """The request of a task. All that can be wrong in it is found before the node is touched."""
+def _placed(params: t.Mapping[str, t.Any], option: str, *, of_task: bool) -> list[tuple[t.Mapping[str, t.Any], str]]:
+    """The items of an option, each with its place, as ``files[0]``."""
+    return [(item, f"{option}[{number}]" if of_task else "") for number, item in enumerate(params[option])]
+
+
+def request_of(params: t.Mapping[str, t.Any], *, of_task: bool = False) -> Request:
+    """The request of a task. All that can be wrong in it is found before the node is touched.
+
+    ``of_task``: the items are those of the task, so that an error may say where in it they stand, as ``files[0].path``.
+    """
     params = wanted_items(params)
     package_names(params["packages"], "")
     request = Request(
         packages=tuple(params["packages"]),
-        absent=tuple(parse_absent(params["absent"])),
-        directories=tuple(Directory(**_fields(Directory, item)) for item in params["directories"]),
-        archives=tuple(_archive(item) for item in params["archives"]),
-        files=tuple(_file(item) for item in params["files"]),
-        links=tuple(Link(**_fields(Link, item)) for item in params["links"]),
-        units=tuple(Unit(**_fields(Unit, item)) for item in params["units"]),
+        absent=tuple(parse_absent(params["absent"], of_task=of_task)),
+        directories=tuple(
+            Directory(**_fields(Directory, *found)) for found in _placed(params, "directories", of_task=of_task)
+        ),
+        archives=tuple(_archive(*found) for found in _placed(params, "archives", of_task=of_task)),
+        files=tuple(_file(*found) for found in _placed(params, "files", of_task=of_task)),
+        links=tuple(Link(**_fields(Link, *found)) for found in _placed(params, "links", of_task=of_task)),
+        units=tuple(Unit(**_fields(Unit, *found)) for found in _placed(params, "units", of_task=of_task)),
     )
     _check_once(request)
     return request
@@ -323,4 +356,5 @@ __all__ = [
     "parse_absent",
     "request_of",
     "wanted_items",
+    "wanted_numbers",
 ]

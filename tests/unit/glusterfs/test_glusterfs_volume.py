@@ -610,7 +610,9 @@ class Machine:
         self.needs: dict[str, t.Any] = {}
         self.mounted = True
         monkeypatch.setattr(glusterfs_volume, "NodeState", lambda request, _module: self._state(request))
-        monkeypatch.setattr(glusterfs_volume.AnsibleModule, "run_command", lambda _self, args: self._command(args))
+        monkeypatch.setattr(
+            glusterfs_volume.AnsibleModule, "run_command", lambda _self, args, **_options: self._command(args)
+        )
         monkeypatch.setattr(glusterfs_volume.AnsibleModule, "get_bin_path", lambda _self, name: f"/usr/sbin/{name}")
         monkeypatch.setattr(cli.shutil, "which", lambda name: f"/usr/sbin/{name}")
         monkeypatch.setattr(

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 import typing as t
 import xml.etree.ElementTree as ET
 from pathlib import Path
@@ -28,6 +29,17 @@ def load(name: str) -> dict[str, t.Any]:
 
 def plan(name: str, **options: t.Any) -> dict[str, t.Any]:
     return plan_and_render({}, load(name), PlanRequest.of({**DEFAULTS, **options}))
+
+
+def test_the_readme_names_hcas_as_mofed_does() -> None:
+    """Its command, with its words. mofed's README promises these names on Azure."""
+    readme = Path(__file__).parents[3] / "roles/numa_pinning/README.md"
+    [words] = re.findall(
+        r"^ansible localhost -m hpcai.gpu_cluster.gpu_affinity -a '?(.+?)'?$", readme.read_text(), re.MULTILINE
+    )
+    options = dict(word.split("=") for word in words.split())
+    made = plan(options.pop("profile"), **options)
+    assert [rank["hca"] for rank in made["ranks"]] == [f"mlx5_ib{number}" for number in range(8)]
 
 
 @pytest.mark.parametrize("name", ["Standard_ND96asr_v4", "Standard_ND96amsr_A100_v4"])

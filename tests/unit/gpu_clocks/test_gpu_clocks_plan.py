@@ -445,9 +445,9 @@ def test_what_a_job_could_not_give_back_is_given_back_later() -> None:
 @pytest.mark.parametrize(
     ("wish", "words"),
     [
-        (Wish("values", graphics_mhz=0), "0 MHz is no clock"),
-        (Wish("values", graphics_mhz=900, memory_mhz=-5), "-5 MHz is no clock"),
-        (Wish("max", memory_mhz=-1), "-1 MHz is no clock"),
+        (Wish("values", graphics_mhz=0), "`graphics_mhz` is 0, which is no clock"),
+        (Wish("values", graphics_mhz=900, memory_mhz=-5), "`memory_mhz` is -5, which is no clock"),
+        (Wish("max", memory_mhz=-1), "`memory_mhz` is -1, which is no clock"),
         (Wish("values"), "names no value"),
     ],
 )

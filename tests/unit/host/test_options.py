@@ -9,7 +9,11 @@ import dataclasses
 import typing as t
 
 import pytest
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.options import from_options
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.options import (
+    from_options,
+    require_absolute,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,3 +37,10 @@ def test_a_field_that_is_given_is_not_read_from_the_options() -> None:
 def test_a_field_without_its_option_is_an_error_of_the_code_also_where_it_has_a_default() -> None:
     with pytest.raises(KeyError, match="models"):
         from_options(Disk, {"name": "scratch", "settings": {}})
+
+
+def test_a_relative_path_is_refused_by_the_name_of_its_option() -> None:
+    options = {"map": "/etc/gpu-bind/map", "gres_conf": "", "gpu_bind": "bin/gpu-bind"}
+    require_absolute(options, "map", "gres_conf", "other")
+    with pytest.raises(ClusterError, match=r"`gpu_bind`: 'bin/gpu-bind' is not an absolute path\."):
+        require_absolute(options, "map", "gres_conf", "gpu_bind")

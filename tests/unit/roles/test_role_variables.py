@@ -140,8 +140,25 @@ def test_a_play_names_the_variables_of_the_role_and_without_one_the_options(tmp_
             "vars": {"node_profile_paths": ["/nowhere"]},
         },
         {"hpcai.gpu_cluster.gpu_clocks": {"policy": "{{ item }}"}, "loop": ["values"]},
+        {
+            "ansible.builtin.include_role": {"name": f"{COLLECTION}numa_pinning", "tasks_from": "install"},
+            "vars": {"numa_pinning_bin_dir": "bin", "numa_pinning_packages": []},
+        },
+        {
+            "ansible.builtin.include_role": {"name": f"{COLLECTION}gpu_clocks", "tasks_from": "install"},
+            "vars": {"gpu_clocks_python": "python3"},
+        },
+        # Not wrong, but of a machine type that nobody knows: it warns.
+        {
+            "ansible.builtin.include_role": {"name": f"{COLLECTION}node_profile"},
+            "vars": {"node_profile_metadata": "never", "node_profile_on_mismatch": "warn"},
+        },
+        {
+            "ansible.builtin.include_role": {"name": f"{COLLECTION}dataset_staging", "tasks_from": "install"},
+            "vars": {"dataset_staging_azcopy_sha256": "", "dataset_staging_log_path": str(tmp_path)},
+        },
     ]
-    kinds = ["bad_value", "bad_input", ""]
+    kinds = ["bad_value", "bad_input", "", "bad_input", "bad_input", "", "bad_input"]
     blocks = [
         {
             "block": [task],
@@ -172,3 +189,8 @@ def test_a_play_names_the_variables_of_the_role_and_without_one_the_options(tmp_
     assert output.count("Set `gpu_clocks_job_graphics_mhz`, `gpu_clocks_job_memory_mhz`, or both.") == 3
     assert output.count("Correct `node_profile_paths`.") == 3
     assert output.count("Set `graphics_mhz`, `memory_mhz`, or both.") == 3
+    assert "'bin' is not an absolute path. Write the whole path in `numa_pinning_bin_dir`, from the root." in output
+    assert "Set `gpu_clocks_python` to an absolute path without blanks, such as /usr/bin/python3." in output
+    assert "Set `node_profile_name`, or add a file to `node_profile_paths`." in output
+    assert "is not set. Compute it with `sha256sum` from a copy that you trust" in output
+    assert "write it into `dataset_staging_azcopy_sha256`." in output

@@ -181,6 +181,41 @@ def test_no_validation_is_in_the_way(option: Option) -> None:
                 assert errors == [], (entry, text)
 
 
+#: Numbers of which "not given" says something that no number says.
+NUMBERS = [
+    Option(folder.name, name, spec)
+    for folder in sorted(ROLES.iterdir())
+    for name, spec in role_files(folder).options["main"].items()
+    if spec["type"] in ("int", "float") and "default" not in spec
+]
+
+
+@pytest.mark.parametrize("option", NUMBERS, ids=lambda option: option.name)
+@pytest.mark.parametrize("text", ["", " "])
+def test_an_empty_number_is_not_set(option: Option, text: str) -> None:
+    """A survey gives an empty text for what is left out."""
+    spec = role_files(ROLES / option.role).options["main"]
+    variables = known(option.role, **{option.name: text})
+    assert validate(spec, Templar(DataLoader(), variables)) == Verdict([], {})
+    facts = {"ansible_facts": {"node_profile": {"nvme": {"count": 8}}}}
+    # Not what consent writes, which is a file and holds what was found.
+    [template] = {text for text in uses(option) if re.search(rf"{{{{ {option.name}\b", text)}
+    unset = {name: value for name, value in known(option.role).items() if name != option.name}
+    read_as = [
+        Templar(DataLoader(), {**unset, **facts, **more}).template(trust_as_template(template))
+        for more in ({}, {option.name: text}, {option.name: "4"}, {option.name: 0})
+    ]
+    assert read_as == [8, 8, "4", 0]
+
+
+def test_a_number_with_a_default_is_not_empty() -> None:
+    """Its role would read 0."""
+    variables = known("nvme_raid", nvme_raid_timeout_s="")
+    spec = role_files(ROLES / "nvme_raid").options["main"]
+    [error] = validate(spec, Templar(DataLoader(), variables)).errors
+    assert "nvme_raid_timeout_s" in error
+
+
 @every_option
 def test_a_broken_text_is_refused_by_its_name(option: Option) -> None:
     variables = known(option.role, **_BESIDE.get(option.name, {}), **{option.name: _BROKEN[option.spec["type"]]})
