@@ -164,6 +164,32 @@ def test_a_strategy_without_step_is_refused_before_anything_is_listed(tmp_path: 
     assert not [*tmp_path.glob("gpu-*")]
 
 
+@pytest.mark.slow
+def test_a_shared_destination_that_differs_is_refused_before_anything_is_listed(tmp_path: pathlib.Path) -> None:
+    """The first node copied everything before the others failed. One that is made of what differs, and comes to the same, is fine."""
+    apart = f"{tmp_path}/{{{{ inventory_hostname }}}}"
+    same = f"{tmp_path}/{{{{ 'set' if mine else '' }}}}"
+    one_by_one = {"ansible.builtin.include_role": {**ROLE, "tasks_from": "configure"}, "loop": [apart], "vars": {}}
+    one_by_one["vars"] = {"dataset_staging_destination": "{{ item }}"}
+    with in_process(dataset(4)) as server:
+        usual = {"dataset_staging_sources": [{"url": server.url, "sas": SAS}], "dataset_staging_scope": "shared"}
+        first, second, third = (
+            {**role_for(tmp_path, server), "vars": {**usual, "dataset_staging_destination": where}, "hosts": hosts}
+            for where, hosts in ((apart, "gpu-1,gpu-2"), (same, "gpu-3,gpu-4"), (apart, "gpu-3,gpu-4"))
+        )
+        third["tasks"] = [one_by_one]
+        (tmp_path / "host_vars").mkdir()
+        for number, host in enumerate(HOSTS, 1):
+            (tmp_path / "host_vars" / f"{host}.yml").write_text(f"mine: {number}\n")
+        code, output = run_plays_for_nodes(tmp_path, [first], "--check")
+        assert (code, server.stats["LIST"]) == (2, 0), output
+        said = " ".join(output.split())
+        assert f"`dataset_staging_destination` is {tmp_path}/gpu-1 on gpu-1, but gpu-2 has {tmp_path}/gpu-2." in said
+        assert "set `dataset_staging_scope: local`" in said
+        code, output = run_plays_for_nodes(tmp_path, [second, third], "--check")
+        assert (code, server.stats["LIST"]) == (0, 3), output
+
+
 #: What Ansible gives for a pattern without a limit, and what a play with one is told. In a process of its own: plugins are found by
 #: a loader that stays.
 ORDERS = """
