@@ -14,6 +14,7 @@ import sys
 import typing as t
 
 import pytest
+import yaml
 from lab.list_server import ListServer, dataset, in_process
 from role_plays import COMPARE, FOLLOW, LIST, OWN, READ, ROLE, START, UNREACHABLE, Calls, Play, run_plays, stay
 
@@ -188,6 +189,27 @@ def test_a_shared_destination_that_differs_is_refused_before_anything_is_listed(
         assert "set `dataset_staging_scope: local`" in said
         code, output = run_plays_for_nodes(tmp_path, [second, third], "--check")
         assert (code, server.stats["LIST"]) == (0, 3), output
+
+
+def test_what_looks_at_every_host_is_made_up_once(tmp_path: pathlib.Path) -> None:
+    """The condition of a meta task was, for each host anew: a thousand times three seconds for a thousand hosts."""
+    role = pathlib.Path(__file__).parents[3] / "roles/dataset_staging"
+    costly = [name for name, text in yaml.safe_load((role / "vars/main.yml").read_text()).items() if "hostvars" in text]
+    assert costly
+
+    def each(tasks: list[dict[str, t.Any]]) -> t.Iterator[dict[str, t.Any]]:
+        for task in tasks:
+            yield from each(task["block"]) if "block" in task else [task]
+
+    files = [*(role / "tasks").glob("*.yml")]
+    asking = [
+        task
+        for path in files
+        for task in each(yaml.safe_load(path.read_text()))
+        if any(name in str(task) for name in costly)
+    ]
+    assert len(asking) >= 2
+    assert [task["name"] for task in asking if not task.get("run_once")] == []
 
 
 #: What Ansible gives for a pattern without a limit, and what a play with one is told. In a process of its own: plugins are found by
