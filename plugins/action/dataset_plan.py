@@ -40,6 +40,7 @@ class ActionModule(PlacesModuleAction, PipedModuleAction):
         """The error (``not_shared``) where the hosts that are to copy to one directory name different ones."""
         written = ((self._task.get_ds() or {}).get(self._task.action) or {}).get("destination")
         hosts = self._task.args.get("hosts") or []
+        hosts = hosts.split(",") if isinstance(hosts, str) else hosts  # as Ansible takes a text for a list
         here = os.path.normpath(str(self._task.args.get("destination")))
         elsewhere = values_elsewhere(written, hosts, self._templar, variables)
         other = {host: value for host, value in elsewhere.items() if os.path.normpath(str(value)) != here}

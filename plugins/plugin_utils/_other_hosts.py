@@ -37,6 +37,8 @@ def values_elsewhere(text: t.Any, hosts: t.Iterable[str], templar: Templar, vari
         return {}
     values = {}
     for host in hosts:
+        if host not in hostvars:  # a name that means something to the cluster only
+            continue
         there = hostvars.raw_get(host) if host != here else own
         if all(_is_same(there.get(name, _MISSING), own[name]) for name in of_host):
             continue

@@ -187,8 +187,11 @@ def test_a_shared_destination_that_differs_is_refused_before_anything_is_listed(
         said = " ".join(output.split())
         assert f"`dataset_staging_destination` is {tmp_path}/gpu-1 on gpu-1, but gpu-2 has {tmp_path}/gpu-2." in said
         assert "set `dataset_staging_scope: local`" in said
-        code, output = run_plays_for_nodes(tmp_path, [second, third], "--check")
-        assert (code, server.stats["LIST"]) == (0, 3), output
+        # Names of hosts may mean something to a cluster only.
+        options = {"destination": apart, "hosts": "r0,gpu-1", "sources": usual["dataset_staging_sources"]}
+        fourth = {"tasks": [{"hpcai.gpu_cluster.dataset_plan": options, "run_once": True}], "hosts": "gpu-1"}
+        code, output = run_plays_for_nodes(tmp_path, [second, third, fourth], "--check")
+        assert (code, server.stats["LIST"]) == (0, 4), output
 
 
 def test_what_looks_at_every_host_is_made_up_once(tmp_path: pathlib.Path) -> None:
