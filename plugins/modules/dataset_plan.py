@@ -52,6 +52,14 @@ options:
         leave out of this run, so that nodes which keep a share each keep the same one.
     type: bool
     default: false
+  scope:
+    description:
+      - V(shared) where O(hosts) all see O(destination). A task that runs once for them fails before anything is listed where it
+        is another directory on some of them.
+      - V(local) where each keeps a share of its own.
+    type: str
+    choices: [shared, local]
+    default: shared
   return_manifest:
     description: Only list, and return the manifest for the other nodes.
     type: bool
@@ -305,6 +313,7 @@ def main() -> None:
             "host": {"type": "str"},
             "manifest": {"type": "str"},
             "whole_play": {"type": "bool", "default": False},
+            "scope": {"type": "str", "choices": ["shared", "local"], "default": "shared"},
             "return_manifest": {"type": "bool", "default": False},
             "decompress": {"type": "bool", "default": False},
             "content": {"type": "bool", "default": False},

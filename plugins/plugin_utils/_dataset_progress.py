@@ -16,7 +16,8 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.run imp
 _RATE_WINDOW_S = 15.0
 #: A rank with nothing left to do looks every second whether the run is over; who needs longer hangs in its disk.
 _WIND_DOWN_S = 10.0
-_GB = 1e9
+#: Decimal units, the largest first. Below the last one everything is in it.
+_UNITS = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
 
 
 def parse_progress(text: str) -> list[RankProgress]:
@@ -112,19 +113,21 @@ class Watch:
         return progress is not None and progress.ended
 
     def line(self, now: float) -> str:
-        """Files, bytes over the network, rate, time left, and who is in trouble."""
+        """Files, bytes over the network, rate, time left where that can be told, and who is in trouble."""
         (first, first_bytes), (last, last_bytes) = self._samples[0], self._samples[-1]
         rate = (last_bytes - first_bytes) / (last - first) if last > first else 0.0
         left = self.total_raw_bytes - self.raw_bytes
         # What one rank takes over from another both may have counted.
         twice = self.files - self.total_files
+        divisor, unit = next((pair for pair in _UNITS if self.total_raw_bytes >= pair[0] / 10), _UNITS[-1])
         parts = [
             f"staging: {min(self.files, self.total_files)}/{self.total_files} files"
             + (f" ({twice} of them twice)" if twice > 0 else ""),
-            f"{min(self.raw_bytes, self.total_raw_bytes) / _GB:.2f}/{self.total_raw_bytes / _GB:.2f} GB",
-            f"{rate / _GB:.3f} GB/s",
-            f"ETA {_duration(left / rate)}" if rate > 0 and left > 0 else "ETA -",
+            f"{min(self.raw_bytes, self.total_raw_bytes) / divisor:.2f}/{self.total_raw_bytes / divisor:.2f} {unit}",
+            f"{rate / divisor:.3f} {unit}/s",
         ]
+        if rate > 0 and left > 0:
+            parts.append(f"ETA {_duration(left / rate)}")
         for label, ranks in (("silent", self.silent(now)), ("late", self.late(now)), ("failed", self._failed())):
             if ranks:
                 parts.append(f"{label}: {', '.join(self.ranks[rank] for rank in ranks)}")

@@ -34,6 +34,8 @@ def private_directory(base: str, share: str) -> t.Iterator[str]:
     base = base or f"/var/tmp/azcopy-{os.getuid()}"  # noqa: S108 - made with mode 0700, its owner is checked
     path = os.path.join(base, node_digest(share))
     try:
+        # One after the other: makedirs has its mode for the last directory only.
+        os.makedirs(base, mode=0o700, exist_ok=True)
         os.makedirs(path, mode=0o700, exist_ok=True)
         status = os.lstat(base)
     except OSError as exc:

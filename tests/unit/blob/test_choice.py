@@ -195,6 +195,17 @@ def test_a_choice_of_nothing_is_named(globs: dict[str, list[str]], fragment: str
     assert caught.value.kind == "no_match"
 
 
+def test_a_glob_that_chooses_nothing_is_shown_a_name_that_is_there() -> None:
+    """What `upload` stores compressed has a longer name in the container than where it is staged."""
+    stored = ["LICENSE", "train/f1.tfrecord.gz", "train/f2.tfrecord.gz"]
+    with pytest.raises(
+        ClusterError, match=r"'/train/f\*\.tfrecord'\. There is 'train/f1\.tfrecord\.gz': a glob has to"
+    ):
+        staged(stored, include=["LICENSE", "/train/f*.tfrecord"])
+    with pytest.raises(ClusterError, match=r"'\*\.jpg'\. There is 'LICENSE', for example\."):
+        staged(stored, include=["*.jpg"])
+
+
 def test_an_exclude_that_excludes_nothing_is_known() -> None:
     choice = Choice(include=["*.rec"], exclude=["*.idx", "/a.rec", "*.jpg"])
     assert [name for name in NAMES if choice.takes(name)] == ["train/a.rec", "train/deep/b.rec", *NAMES[5:]]

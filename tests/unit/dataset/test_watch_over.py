@@ -69,3 +69,12 @@ def test_what_two_ranks_copied_is_not_more_than_there_is() -> None:
     assert watch.line(0).startswith("staging: 10/10 files (2 of them twice), 10.00/10.00 GB, ")
     watch.update([RankProgress(1, HOSTS[1], files=4, raw_bytes=1)], 1)
     assert watch.line(1).startswith("staging: 10/10 files, 6.00/10.00 GB, ")
+
+
+def test_a_small_dataset_is_told_in_a_unit_that_shows_it() -> None:
+    """It said `0.00/0.00 GB, 0.000 GB/s, ETA -`."""
+    watch = Watch(HOSTS, 10, 45_000)
+    watch.update([RankProgress(0, HOSTS[0], files=1, raw_bytes=0)], 0)
+    assert watch.line(0) == "staging: 1/10 files, 0.00/45.00 kB, 0.000 kB/s"
+    watch.update([RankProgress(0, HOSTS[0], files=4, raw_bytes=15_000)], 10)
+    assert watch.line(10) == "staging: 4/10 files, 15.00/45.00 kB, 1.500 kB/s, ETA 20 s"

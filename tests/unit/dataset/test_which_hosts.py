@@ -14,6 +14,7 @@ import sys
 import typing as t
 
 import pytest
+import yaml
 from lab.list_server import ListServer, dataset, in_process
 from role_plays import COMPARE, FOLLOW, LIST, OWN, READ, REST, ROLE, START, UNREACHABLE, Calls, Play, run_plays, stay
 
@@ -162,6 +163,56 @@ def test_a_strategy_without_step_is_refused_before_anything_is_listed(tmp_path: 
         assert f"With `strategy: {strategy}` every host goes through the play at its own pace, but {who} has" in said
     assert "Take `strategy: linear`" in said
     assert not [*tmp_path.glob("gpu-*")]
+
+
+@pytest.mark.slow
+def test_a_shared_destination_that_differs_is_refused_before_anything_is_listed(tmp_path: pathlib.Path) -> None:
+    """The first node copied everything before the others failed. One that is made of what differs, and comes to the same, is fine."""
+    apart = f"{tmp_path}/{{{{ inventory_hostname }}}}"
+    same = f"{tmp_path}/{{{{ 'set' if mine else '' }}}}"
+    one_by_one = {"ansible.builtin.include_role": {**ROLE, "tasks_from": "configure"}, "loop": [apart], "vars": {}}
+    one_by_one["vars"] = {"dataset_staging_destination": "{{ item }}"}
+    with in_process(dataset(4)) as server:
+        usual = {"dataset_staging_sources": [{"url": server.url, "sas": SAS}], "dataset_staging_scope": "shared"}
+        first, second, third = (
+            {**role_for(tmp_path, server), "vars": {**usual, "dataset_staging_destination": where}, "hosts": hosts}
+            for where, hosts in ((apart, "gpu-1,gpu-2"), (same, "gpu-3,gpu-4"), (apart, "gpu-3,gpu-4"))
+        )
+        third["tasks"] = [one_by_one]
+        (tmp_path / "host_vars").mkdir()
+        for number, host in enumerate(HOSTS, 1):
+            (tmp_path / "host_vars" / f"{host}.yml").write_text(f"mine: {number}\n")
+        code, output = run_plays_for_nodes(tmp_path, [first], "--check")
+        assert (code, server.stats["LIST"]) == (2, 0), output
+        said = " ".join(output.split())
+        assert f"`dataset_staging_destination` is {tmp_path}/gpu-1 on gpu-1, but gpu-2 has {tmp_path}/gpu-2." in said
+        assert "set `dataset_staging_scope: local`" in said
+        # Names of hosts may mean something to a cluster only.
+        options = {"destination": apart, "hosts": "r0,gpu-1", "sources": usual["dataset_staging_sources"]}
+        fourth = {"tasks": [{"hpcai.gpu_cluster.dataset_plan": options, "run_once": True}], "hosts": "gpu-1"}
+        code, output = run_plays_for_nodes(tmp_path, [second, third, fourth], "--check")
+        assert (code, server.stats["LIST"]) == (0, 4), output
+
+
+def test_what_looks_at_every_host_is_made_up_once(tmp_path: pathlib.Path) -> None:
+    """The condition of a meta task was, for each host anew: a thousand times three seconds for a thousand hosts."""
+    role = pathlib.Path(__file__).parents[3] / "roles/dataset_staging"
+    costly = [name for name, text in yaml.safe_load((role / "vars/main.yml").read_text()).items() if "hostvars" in text]
+    assert costly
+
+    def each(tasks: list[dict[str, t.Any]]) -> t.Iterator[dict[str, t.Any]]:
+        for task in tasks:
+            yield from each(task["block"]) if "block" in task else [task]
+
+    files = [*(role / "tasks").glob("*.yml")]
+    asking = [
+        task
+        for path in files
+        for task in each(yaml.safe_load(path.read_text()))
+        if any(name in str(task) for name in costly)
+    ]
+    assert len(asking) >= 2
+    assert [task["name"] for task in asking if not task.get("run_once")] == []
 
 
 #: What Ansible gives for a pattern without a limit, and what a play with one is told. In a process of its own: plugins are found by

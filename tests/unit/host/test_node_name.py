@@ -73,3 +73,9 @@ def test_names_differ_from_node_to_node_and_stay_on_one() -> None:
     assert len(there) == 16
     assert node_digest("a") == node_digest("a") != there
     assert node_digest("a") != node_digest("b")
+
+
+def test_the_directory_for_all_copies_is_as_private_as_that_of_one(tmp_path: pathlib.Path) -> None:
+    """`upload` made /var/log/azcopy with 0755, which the role's `install` makes with 0700."""
+    with private_directory(str(tmp_path / "log"), "share") as own:
+        assert [path.stat().st_mode & 0o777 for path in (tmp_path / "log", pathlib.Path(own))] == [0o700, 0o700]
