@@ -11,9 +11,9 @@ short_description: Validate the arguments of roles before any of them starts
 description:
   - Validates a node's variables by the argument specs of this collection's roles, and names everything that is wrong in one message.
     Ansible itself validates the arguments of a role when the role starts, after the roles before it have changed the node.
-  - The verdicts are those of M(ansible.builtin.validate_argument_spec), with the roles' defaults for what is not set. What is
-    outside the limits that a role sets in C(meta/limits.yml) is refused, too: numbers, paths that are not absolute, empty lists, texts of a
-    wrong form such as a sha256, and what the value of another option requires. So is a SAS within a URL.
+  - The verdicts are those of M(ansible.builtin.validate_argument_spec), with the roles' defaults for what is not set.
+  - What is outside the limits that a role sets in C(meta/limits.yml) is refused, too, as numbers, paths that are not absolute, empty
+    lists, texts of a wrong form such as a sha256, and what the value of another option requires. So is a SAS within a URL.
   - What only some phases of a role need is asked for where O(entry_point) and the run's tags let one of them run.
   - A value whose template fails because of a fact that is not known yet, as C(ansible_facts) or by a name of its own such as
     C(ansible_default_ipv4), of this node or through C(hostvars) of another, is not validated here. The result names such variables

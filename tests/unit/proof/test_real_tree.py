@@ -89,7 +89,7 @@ def repository() -> Repository:
         (r"roles/glusterfs/tasks/main\.yml", [*SITE, "faults/*", "role/glusterfs", "role/dataset_staging"]),
         (
             r"roles/node_profile/files/profiles/generic\.yml",
-            [*SITE, *VM, "role/n*_p*", "vm/test_numa_pinning*", "vm/test_slurm*"],
+            [*SITE, "faults/*", *VM, "role/n*_p*", "vm/test_numa_pinning*", "vm/test_slurm*"],
         ),
         (
             r"roles/nvidia_driver/tasks/main\.yml",
