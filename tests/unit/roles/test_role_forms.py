@@ -66,7 +66,7 @@ def errors(name: str, value: t.Any) -> list[str]:
     files = role_files(role)
     limits = {name: files.limits[name]} if name in files.limits else {}
     templar = Templar(loader=DataLoader(), variables=known(role.name, **{name: value}))
-    return validate(files.options["main"], templar, limits=limits).errors
+    return validate(files.options["main"], templar, limits=limits, phases=("install", "configure")).errors
 
 
 @pytest.mark.parametrize(("name", "value", "said"), WRONG)
