@@ -227,7 +227,7 @@ def driver_roots(dist: Distribution, source: str, flavor: str, version: str) -> 
     raise ClusterError(
         "unsupported_source",
         f"{dist.name} has no NVIDIA driver in its own repositories.",
-        "Set `source: cuda_repo` or `source: runfile`.",
+        "Set `source` to cuda_repo or runfile.",
     )
 
 
