@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import typing as t
 
+from ansible.errors import AnsibleError
 from ansible.plugins.action import ActionBase
-from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._role_arguments import validate
-from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._role_files import ROLES, role_files
+from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._plain_arguments import resolved
+from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._role_files import ROLES, RoleFiles, role_files
+from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._role_forms import misformed
+from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._survey_texts import meant
 
 
 def misformed_here(action: ActionBase, variables: t.Mapping[str, t.Any]) -> dict[str, t.Any] | None:
@@ -18,15 +21,29 @@ def misformed_here(action: ActionBase, variables: t.Mapping[str, t.Any]) -> dict
     collection, _dot, role = str(variables.get("ansible_role_name") or "").rpartition(".")
     if not role or collection not in ("", "hpcai.gpu_cluster") or not (ROLES / role).is_dir():
         return None
-    files = role_files(ROLES / role)
-    forms = {name: limit for name, limit in files.limits.items() if "form" in limit}
-    options = {name: option for name, option in files.options.get("main", {}).items() if name in forms}
-    errors = validate(options, action._templar, limits=forms).errors if options else []
+    errors = list(_faults(role_files(ROLES / role), action._templar))
     if not errors:
         return None
     count = "One argument" if len(errors) == 1 else f"{len(errors)} arguments"
     first = f"{count} of the role {role} {'is' if len(errors) == 1 else 'are'} wrong. Nothing was changed. Correct them and run again."
     return {"changed": False, "failed": True, "msg": "\n".join([first, *errors]), "error_kind": "bad_input"}
+
+
+def _faults(files: RoleFiles, templar: t.Any) -> t.Iterator[str]:
+    """A sentence each. What has no value, the task that reads it says better."""
+    options = files.options.get("main", {})
+    for name in options:
+        form = files.limits.get(name, {}).get("form")
+        if form is None or name not in templar.available_variables:
+            continue
+        try:
+            value = meant(options[name], resolved(templar.available_variables[name], templar))
+        except ValueError as exc:
+            yield f"{name} {exc}"
+        except AnsibleError:
+            continue
+        else:
+            yield from (f"{name}: {fault}" for fault in misformed(form, value))
 
 
 __all__ = ["misformed_here"]
