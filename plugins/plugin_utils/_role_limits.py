@@ -49,21 +49,7 @@ def beyond(
     ``phases``: those of the role that are going to run.
     """
     found = {name: limit for name, limit in limits.items() if name in options and _holds(limit, values, phases)}
-    return [
-        *(text for name, limit in found.items() for text in _sentences(name, limit, options[name], values)),
-        *(
-            f"{name}: {fault}"
-            for name, limit in found.items()
-            if limit.get("places")
-            for fault in faults_of(values.get(name))
-        ),
-        *(
-            f"{name}: {fault}"
-            for name, limit in found.items()
-            if "form" in limit and values.get(name) is not None
-            for fault in misformed(limit["form"], values[name])
-        ),
-    ]
+    return [text for name, limit in found.items() for text in _sentences(name, limit, options[name], values)]
 
 
 def phases_of(role: str, entry_point: str, host: Values) -> list[str]:
@@ -83,10 +69,14 @@ def _holds(limit: Limit, values: Values, phases: t.Container[str]) -> bool:
 
 def _sentences(name: str, limit: Limit, option: Limit, values: Values) -> t.Iterator[str]:
     value = values.get(name)
+    if "form" in limit and value is not None:
+        yield from (f"{name}: {fault}" for fault in misformed(limit["form"], value))
     if "profiles" in limit:
         yield from _profile_faults(limit["profiles"], name, values)
     elif "entry" in limit:
         yield from _entry_faults(name, limit, values)
+    elif limit.get("places"):
+        yield from (f"{name}: {fault}" for fault in faults_of(value))
     elif value is not None or limit.get("required"):
         excess = _excess(limit, value, option.get("default"), values)
         if excess:
@@ -111,7 +101,7 @@ def _excess(limit: Limit, value: t.Any, default: t.Any, values: Values) -> str:
         right = value in (0, 1) or str(value).lower() in _BOOLEANS
         return "" if right else "it has to be true or false."
     number = _number(value)
-    return "" if number is None or limit.get("places") or "form" in limit else _number_excess(limit, number, values)
+    return "" if number is None else _number_excess(limit, number, values)
 
 
 def _number_excess(limit: Limit, number: float, values: Values) -> str:
