@@ -11,10 +11,14 @@ import typing as t
 from ansible.errors import AnsibleError
 from ansible.plugins.action import ActionBase
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._plain_arguments import resolved
-from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._role_files import ROLES, RoleFiles, read_all, role_files
+from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._role_files import (
+    ROLES,
+    RoleFiles,
+    read_all,
+    role_files,
+)
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._role_forms import misformed
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._survey_texts import meant
-
 
 # Before Ansible forks: in a play of somebody's own no playbook has read them.
 read_all()

@@ -72,6 +72,8 @@ class Stack:
             self.file = self._fetch(work)
             if self.wanted.source == "mlnx_ofed":
                 self.mlnx_ofed.unpack(self.file, rebuild="rebuild" in kinds)
+            else:
+                self.doca.check(self.file, replaces="uninstall" in kinds)
             yield
         finally:
             shutil.rmtree(work)

@@ -34,6 +34,8 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma.unfinished
 # Where several repositories have a package, DOCA's counts, however old it is: a mirror may have DOCA's next release, and CUDA's
 # repository has tools of the same names. Of priorities the lowest number wins, 99 is what a repository has by itself.
 _FROM_DOCA = "--setopt=doca*.priority=1"
+# What apt says of a dependency that is in no repository.
+_IN_NO_REPOSITORY = "but it is not installable"
 _KERNEL_SUPPORT = "/opt/mellanox/doca/tools/doca-kernel-support"
 
 
@@ -45,15 +47,25 @@ class Doca:
         self.wanted = request.wanted
         self.package = DOCA_PACKAGES[1] if self.wanted.user_space_only else DOCA_PACKAGES[0]
 
+    def check(self, file: str, *, replaces: bool) -> None:
+        """Refuse, before anything is begun, what could not be ended, as far as ``file`` tells what it would bring.
+
+        ``replaces``: another stack goes first. What is in the way only because of that is no reason to refuse.
+        """
+        self._refuse_held_of(self._had())
+        with preview.of(file, self.commands) as view:
+            if view and self.system.manager == "dpkg":
+                files = self._openmpi(file, view) if self.request.without_openmpi else []
+                self._check(view, files, UNTOUCHED, replaces=replaces)
+            elif view:
+                self._check_dnf(view, replaces=replaces)
+
     def install(self, file: str, step: Step) -> str:
         """Add the repository that ``file`` brings, and install the stack from it; returns what was said."""
         return self._with_apt(file, step) if self.system.manager == "dpkg" else self._with_dnf(file, step)
 
     def _with_apt(self, file: str, step: Step) -> str:
-        had = read.read_software(self.commands.host, self.system).packages.get("doca-host", "")
-        self._refuse_held_of(had)
-        if had not in ("", self._now(had)):
-            self._try_first(file)
+        had = self._had()
         # From here to the end the node has a repository of one version, and perhaps the stack of another.
         with marked(step.name) as unmark:
             try:
@@ -68,18 +80,16 @@ class Doca:
             self.commands.add(self.commands.missing(self.request.packages))
         return said
 
+    def _had(self) -> str:
+        """The version of the repository that is there; empty for none."""
+        return read.read_software(self.commands.host, self.system).packages.get("doca-host", "")
+
     def _refuse_held_of(self, had: str) -> None:
         """Refuse another version while apt holds what came of the one that is there: its repository still tells what that is."""
-        if had and not f"{had}-".startswith(f"{self.wanted.version}-"):
+        if self.system.manager == "dpkg" and had and not f"{had}-".startswith(f"{self.wanted.version}-"):
             held = [name for name, one in Apt(self.commands.host).installed().items() if one.held]
             offered = self._offered(sorted({*held} - {*KEPT_AWAY}), preview.installed()) if held else {}
             self._refuse_held(offered, UNTOUCHED)
-
-    def _try_first(self, file: str) -> None:
-        """Refuse what ``_offer`` would refuse while the former repository is still there."""
-        with preview.of(file, self.commands) as view:
-            if view:
-                self._check(view, self._openmpi(file, view) if self.request.without_openmpi else [], UNTOUCHED)
 
     def _refuse_held(self, names: t.Iterable[str], left: str) -> None:
         held = sorted(names)
@@ -115,8 +125,11 @@ class Doca:
                 self.commands.run(["dpkg", "--install", package], f"installing {MARKER}")
         self._check(view, [], left)
 
-    def _check(self, view: preview.View, files: t.Sequence[str], left: str) -> None:
-        """Refuse what DOCA's packages would push out and what apt would not end. ``files``: packages that are to come with them."""
+    def _check(self, view: preview.View, files: t.Sequence[str], left: str, *, replaces: bool = False) -> None:
+        """Refuse what DOCA's packages would push out and what apt would not end. ``files``: packages that are to come with them.
+
+        With ``replaces`` a conflict with what is there is the other stack's, which goes first; what no repository has stays away.
+        """
         words, there = self._words(view), Apt(self.commands.host).installed()
         versions = dict(word.split("=", 1) for word in words if "=" in word)
         self._refuse_held(
@@ -126,7 +139,7 @@ class Doca:
         simulate = ["apt-get", *view.options, "--simulate", "--yes", "install", *words, *files]
         rc, out, err = self.commands.host.run_command(simulate)
         refuse_conflicts(parse_removals(out), "DOCA", self.wanted, left)
-        if rc != 0:
+        if rc != 0 and not (replaces and _IN_NO_REPOSITORY not in out):
             said = (err.strip() or out.strip() or f"exit status {rc}").splitlines()[-1]
             raise ClusterError(
                 "command_failed",
@@ -164,9 +177,6 @@ class Doca:
 
     def _with_dnf(self, file: str, step: Step) -> str:
         run = self.commands.run
-        with preview.of(file, self.commands) as view:
-            if view:
-                self._check_dnf(view)
         with marked(step.name):
             run(["rpm", "--upgrade", "--oldpackage", "--replacepkgs", file], "installing doca-host")
             run(["dnf", "--assumeyes", "makecache"], "reading DOCA's package list")
@@ -179,8 +189,8 @@ class Doca:
             self.commands.add(self.commands.missing(self.request.packages))
         return said
 
-    def _check_dnf(self, view: preview.View) -> None:
-        """Refuse what DOCA's packages would push out, and what dnf would not begin."""
+    def _check_dnf(self, view: preview.View, *, replaces: bool) -> None:
+        """Refuse what DOCA's packages would push out, and what dnf would not begin. ``replaces``: see ``check``."""
         run, query = self.commands.run_command, ["--quiet", "repoquery", "--repo=doca"]
         # What comes from DOCA is DOCA's to take away.
         _rc, former, _err = run(["dnf", *query, "--queryformat=%{name}"])
@@ -193,9 +203,16 @@ class Doca:
         rc, out, err = run(simulate, environ_update={"COLUMNS": "250"})
         gone = {action.name for action in parse_dnf_simulation(out) if action.verb == "remove"}
         refuse_conflicts(sorted(gone - {*former.split(), *full}), "DOCA", self.wanted)
+        if "nothing provides dkms" in out + err:
+            raise ClusterError(
+                "no_dkms",
+                f"No repository of this node has the dkms that {self.package} needs. EL has it in EPEL only.",
+                f"Enable EPEL or a mirror of it, with its newest dkms, and run again. {UNTOUCHED}",
+                output=out + err,
+            )
         # Modules that are built here, and what needs them, are in no repository yet.
         builds = self.wanted.kernel_parts and self.wanted.kernel_support
-        if rc != 0 and "Transaction Summary" not in out and not builds:
+        if rc != 0 and "Transaction Summary" not in out and not (builds or replaces):
             raise ClusterError(
                 "command_failed",
                 f"dnf cannot install {self.package}: {last_lines(err or out)}",

@@ -191,7 +191,8 @@ def plan_stack(
     _refuse_distribution(wanted, system)
     _refuse_container(wanted, system)
     steps = [*_other_stack_away(wanted, software), *_wanted_stack(wanted, system, software, modules)]
-    if steps and wanted.kernel_parts and system.manager == "dpkg" and wanted.source == "doca":
+    # On EL without kernel_support DOCA's own modules come, of which only its repository tells for which kernels they are.
+    if steps and wanted.source == "doca" and (system.manager == "dpkg" or wanted.kernel_support):
         check_kernel(wanted, system, modules, ())
     if wanted.configures:
         steps += _new_modules(wanted, software, modules, steps)

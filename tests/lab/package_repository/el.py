@@ -67,6 +67,23 @@ RELEASES = {
 }
 
 
+def _kernel(kernel: str) -> list[Rpm]:
+    """A kernel, which links to where its headers would be, and these, as RHEL packages them."""
+    full = f"{kernel}.{MACHINE}"
+    modules, sources = f"/usr/lib/modules/{full}", f"/usr/src/kernels/{full}"
+    link = f"mkdir -p {modules} && ln -sfn {sources} {modules}/build"
+
+    def provided(name: str) -> tuple[str, str]:
+        # By the second one dnf knows that several of them may be installed.
+        return (f"{name}-uname-r = {full}", "installonlypkg(kernel)")
+
+    return [
+        Rpm("kernel-core", kernel, noarch=False, provides=provided("kernel-core"), post=link),
+        Rpm("kernel-devel", kernel, noarch=False, provides=provided("kernel-devel"), directories=(sources,),
+            files={f"{sources}/Makefile": "# Headers stand in.\n"}),
+    ]  # fmt: skip
+
+
 def _base(release: Release) -> list[Rpm]:
     tail = f"el{release.major}"
     own = Rpm(
@@ -75,12 +92,7 @@ def _base(release: Release) -> list[Rpm]:
         provides=(f"system-release = {release.version}", f"system-release(releasever) = {release.major}"),
         files={"/usr/lib/os-release": release.os_release},
     )
-    kernels = [
-        # By the second one dnf knows that several of them may be installed.
-        Rpm(name, kernel, noarch=False, provides=(f"{name}-uname-r = {kernel}.{MACHINE}", "installonlypkg(kernel)"))
-        for kernel in release.kernels
-        for name in ("kernel-core", "kernel-devel")
-    ]
+    kernels = [package for kernel in release.kernels for package in _kernel(kernel)]
     lock = Rpm(
         "python3-dnf-plugin-versionlock",
         f"4.3.0-13.{tail}",

@@ -35,7 +35,10 @@ _RELATIONS = ("requires", "recommends", "provides", "conflicts", "obsoletes")
 
 @dataclasses.dataclass(frozen=True)
 class Rpm:
-    """A package. ``version`` is ``[epoch:]version-release``; ``files`` have their contents, programs begin with ``#!``."""
+    """A package. ``version`` is ``[epoch:]version-release``; ``files`` have their contents, programs begin with ``#!``.
+
+    ``directories`` are made with the package, and go with it.
+    """
 
     name: str
     version: str
@@ -46,6 +49,7 @@ class Rpm:
     conflicts: tuple[str, ...] = ()
     obsoletes: tuple[str, ...] = ()
     files: t.Mapping[str, str | bytes] = dataclasses.field(default_factory=dict)
+    directories: tuple[str, ...] = ()
     post: str = ""
 
     @property
@@ -76,6 +80,7 @@ class Rpm:
         """Its part of a spec file."""
         modes = {True: "755", False: "644"}
         files = [f"%attr({modes[what[:2] in ('#!', b'#!')]}, root, root) {path}" for path, what in self.files.items()]
+        files += [f"%dir {path}" for path in self.directories]
         script = f"%post -n {self.name}\n{self.post}\n" if self.post else ""
         return "\n".join([self._paragraph(), f"{script}%files -n {self.name}", *files, ""])
 
@@ -124,6 +129,8 @@ def build(packages: t.Sequence[Rpm], directory: pathlib.Path) -> None:
     for group in _rounds(packages):
         with tempfile.TemporaryDirectory(prefix="rpm.") as work:
             tree = pathlib.Path(work, "tree")
+            for path in [path for one in group for path in one.directories]:
+                (tree / path.lstrip("/")).mkdir(parents=True, exist_ok=True)
             for path, what in [item for one in group for item in one.files.items()]:
                 (tree / path.lstrip("/")).parent.mkdir(parents=True, exist_ok=True)
                 (tree / path.lstrip("/")).write_bytes(what.encode() if isinstance(what, str) else what)

@@ -70,8 +70,9 @@ def test_the_kernel_that_boots_next_gets_headers_and_driver(nodes: Nodes) -> Non
     assert node.loaded == ubuntu.NEW
 
 
-def test_an_upgrade_to_another_branch_changes_every_name(nodes: Nodes) -> None:
-    node = nodes.with_driver("24.04", ubuntu.OLD)
+@pytest.mark.parametrize("release", ["22.04", "24.04"])
+def test_an_upgrade_to_another_branch_changes_every_name(nodes: Nodes, release: str) -> None:
+    node = nodes.with_driver(release, ubuntu.OLD)
     refused = driver(node)
     assert refused["error_kind"] == "consent_missing"
     assert versions(node) == {ubuntu.OLD}
@@ -144,8 +145,9 @@ def test_fabric_manager_has_the_driver_s_version(nodes: Nodes) -> None:
     assert node.installed[manager] == full(ubuntu.NEWEST)
 
 
-def test_a_fabric_manager_of_another_version_is_brought_to_the_driver_s(nodes: Nodes) -> None:
-    node = nodes.with_driver("24.04", switches=1)
+@pytest.mark.parametrize("release", ["22.04", "24.04"])
+def test_a_fabric_manager_of_another_version_is_brought_to_the_driver_s(nodes: Nodes, release: str) -> None:
+    node = nodes.with_driver(release, switches=1)
     manager, full = "nvidia-fabricmanager-580", node.release.full
     node.must("dpkg", "--force-depends", "--install", deb(node, "updates", manager, full(ubuntu.NEWEST)))
     result = driver(node)
@@ -190,8 +192,9 @@ def test_a_machine_of_nvlink_5_gets_its_subnet_manager(nodes: Nodes) -> None:
 
 
 @pytest.mark.parametrize("how", ["fail", "kill"])
-def test_a_transaction_that_was_cut_off_is_finished(nodes: Nodes, how: str) -> None:
-    node = nodes.with_driver("24.04")
+@pytest.mark.parametrize("release", ["22.04", "24.04"])
+def test_a_transaction_that_was_cut_off_is_finished(nodes: Nodes, release: str, how: str) -> None:
+    node = nodes.with_driver(release)
     node.write(BREAK, how)
     broken = driver(node, version=ubuntu.NEWEST, **AGREED)
     assert broken["failed"]
@@ -216,8 +219,9 @@ def test_after_one_that_was_cut_off_the_way_back_is_open_too(nodes: Nodes) -> No
     assert node.loaded == ubuntu.NEW
 
 
-def test_a_removal_takes_the_driver_its_holds_and_its_files(nodes: Nodes) -> None:
-    node = nodes.with_driver("24.04", switches=1)
+@pytest.mark.parametrize("release", ["22.04", "24.04"])
+def test_a_removal_takes_the_driver_its_holds_and_its_files(nodes: Nodes, release: str) -> None:
+    node = nodes.with_driver(release, switches=1)
     result = driver(node, state="absent", allow_unload=True)
     assert not result["failed"], result["msg"]
     assert not [name for name in node.installed if "nvidia" in name]

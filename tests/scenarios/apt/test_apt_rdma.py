@@ -13,6 +13,7 @@ import typing as t
 
 import pytest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma import preview
+from lab.layered_node.node import LOCAL
 from lab.package_repository import repository, ubuntu
 from ubuntu_modules import Nodes, rdma
 from ubuntu_node import INSTALL, Node
@@ -33,7 +34,8 @@ def build_of(version: str) -> str:
     return ubuntu.DOCA[version].partition("-")[2].replace(".", "") + "mlnx"
 
 
-@pytest.mark.parametrize(("release", "version"), [("22.04", "3.1.0"), ("24.04", "3.1.0"), ("24.04", "3.2.1")])
+@pytest.mark.parametrize("version", ["3.1.0", "3.2.1"])
+@pytest.mark.parametrize("release", ["22.04", "24.04"])
 def test_doca_is_found_by_its_name_installed_and_removed(nodes: Nodes, release: str, version: str) -> None:
     node = prepared(nodes, release)
     result = rdma(node, version)
@@ -51,8 +53,11 @@ def test_doca_is_found_by_its_name_installed_and_removed(nodes: Nodes, release: 
     assert node.read("/etc/apt/sources.list.d/doca.list") == ""
 
 
-def test_another_version_of_doca_takes_the_place_of_the_installed_one_in_both_directions(nodes: Nodes) -> None:
-    node = prepared(nodes)
+@pytest.mark.parametrize("release", ["22.04", "24.04"])
+def test_another_version_of_doca_takes_the_place_of_the_installed_one_in_both_directions(
+    nodes: Nodes, release: str
+) -> None:
+    node = prepared(nodes, release)
     for version in ("3.1.0", "3.2.1", "3.1.0"):
         result = rdma(node, version)
         assert not result["failed"], result["msg"]
@@ -64,8 +69,9 @@ def test_another_version_of_doca_takes_the_place_of_the_installed_one_in_both_di
         assert not rdma(node, version)["changed"]
 
 
-def test_what_was_interrupted_is_finished(nodes: Nodes) -> None:
-    node = prepared(nodes)
+@pytest.mark.parametrize("release", ["22.04", "24.04"])
+def test_what_was_interrupted_is_finished(nodes: Nodes, release: str) -> None:
+    node = prepared(nodes, release)
     node.write(ubuntu.BREAK_DOCA, "")
     result = rdma(node, "3.2.1")
     assert result["failed"]
@@ -99,6 +105,23 @@ def test_a_held_library_stops_another_version_of_doca_before_it_begins(nodes: No
     assert (node.installed, node.read(UNFINISHED)) == (before, "")
     node.must("apt-mark", "unhold", "libibverbs1")
     assert not rdma(node, "3.2.1")["failed"]
+
+
+def test_a_held_library_stops_doca_before_another_stack_is_removed(nodes: Nodes) -> None:
+    node = prepared(nodes)
+    node.write(f"{LOCAL}/ofed_info", "#!/bin/sh\necho MLNX_OFED_LINUX-24.10-0.7.0.0:\n")
+    node.write(f"{LOCAL}/ofed_uninstall.sh", f"#!/bin/sh\nrm {LOCAL}/ofed_info {LOCAL}/ofed_uninstall.sh\n")
+    node.must("apt-mark", "hold", "libibverbs1")
+    result = rdma(node, "3.2.1", allow_replace=True)
+    assert result["error_kind"] == "held"
+    assert "Nothing has been changed" in result["msg"]
+    assert node.read(f"{LOCAL}/ofed_info")
+    assert not node.read(UNFINISHED)
+    node.must("apt-mark", "unhold", "libibverbs1")
+    result = rdma(node, "3.2.1", allow_replace=True)
+    assert not result["failed"], result["msg"]
+    assert not node.read(f"{LOCAL}/ofed_info")
+    assert node.installed["doca-ofed"].startswith("3.2.1")
 
 
 def carried(node: Node, version: str) -> dict[str, t.Any]:
@@ -179,8 +202,9 @@ def test_packages_of_the_distribution_are_installed_once(nodes: Nodes) -> None:
     assert not rdma(node, "3.2.1", **options)["changed"]
 
 
-def test_without_headers_nothing_is_begun(nodes: Nodes) -> None:
-    node = nodes.base("24.04").child()
+@pytest.mark.parametrize("release", ["22.04", "24.04"])
+def test_without_headers_nothing_is_begun(nodes: Nodes, release: str) -> None:
+    node = nodes.base(release).child()
     before = node.installed
     result = rdma(node, "3.2.1")
     assert result["error_kind"] == "headers_missing"

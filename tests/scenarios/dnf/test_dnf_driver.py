@@ -94,13 +94,16 @@ def test_an_upgrade_to_another_branch_switches_the_stream_and_moves_the_lock(nod
     assert not driver(node, **AGREED)["changed"]
 
 
-def test_a_downgrade_within_a_branch(nodes: Nodes) -> None:
-    node = nodes.with_driver("9", el.NEWEST)
+@pytest.mark.parametrize("major", ["8", "9"])
+def test_a_downgrade_within_a_branch(nodes: Nodes, major: str) -> None:
+    node = nodes.with_driver(major, el.NEWEST)
     result = driver(node, **AGREED)
     assert not result["failed"], result["msg"]
     assert versions(node) == {el.NEW}
     downgrade = next(line for line in told(result) if "package nvidia-open: " in line)
-    assert downgrade == f"package nvidia-open: downgrade nvidia-open 3:{el.NEWEST}-1.el9 to 3:{el.NEW}-1.el9"
+    assert (
+        downgrade == f"package nvidia-open: downgrade nvidia-open 3:{el.NEWEST}-1.el{major} to 3:{el.NEW}-1.el{major}"
+    )
 
 
 def test_a_downgrade_to_an_older_branch(nodes: Nodes) -> None:
@@ -121,8 +124,9 @@ def test_fabric_manager_follows_the_driver_under_its_new_name(nodes: Nodes) -> N
     assert f"package nvidia-fabric-manager: remove nvidia-fabric-manager {el.OLD}-1" in told(result)
 
 
-def test_a_fabric_manager_of_another_version_is_brought_to_the_driver_s(nodes: Nodes) -> None:
-    node = nodes.with_driver("9", el.NEW, switches=1)
+@pytest.mark.parametrize("major", ["8", "9"])
+def test_a_fabric_manager_of_another_version_is_brought_to_the_driver_s(nodes: Nodes, major: str) -> None:
+    node = nodes.with_driver(major, el.NEW, switches=1)
     node.must("dnf", "-y", "-q", "--disableplugin=versionlock", "install", f"nvidia-fabricmanager-{el.NEWEST}")
     result = driver(node)
     assert not result["failed"], result["msg"]
@@ -142,8 +146,9 @@ def test_the_other_kernel_module_takes_the_place_of_the_open_one(nodes: Nodes) -
     assert "stream=580-dkms" in node.read("/etc/dnf/modules.d/nvidia-driver.module")
 
 
-def test_without_epel_the_refusal_names_dkms_before_anything_is_done(nodes: Nodes) -> None:
-    node = nodes.with_driver("9")
+@pytest.mark.parametrize("major", ["8", "9"])
+def test_without_epel_the_refusal_names_dkms_before_anything_is_done(nodes: Nodes, major: str) -> None:
+    node = nodes.with_driver(major)
     node.must("rpm", "--erase", "--nodeps", "dkms")
     node.path("/etc/yum.repos.d/epel.repo").unlink()
     result = driver(node, **AGREED)
@@ -189,8 +194,9 @@ def test_a_key_or_a_package_that_is_not_the_vendor_s_is_refused(nodes: Nodes) ->
     assert "nvidia-open" not in node.installed
 
 
-def test_a_transaction_that_was_cut_off_is_finished(nodes: Nodes) -> None:
-    node = nodes.with_driver("9", el.NEW)
+@pytest.mark.parametrize("major", ["8", "9"])
+def test_a_transaction_that_was_cut_off_is_finished(nodes: Nodes, major: str) -> None:
+    node = nodes.with_driver(major, el.NEW)
     node.write(el.BREAK, "")
     assert driver(node, version=el.NEWEST, **AGREED)["failed"]
     node.path(el.BREAK).unlink()
@@ -211,8 +217,7 @@ def test_going_back_from_a_transaction_that_was_cut_off_brings_the_old_version_b
     node.path(el.BREAK).unlink()
     result = driver(node, **AGREED)
     assert not result["failed"], result["msg"]
-    # The shell came for a script of the package that broke off.
-    assert {name: found for name, found in node.installed.items() if name != "bash"} == before
+    assert node.installed == before
     assert node.run("dnf", "check")[0] == 0
     assert node.read("/sys/module/nvidia/version").strip() == el.NEW
     assert not driver(node)["changed"]
@@ -302,14 +307,15 @@ def test_gdrcopy_that_no_repository_has_is_explained_before_anything_is_done(nod
     assert node.installed == before
 
 
-def test_a_removal_takes_the_driver_and_its_locks(nodes: Nodes) -> None:
-    node = nodes.with_driver("9", el.NEW)
-    node.write(LIST, "perl-0:1.0-1.el9.*\n" + node.read(LIST))
+@pytest.mark.parametrize("major", ["8", "9"])
+def test_a_removal_takes_the_driver_and_its_locks(nodes: Nodes, major: str) -> None:
+    node = nodes.with_driver(major, el.NEW)
+    node.write(LIST, f"perl-0:1.0-1.el{major}.*\n" + node.read(LIST))
     result = driver(node, state="absent", allow_unload=True)
     assert not result["failed"], result["msg"]
     assert not {"nvidia-open", "kmod-nvidia-open-dkms", "libnvidia-ml", "nvidia-persistenced"} & set(node.installed)
     assert not node.path("/sys/module/nvidia").exists()
-    assert node.read(LIST) == "perl-0:1.0-1.el9.*\n"
+    assert node.read(LIST) == f"perl-0:1.0-1.el{major}.*\n"
     # What came along stays: others may use it by now.
     assert "dkms" in node.installed
 
