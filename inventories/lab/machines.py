@@ -6,6 +6,8 @@
 
 How to reach them is spelled out here and not in group_vars, because testinfra does not template what it reads.
 
+LAB_USER is who logs in: root by default, or azureuser, who becomes root.
+
 LAB_SCENARIO_NODES, names joined by commas, says which nodes are in the group ``scenario_nodes``: those that a scenario of
 molecule needs for itself while another scenario runs on others. By default it is all of them.
 """
@@ -21,7 +23,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 STATE = pathlib.Path(os.environ.get("LAB_DIR") or ROOT / ".cache" / "lab").absolute() / "machines.json"
 
 
-def inventory(lab: dict[str, dict[str, str]], scenario_nodes: str = "") -> dict[str, object]:
+def inventory(lab: dict[str, dict[str, str]], scenario_nodes: str = "", user: str = "root") -> dict[str, object]:
     """The inventory of a lab that is up. SystemExit where it lacks a node of the scenario: a play without hosts succeeds."""
     machines = lab["machines"]
     nodes = [name for name in machines if name != "blob"]
@@ -31,7 +33,8 @@ def inventory(lab: dict[str, dict[str, str]], scenario_nodes: str = "") -> dict[
             f"LAB_SCENARIO_NODES is {scenario_nodes}, but the lab's nodes are {', '.join(nodes)}. Set it to some of them."
         )
     connection = {
-        "ansible_user": "root",
+        "ansible_user": user,
+        **({} if user == "root" else {"ansible_become": True}),
         "ansible_port": "22",  # molecule login asks for it
         "ansible_ssh_private_key_file": str(STATE.parent / "id_ed25519"),
         "ansible_ssh_common_args": (
@@ -53,7 +56,8 @@ def main() -> int:
     except FileNotFoundError:
         print("The lab is down, its inventory is empty. Bring it up with bin/demo --lab.", file=sys.stderr)
         lab = {"machines": {}}
-    print(json.dumps(inventory(lab, os.environ.get("LAB_SCENARIO_NODES", ""))))
+    nodes, user = os.environ.get("LAB_SCENARIO_NODES", ""), os.environ.get("LAB_USER") or "root"
+    print(json.dumps(inventory(lab, nodes, user)))
     return 0
 
 

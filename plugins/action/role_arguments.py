@@ -55,6 +55,8 @@ class ActionModule(ActionBase):
                 f"The collection has no role {names}. `roles` takes its roles by their names, without hpcai.gpu_cluster."
             )
         together = [name for play in plays for name in play if role_files(ROLES / name).in_step]
+        if refusal := self._without_root():
+            return _failed(refusal)
         pace = (
             out_of_step(self._task, f"the role {together[0]}")
             if together and args["entry_point"] != "install"
@@ -88,6 +90,21 @@ class ActionModule(ActionBase):
             # The same text on every node, which Ansible shows once.
             Display().warning(_unjudged(later))
         return {"changed": False, "later": [*later]}
+
+    def _without_root(self) -> str:
+        """The message where it is known that modules will not run as root. As whom ssh logs in by itself is not known."""
+        if self._connection.transport == "local":
+            return ""
+        become = self._connection.become
+        user = self.get_become_option("become_user") if become else self._get_remote_user()
+        if user in (None, "", "root"):
+            return ""
+        remedy = (
+            "Leave ansible_become_user and --become-user out."
+            if become
+            else f"Set ansible_become: true in the inventory, or give --become, so that {user} becomes root."
+        )
+        return f"Roles work as root, and on this node they would as {user}. Nothing was changed. {remedy}"
 
 
 def _is_role(name: t.Any) -> bool:

@@ -22,6 +22,7 @@ description:
     does not exist is refused; so is one with a fact by a name of its own where Ansible gives it none (C(inject_facts_as_vars=false)).
   - Under the strategies C(free) and C(host_pinned) a role is refused, but for its entry point C(install), where one of its tasks runs
     once for all hosts.
+  - A node on which modules would run as another user than root is refused, where the inventory or the command tells that.
   - A text for a list or a dictionary is judged as what it stands for, as the roles read it (P(hpcai.gpu_cluster.as_list#filter),
     P(hpcai.gpu_cluster.as_dict#filter)).
   - A value that is C(omit) is not set, as for Ansible.

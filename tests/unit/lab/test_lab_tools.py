@@ -195,6 +195,14 @@ def test_inventory_groups_the_machines() -> None:
     assert "StrictHostKeyChecking=yes" in found["_meta"]["hostvars"]["gpu-2"]["ansible_ssh_common_args"]
 
 
+def test_who_logs_in_is_root_or_becomes_root() -> None:
+    machines = _load(ROOT / "inventories" / "lab" / "machines.py")
+    lab = {"machines": {"gpu-1": "10.0.0.11"}}
+    assert machines.inventory(lab)["_meta"]["hostvars"]["gpu-1"]["ansible_user"] == "root"
+    variables = machines.inventory(lab, user="azureuser")["_meta"]["hostvars"]["gpu-1"]
+    assert (variables["ansible_user"], variables["ansible_become"]) == ("azureuser", True)
+
+
 @pytest.mark.parametrize(
     ("asked", "chosen"), [("", ["gpu-1", "gpu-2"]), ("gpu-2", ["gpu-2"]), ("gpu-2,gpu-1", ["gpu-2", "gpu-1"])]
 )

@@ -13,17 +13,37 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[3]
 
 
+#: Whoever tries to become root cannot, and on the controller nobody has to.
+INVENTORY = """
+all:
+  hosts:
+    {node}:
+      ansible_become: false
+    localhost:
+  vars:
+    ansible_become: true
+    ansible_become_exe: /bin/false
+"""
+
+
 def test_a_relative_folder_lies_where_the_command_was_given_and_the_file_is_named(tmp_path: Path) -> None:
     """Beside the playbook, which is installed, it would be read by every later run of whatever inventory."""
     node = "a-node-of-this-test"
     program = Path(sys.executable).parent / "ansible-playbook"
-    given = {"target": "all", "ansible_connection": "local", "nvme_raid_consent_folder": "host_vars"}
+    given = {"target": node, "ansible_connection": "local", "nvme_raid_consent_folder": "host_vars"}
     extra = [part for name, value in given.items() for part in ("-e", f"{name}={value}")]
     extra += ["-e", f"ansible_python_interpreter={sys.executable}"]
+    inventory = tmp_path / "inventory.yml"
+    inventory.write_text(INVENTORY.format(node=node), encoding="utf-8")
     done = subprocess.run(
-        [program, "-i", f"{node},", *extra, "hpcai.gpu_cluster.nvme_raid_consent"],
+        [program, "-i", str(inventory), *extra, "hpcai.gpu_cluster.nvme_raid_consent"],
         cwd=tmp_path,
-        env={**os.environ, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"), "PWD": "/"},
+        env={
+            **os.environ,
+            "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"),
+            "PWD": "/",
+            "ANSIBLE_BECOME_ALLOW_SAME_USER": "1",
+        },
         capture_output=True,
         text=True,
         check=False,

@@ -182,6 +182,38 @@ def test_wrong_arguments_are_refused_before_a_node_is_contacted(playbooks: Playb
     assert "PLAY [RDMA drivers]" not in told
 
 
+@pytest.mark.parametrize(
+    ("login", "remedy"),
+    [
+        ({"ansible_user": "azureuser"}, "Set ansible_become: true in the inventory, or give --become"),
+        (
+            {"ansible_become": True, "ansible_become_user": "azureuser"},
+            "Leave ansible_become_user and --become-user out",
+        ),
+    ],
+)
+def test_a_user_who_does_not_become_root_is_refused_before_a_node_is_contacted(
+    playbooks: Playbooks, login: dict[str, t.Any], remedy: str
+) -> None:
+    nodes = {"gpu-1": {**EVERYWHERE, **ELSEWHERE, **login}, "gpu-2": {**EVERYWHERE, **ELSEWHERE}}
+    ran, output = playbooks.run(nodes, "site", fails=True)
+    assert ran == {}
+    told = " ".join(output.split())
+    assert "Roles work as root, and on this node they would as azureuser. Nothing was changed." in told
+    assert remedy in told
+    assert "UNREACHABLE" not in told
+    assert "PLAY [RDMA drivers]" not in told
+
+
+def test_a_user_who_becomes_root_is_let_through(playbooks: Playbooks) -> None:
+    login = {"ansible_user": "azureuser", "ansible_become": True}
+    node = {**EVERYWHERE, **ELSEWHERE, **login, "mofed_source": "cd"}
+    _ran, output = playbooks.run({"gpu-1": node}, "site", fails=True)
+    told = " ".join(output.split())
+    assert "Roles work as root" not in told
+    assert "mofed: value of mofed_source must be one of" in told
+
+
 def test_site_validates_before_and_with_the_facts_and_only_what_the_node_runs(playbooks: Playbooks) -> None:
     off = {**EVERYWHERE, **OFF, "mofed_source": "cd", "nvme_raid_level": "cd"}
     lacking = {**EVERYWHERE, "nvme_raid_wait_s": "{{ ansible_facts.of_nobody }}"}
