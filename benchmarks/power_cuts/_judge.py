@@ -21,7 +21,7 @@ _MADE = re.compile(r"^nvme_raid: (?:create|make|erase) ")
 class Seen:
     """A machine after the boot that followed the cut, when the unit of the role had run.
 
-    ``acknowledged``: records of which somebody outside was told that they are safe. ``readable``: so many of them are there, from the
+    ``acknowledged``: records that were acknowledged to the outside as safe. ``readable``: so many of them are there, from the
     first one on without a gap; None where nothing is mounted. Disks are told by serial numbers.
     """
 
@@ -99,7 +99,7 @@ def _mounted(seen: Seen, given_up: bool = False) -> str:
 
 
 class Outcome(t.NamedTuple):
-    """A cut and what came of it. ``where``: the step in which it fell; ``note``: what somebody has to know who judges it."""
+    """A cut and what came of it. ``where``: the step in which it fell; ``note``: what its judge has to know."""
 
     cut: Cut
     where: str

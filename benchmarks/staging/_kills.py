@@ -15,7 +15,7 @@ import typing as t
 WHATS = ("worker", "azcopy", "controller", "connection", "inflating", "host")
 #: How the play is ended: Ctrl-C, a service manager, the controller's own death.
 SIGNALS = ("SIGINT", "SIGTERM", "SIGKILL")
-#: What Python and Ansible print where nobody thought of something.
+#: What Python and Ansible print of a case that the code does not handle.
 _CRASH = re.compile(
     r"Traceback \(most recent call last\)|MODULE FAILURE|Unexpected failure|Unexpected Exception|Unknown error\."
 )
@@ -104,7 +104,7 @@ def crashes(output: str) -> list[str]:
 
 
 def until_hit(play: t.Callable[[int], Ending], tries: int) -> Ending:
-    """Make a kill again that came too late. What a play that nobody hit did wrong is not forgotten: it ends the tries."""
+    """Make a kill again that came too late. What an undisturbed play did wrong is not forgotten: it ends the tries."""
     for attempt in range(tries):
         ending = play(attempt)
         if ending.hit or not ending.right:

@@ -53,7 +53,7 @@ class Usual:
     copy_s: float
 
     def learn(self, play_s: float) -> None:
-        """A run that nobody hit says how quick the machine is now."""
+        """An undisturbed run says how quick the machine is now."""
         self.copy_s *= play_s / self.play_s
         self.play_s = play_s
 
@@ -66,14 +66,14 @@ def fill(server: Azurite, seed: int) -> dict[str, bytes]:
     for number in range(FILES):
         name = f"part-{number % 4}/f_{number:04d}.tfrecord"
         content[name] = rng.randbytes(rng.randrange(10_000, 70_000)) * 2
-        if number % 20 == 0:  # takes long enough to inflate that somebody can be killed in it
+        if number % 20 == 0:  # takes long enough to inflate for a kill to fall into it
             content[name] += bytes(16_000_000)
         server.put(CONTAINER, f"{name}.gz", gzip.compress(content[name], 1, mtime=0), encoding="gzip")
     return content
 
 
 def undisturbed(stage: Stage, sas: str) -> Usual:
-    """Measure a run that nobody disturbs, and a second one, which has nothing to do."""
+    """Measure an undisturbed run, and a second one, which has nothing to do."""
     stage.clean(sas)
     stage.start("undisturbed")
     if not stage.wait_for_copy():

@@ -178,7 +178,7 @@ class Stage:
         return process
 
     def stage(self) -> None:
-        """A staging that nobody disturbs. Raises LabError where it fails."""
+        """An undisturbed staging. Raises LabError where it fails."""
         process = self.start()
         said, _none = process.communicate(timeout=_STAGE_S)
         if process.returncode:

@@ -17,7 +17,7 @@ attributes:
   diff_mode:
     description: In diff mode the result shows what the module changes, or would change in check mode.
   idempotent:
-    description: A second run with the same options reports no change, as long as nobody else has changed the node.
+    description: A second run with the same options reports no change, while the node was not changed by other means.
   platform:
     description: Operating systems on which the module runs.
     support: full

@@ -32,7 +32,7 @@ options:
     IDENTITY = r"""
 options:
   identity:
-    description: How nodes log in where there is no SAS. V(none) is for containers that anybody may read and list.
+    description: How nodes log in where there is no SAS. V(none) is for public containers.
     type: str
     choices: [msi, workload, azcli, spn, none]
     default: msi

@@ -101,7 +101,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.beneath im
 
 
 def staged_files(destination: str) -> list[str]:
-    """Names of the files with a receipt that are there, but for those of an earlier choice that somebody has written since."""
+    """Names of the files with a receipt that are there, but for those of an earlier choice that were written since."""
     names = sorted(read_receipts(StatePaths(destination).receipts))
     theirs: set[str] = set()
     with contextlib.suppress(ClusterError):  # never planned to its end: then there is no earlier choice

@@ -13,7 +13,7 @@ description:
     those that no rank has begun, then those whose owner gives no sign of life.
   - AzCopy lands the raw bytes. Every file is inflated if wanted, its checksums are compared (MD5 of the blob, CRC-32 and length
     of gzip's trailer), and only then it gets its final name and a receipt.
-  - Ends when nothing is left that anybody may claim. Meant to be started with C(async) on all nodes at once.
+  - Ends when nothing is left to claim. Meant to be started with C(async) on all nodes at once.
   - With C(async) the process that Ansible started goes on by itself, as C(dataset_stage). A SAS is in its memory only, and on the command
     line of AzCopy while that runs. M(hpcai.gpu_cluster.dataset_collect) and M(ansible.builtin.async_status) read the result.
   - Files of Ansible that hold a SAS, which killed modules of earlier versions of this collection left on the node, are deleted.

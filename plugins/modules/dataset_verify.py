@@ -138,7 +138,7 @@ marked_names:
   elements: str
   returned: with O(mark_damaged=true)
 unfinished_batches:
-  description: Batches of the last run that nobody finished, each with C(batch) and C(host), which it was planned for. The first twenty.
+  description: Unfinished batches of the last run, each with C(batch) and C(host), which it was planned for. The first twenty.
   type: list
   elements: dict
   returned: with O(report=true)

@@ -71,7 +71,7 @@ options:
     default: auto
   allow_overwrite:
     description:
-      - Whether files that somebody else wrote at O(gres_conf), O(nccl_topology), O(nccl_graph) or O(map) may be replaced.
+      - Whether files of another author at O(gres_conf), O(nccl_topology), O(nccl_graph) or O(map) may be replaced.
       - Without it they are refused before anything is changed. Those of this module say so in their first line; one at O(map) that
         reads like a map counts as this module's, too.
     type: bool
@@ -284,7 +284,7 @@ def _foreign(texts: dict[str, str], request: BindingRequest) -> list[str]:
 
 
 def _written(request: BindingRequest) -> list[str]:
-    """The files for NCCL that the map on the node names, without those that somebody else has written since."""
+    """The files for NCCL that the map on the node names, without those that were written since by other means."""
     return [path for path in written_beside(read_regular(request.map) or "") if not is_foreign(path)]
 
 

@@ -28,7 +28,7 @@ description:
     graphics clock is one that the lock allows or that a power cap or slowdown explains. Otherwise the lock is set again,
     which disturbs nothing.
   - A lock of the memory clock alone, and a lock that another tool sets to a value near ours, go unnoticed. A lock that
-    somebody else set before the first run is not known and restored as no lock.
+    was set before the first run is not known and restored as no lock.
   - Without persistence mode a lock may end with the last process that uses the GPU. It then counts as unknown and every run
     sets it again.
 author:

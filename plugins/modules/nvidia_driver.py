@@ -192,7 +192,7 @@ options:
   drain:
     description:
       - Whether to drain the node in Slurm before the driver is unloaded, GPUs reset, or the node rebooted, and to
-        resume it when all is verified. A node that somebody else drained stays so.
+        resume it when all is verified. A node that was drained by other means stays so.
     type: bool
     default: false
   drain_timeout_s:

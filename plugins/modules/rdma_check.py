@@ -23,7 +23,7 @@ author:
 options:
   fabric:
     description:
-      - What is expected, as in a profile. Other keys are refused, because one that nobody reads would switch the check off.
+      - What is expected, as in a profile. Other keys are refused, because one that is never read would switch the check off.
       - A rate or a link layer alone expects one such port. Empty expects nothing in particular.
     type: dict
     default: {}

@@ -145,7 +145,7 @@ def _missing(exc: AnsibleError) -> str:
 
 
 def _lacks_a_fact(name: str, exc: AnsibleError, variables: t.Mapping[str, t.Any], injected: bool) -> bool:
-    """Whether a value is undefined because of a fact, and not because of a variable that nobody has set."""
+    """Whether a value is undefined because of a fact, and not because of a variable that is not set."""
     if not isinstance(exc, AnsibleUndefinedVariable):
         return False
     missing = _NO_VARIABLE.search(str(exc))

@@ -55,7 +55,7 @@ def make_plan(
         names = schedule.longest_chain_first(names, table, seconds)
     planned = [table[name] for name in names]
     down = steps.tear_down_steps(planned)
-    # First in the order: a lab that nobody needs any more costs memory, and its idle machines processors.
+    # First in the order: a lab that is not needed any more costs memory, and its idle machines processors.
     return Plan([*down, *planned], {**{step.name: step.minutes * 60 for step in down}, **seconds}, needed)
 
 

@@ -2,7 +2,7 @@
 # Copyright (c) 2026 The hpcai.gpu_cluster developers
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Stands in for shutdown on a node that shares its kernel: it has booted as far as everybody who asks can tell."""
+"""Stands in for shutdown on a node that shares its kernel: it has booted as far as its answers tell."""
 
 import pathlib
 import subprocess

@@ -88,7 +88,7 @@ def _needed_downloads(request: CopyRequest, settings: Settings, files: list[Sour
 def _needed_uploads(
     request: CopyRequest, settings: Settings, files: list[SourceFile]
 ) -> tuple[list[SourceFile], list[str]]:
-    """Compare with what the container holds; where nobody lets us look, everything has to be uploaded."""
+    """Compare with what the container holds; where the container may not be listed, everything has to be uploaded."""
     single = os.path.isfile(request.source)
     there = files_there(request, settings)
     if there is None:

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 # Private to the collection: it may change without notice.
-"""Millions of blobs in little memory: as the lines that a manifest has on disk, each made a ``Blob`` when somebody asks for it.
+"""Millions of blobs in little memory: as the lines that a manifest has on disk, each made a ``Blob`` when it is asked for.
 
 A ``Blob`` takes 400 bytes with its texts and numbers, its line 110. Lines are kept in blocks of some thousand, as they were listed.
 """

@@ -157,7 +157,7 @@ class Listing:
                 # Both hold the target with the SAS, and the first quotes it.
                 raise ClusterError(
                     "bad_input",
-                    "The SAS or the URL holds a character that cannot be sent, perhaps one that nobody sees.",
+                    "The SAS or the URL holds a character that cannot be sent, perhaps an invisible one.",
                     "Copy them again without line breaks, from where they were made.",
                 ) from None
             except ssl.SSLCertVerificationError as exc:

@@ -44,7 +44,7 @@ Reason = t.Literal["archived", "folder"]
 class Page(t.NamedTuple):
     """``blobs`` under their names in the container, virtual directories (``prefixes``), and the next page's marker.
 
-    ``unreadable`` are blobs among them that nobody can copy as they are, each with the reason.
+    ``unreadable`` are blobs among them that cannot be copied as they are, each with the reason.
     """
 
     blobs: list[Blob]

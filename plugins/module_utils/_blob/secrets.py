@@ -35,7 +35,7 @@ def _sas_at(text: str) -> int:
 
 
 def _end_of(url: str) -> int:
-    """Where a URL has to end: before its query or fragment, or a SAS that somebody put into its path."""
+    """Where a URL has to end: before its query or fragment, or a SAS that stands in its path."""
     query = _QUERY.search(url)
     places = [query.start() if query else -1, _sas_at(url)]
     return min((place for place in places if place >= 0), default=len(url))

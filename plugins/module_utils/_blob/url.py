@@ -66,12 +66,12 @@ def clean_sas(sas: str) -> str:
     if not cleaned:
         return ""
     fields = dict(urllib.parse.parse_qsl(cleaned))
-    # A SAS copied from a web page may carry characters that nobody sees.
+    # A SAS copied from a web page may carry invisible characters.
     if "sig" not in fields or re.search(r"[^!-~]|[\"'<>\\]", cleaned):
         raise ClusterError(
             "bad_input",
             "The value of `sas` is not a shared access signature: it has no `sig` field, or holds spaces, quotes or "
-            "characters that are not ASCII (some of which nobody sees).",
+            "characters that are not ASCII (some of them are invisible).",
             "Pass the whole query string that the portal or `az storage container generate-sas` gives.",
         )
     return cleaned

@@ -259,7 +259,7 @@ def plan_trust(request: TrustRequest, found: Home, home: SshHome, *, check: bool
 
 
 def _drops_key(request: TrustRequest, found: Home) -> bool:
-    """Whether the private key of this node goes: never the cluster's, and never one that somebody else put there."""
+    """Whether the private key of this node goes: never the cluster's, and never one from elsewhere."""
     if request.private_key or not request.drop_key:
         return False
     return is_revoked(found.public_key, request.nodes) and found.made_key

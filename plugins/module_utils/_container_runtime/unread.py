@@ -24,7 +24,7 @@ Verbs = t.Mapping[str, str]
 
 
 def read(host: Runner) -> dict[str, str]:
-    """The units that run since before their settings were written. One that somebody has started anew is none of them."""
+    """The units that run since before their settings were written. One that was started anew is none of them."""
     found = {}
     for unit, (verb, written_us) in _load().items():
         began_us = started_us(host, unit)

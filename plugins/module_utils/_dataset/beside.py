@@ -26,7 +26,7 @@ class Beside:
 def look_beside(destination: str, known: t.Collection[str]) -> Beside:
     """Read every directory once. ``known`` are the relative names of the dataset's files; our own state is left out.
 
-    A file of the dataset may be called as an unfinished one is, where somebody uploaded the directory of another staging.
+    A file of the dataset may be called as an unfinished one is, where the directory of another staging was uploaded.
     """
     found = Beside()
     for directory, directories, files in os.walk(destination):

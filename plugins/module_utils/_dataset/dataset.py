@@ -121,7 +121,7 @@ class Dataset:
 
     def adopt(self, receipts: t.Sequence[Receipt]) -> None:
         """Keep receipts for files that were there before and proved right."""
-        # What somebody wrote a moment ago may be in memory only, where it was read.
+        # What was written a moment ago may be in memory only, where it was read.
         DurableTree(self.destination).sync([receipt.name for receipt in receipts])
         ReceiptLog(StatePaths(self.destination).receipts, "adopted").append(receipts)
 
@@ -257,7 +257,7 @@ class Dataset:
 
 
 class _FinalNames(t.Sequence[str]):
-    """The names at the destination of blobs, each made when somebody asks for it."""
+    """The names at the destination of blobs, each made when it is asked for."""
 
     def __init__(self, blobs: Blobs, decompress: bool) -> None:
         self._blobs = blobs

@@ -67,7 +67,7 @@ def explain(result: t.Mapping[str, t.Any]) -> str:
     batches = result.get("unfinished_batches", [])
     if batches:
         shown = ", ".join(f"{batch['batch']} of {batch['host']}" for batch in batches[:_BATCHES_TOLD])
-        parts.append(f"Batches that nobody finished: {shown}{', …' if len(batches) > _BATCHES_TOLD else '.'}")
+        parts.append(f"Unfinished batches: {shown}{', …' if len(batches) > _BATCHES_TOLD else '.'}")
     return " ".join(parts)
 
 
@@ -126,7 +126,7 @@ def causes(report: t.Mapping[str, t.Any] | None) -> list[dict[str, str]]:
 
 
 def unfinished(report: t.Mapping[str, t.Any] | None) -> list[dict[str, str]]:
-    """Batches of the last round that nobody finished, each with the host that it was planned for."""
+    """Unfinished batches of the last round, each with the host that it was planned for."""
     last = _last_round(report)
     hosts = {share["rank"]: share["host"] for share in last["shares"]}
     ids = last["unfinished_batches"][:_NAMED]

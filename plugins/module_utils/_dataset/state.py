@@ -5,7 +5,7 @@
 """What is at a staging destination: where its state lives, and which files are what their receipts say.
 
 A file is trusted while its size and time are those of its receipt. Who reads one and finds other content gives it another time, so
-that everybody who looks afterwards reads it, too, until it is copied again.
+that all who look afterwards read it, too, until it is copied again.
 
 State lives in ``<destination>/.staging``, so that it is lost together with the data it describes.
 """

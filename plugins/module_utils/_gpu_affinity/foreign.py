@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 # Private to the collection: it may change without notice.
-"""Whose the file is that stands where one of ours is to be: what somebody else wrote is kept, unless the user consents.
+"""Whose the file is that stands where one of ours is to be: what another author wrote is kept, unless the user consents.
 
 Ours begin with a comment that says so (``HEAD`` in those that read ``#`` as one, ``MARK`` in NCCL's).
 """

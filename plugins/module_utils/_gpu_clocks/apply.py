@@ -254,7 +254,7 @@ class Clocks:
 
     def _save(self, plans: list[Progress], records: dict[str, Record], gone: set[str]) -> None:
         merged = {**records, **{plan.gpu.uuid: plan.record for plan in plans}}
-        # What nobody will give back need not be remembered.
+        # What will not be given back need not be remembered.
         kept = {uuid: record for uuid, record in merged.items() if record.layers and uuid not in gone}
         if kept != self._store.load():
             self._store.save(kept)

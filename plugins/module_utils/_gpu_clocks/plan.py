@@ -193,7 +193,7 @@ def base_of(record: Record, layer: str, now: Settings) -> Settings:
 
 
 def _prior(layer: Layer) -> Settings:
-    """What was there before; a lock that nobody knew and somebody has set since is now known to go."""
+    """What was there before; a lock that was unknown and has been set since is now known to go."""
     return dataclasses.replace(layer.prior, unknown=layer.prior.unknown - layer.touched)
 
 

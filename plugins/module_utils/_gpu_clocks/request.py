@@ -65,7 +65,7 @@ class Scripts:
 class Request:
     """What is to become of the clocks. ``layer``: ``node``, ``job`` or ``all``; ``holder``: who holds that layer.
 
-    ``scripts``: what Slurm must run for jobs, None where nobody asks.
+    ``scripts``: what Slurm must run for jobs, None where they are not asked for.
     """
 
     state: str

@@ -257,8 +257,8 @@ def place_file(
 ) -> InflateResult:
     """Give a file that needs no decompression its final name after the same checks; ``src`` is gone afterwards.
 
-    On one filesystem this is a rename after reading the file once (CRC32 and MD5), otherwise a copy through ``.part``. What
-    somebody else has ``checked`` is not read for a rename, and has no CRC32 then.
+    On one filesystem this is a rename after reading the file once (CRC32 and MD5), otherwise a copy through ``.part``. A
+    ``checked`` file, which the caller has read, is not read for a rename, and has no CRC32 then.
     """
     started = time.monotonic()
     with _open_raw(src, raw_size) as source:

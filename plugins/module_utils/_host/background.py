@@ -30,7 +30,7 @@ Result = dict[str, t.Any]
 #: Set by the action: after so many seconds the job is killed, as with Ansible's ``async``.
 LIMIT_VARIABLE = "GPU_CLUSTER_JOB_LIMIT_S"
 _DIRECTORY_VARIABLE = "ANSIBLE_ASYNC_DIR"
-#: Results that nobody has collected for so long are deleted.
+#: Results that wait to be collected for so long are deleted.
 _KEEP_S = 7 * 86400
 _LOOK_S = 0.5
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"

@@ -5,7 +5,7 @@
 """Names below a directory that others may write to: nothing leads out of it, no ``..`` and no symbolic link.
 
 Root works in directories of users. Every component below the directory is opened by itself and must be a directory
-(``openat(2)`` with ``O_DIRECTORY | O_NOFOLLOW``), so that nobody can put a link there between a look and the deed. The
+(``openat(2)`` with ``O_DIRECTORY | O_NOFOLLOW``), so that no link can be put there between a look and the deed. The
 directory itself may be reached through links: its path is the operator's.
 """
 

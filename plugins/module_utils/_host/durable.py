@@ -24,7 +24,7 @@ _THREADS = 16
 # File systems without a journal of directories refuse with EINVAL; a directory that may be entered but not read, above those
 # of our own, with EACCES.
 _NOT_OURS = (errno.EINVAL, errno.EACCES)
-# Never waits, as a pipe does that somebody puts in a file's place.
+# Never waits, as a pipe in a file's place would.
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
@@ -51,7 +51,7 @@ def _sync_entries(descriptor: int) -> None:
 
 
 class DurableTree:
-    """The files below one directory that somebody else writes: no link is followed on the way to them (``beneath``)."""
+    """The files below one directory that others write to: no link is followed on the way to them (``beneath``)."""
 
     def __init__(self, root: str) -> None:
         self._root = root

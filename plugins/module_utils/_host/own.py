@@ -23,7 +23,7 @@ _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def check_own_directory(path: str) -> None:
-    """Raise ClusterError (``bad_input``) where somebody else owns the directory or may write to it, or a link is in its place.
+    """Raise ClusterError (``bad_input``) where another user owns the directory or may write to it, or a link is in its place.
 
     One that is missing is right. Whoever is not root believes what root owns, too.
     """
@@ -37,7 +37,7 @@ def check_own_directory(path: str) -> None:
             if found.st_mode & shared:
                 raise ClusterError(
                     "bad_input",
-                    f"Others may write to `{path}`, so that nobody knows who wrote what is in it.",
+                    f"Others may write to `{path}`, so that its contents may be anyone's.",
                     f"Look at what is in it, then `chmod go-w {path}`; or delete it.",
                 )
         finally:
@@ -45,7 +45,7 @@ def check_own_directory(path: str) -> None:
 
 
 def make_own_directory(path: str) -> None:
-    """Make a directory that nobody else reads or writes, or take one that is ours. Its parents are the operator's choice.
+    """Make a directory that no other user reads or writes, or take one that is ours. Its parents are the operator's choice.
 
     Raises OSError, and ClusterError (``bad_input``) where it is somebody else's, or a link.
     """

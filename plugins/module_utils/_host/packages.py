@@ -129,7 +129,7 @@ def installed_debs(output: str) -> set[str]:
     for line in output.splitlines():
         status, _sep, rest = line.partition("|")
         package, _sep, provides = rest.partition("|")
-        # The second letter is the state now; the first is only what somebody once wanted.
+        # The second letter is the state now; the first is only what was once wanted.
         if len(status) > 1 and status[1] == "i":
             names.add(package)
             names.update(part.strip().split(" ")[0].split(":")[0] for part in provides.split(",") if part.strip())

@@ -82,7 +82,7 @@ def refuse_passwords(options: t.Mapping[str, t.Any]) -> None:
     if _USER_IN_URL.match(str(options.get("repository_url") or "")):
         raise ClusterError(
             "bad_input",
-            "`repository_url` holds a user or password, which everybody on the node could read in the list of repositories, and "
+            "`repository_url` holds a user or password, which all users of the node could read in the list of repositories, and "
             "which would show in diffs. Nothing was changed.",
             "Take it out of the URL. apt finds it in a file in /etc/apt/auth.conf.d (mode 0600, apt_auth.conf(5)). For dnf write a "
             "file of your own to /etc/yum.repos.d, mode 0600, with the URL as baseurl, username and password: then no other is added.",
@@ -91,7 +91,7 @@ def refuse_passwords(options: t.Mapping[str, t.Any]) -> None:
         raise ClusterError(
             "bad_input",
             "`repository_key` is a URL that holds a user or password, which would show in diffs and errors. Nothing was changed.",
-            "The key is no secret: put it where everybody can fetch it, or on the nodes, and name its path.",
+            "The key is no secret: put it where all nodes can fetch it, or on the nodes, and name its path.",
         )
 
 

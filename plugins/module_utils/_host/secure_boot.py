@@ -5,7 +5,7 @@
 """Whether the kernel would load a module that is built on this node, known before one that works is taken away.
 
 With Secure Boot the kernel loads only modules that are signed with a key it trusts. dkms signs with a key of its own, which
-somebody has to enroll at the machine's console.
+has to be enrolled at the machine's console.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def _is_one(path: Path) -> bool:
 
 
 def enforced(root: Path) -> bool:
-    """Whether the kernel refuses modules that nobody signed."""
+    """Whether the kernel refuses unsigned modules."""
     if not _is_one(root / _SECURE_BOOT) or _is_one(root / _NO_VALIDATION):
         return False
     # A kernel of one's own may be built without it.

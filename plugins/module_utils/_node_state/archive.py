@@ -66,7 +66,7 @@ def unpack(archive: Archive, host: Host) -> None:
 
 
 def _sweep(prefix: str, own: str) -> None:
-    """Remove what killed runs left behind: this node's at once, that of nodes which share the directory when nobody can be at it."""
+    """Remove what killed runs left behind: this node's at once, that of nodes which share the directory when no process can be at it."""
     for leftover in glob.glob(f"{glob.escape(prefix)}*"):
         with contextlib.suppress(FileNotFoundError):  # another node sweeps, or has ended
             if leftover.startswith(own) or time.time() - os.stat(leftover).st_mtime > _ABANDONED_S:

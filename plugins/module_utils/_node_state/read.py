@@ -77,7 +77,7 @@ def owner_ids(item: Directory | File, *, tolerate: bool) -> tuple[int | None, in
 
 
 def missing_parents(paths: t.Iterable[str], listed: t.Collection[str] = ()) -> list[dict[str, t.Any]]:
-    """The directories that files at ``paths`` need and that nobody made or lists, as items of ``directories``."""
+    """The directories that files at ``paths`` need and that neither exist nor are listed, as items of ``directories``."""
     parents = sorted({os.path.dirname(path) for path in paths} - set(listed))
     return [directory_request(parent) for parent in parents if not os.path.isdir(parent)]
 

@@ -67,7 +67,7 @@ def _own(path: str | int, item: Directory | File) -> None:
 
 def own_file(file: File) -> None:
     """The mode and owner of a file whose content is right."""
-    # Never what a link leads to that somebody put there since.
+    # Never what a link leads to that came there since.
     handle = os.open(file.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:
         _own(handle, file)

@@ -141,7 +141,7 @@ class Running:
                 said = f" The driver that ran before is not loaded again: {failed.message}"
                 return ClusterError(exc.kind, exc.message + said, exc.remedy, **exc.details)
             said = self._brought_back()
-        # With a driver that somebody else had put on the disk meanwhile the node serves nobody unverified.
+        # With a driver that came to the disk meanwhile by other means the node serves no job unverified.
         if self.drained and node.read_loaded(self.facts.root).version == before:
             with contextlib.suppress(ClusterError):
                 self._resume()

@@ -151,7 +151,7 @@ def check_kernel(wanted: Wanted, system: System, modules: Modules, supported: t.
 
 
 def refuse_users(users: t.Sequence[str], what: str) -> None:
-    """Stop where somebody works over RDMA: nobody's consent makes that harmless."""
+    """Stop where RDMA is in use: no consent makes that harmless."""
     if users:
         raise ClusterError(
             "in_use",

@@ -155,7 +155,7 @@ class NodeSettings:
             changed = change(text)
             if changed != text:
                 now = os.stat(path)
-                # A repository's password: in a file that others may not read, or one that somebody left readable.
+                # A repository's password: in a file that others may not read, or one that is readable already.
                 private = not now.st_mode & stat.S_IROTH or shows_password(text)
                 mode = f"0{now.st_mode & 0o7777:03o}"
                 owner, group = str(now.st_uid), str(now.st_gid)
@@ -208,7 +208,7 @@ class NodeSettings:
             )
 
     def revive_rxe(self, *, check: bool) -> None:
-        """Make the device again that somebody deleted under a unit that is still active."""
+        """Make the device again that was deleted under a unit that is still active."""
         if not self.settings.rxe_netdev or not self.live or self._rxe_exists():
             return
         if self.changes.names("unit"):

@@ -55,7 +55,7 @@ def _tool(variable: str, bundled: pathlib.Path) -> str:
 
 
 def free_port() -> int:
-    """A TCP port on loopback that nobody listens on now."""
+    """A TCP port on loopback that is free now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

@@ -40,7 +40,7 @@ class Nodes:
         return node
 
     def fresh(self, release: str, *repositories: str, gpus: int = 1, switches: int = 0) -> ubuntu_node.Node:
-        """A node with GPUs and these repositories, which nobody has worked on."""
+        """A node with GPUs and these repositories, untouched so far."""
         node = self.base(release).child()
         node.put_gpus(gpus, switches)
         node.repository(*repositories)

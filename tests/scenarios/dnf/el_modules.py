@@ -37,7 +37,7 @@ class Nodes:
         return node
 
     def fresh(self, major: str, gpus: int = 1, switches: int = 0) -> el_node.Node:
-        """A node with GPUs and EPEL, which nobody has worked on."""
+        """A node with GPUs and EPEL, untouched so far."""
         node = self.base(major).child()
         node.repository("epel")
         node.put_gpus(gpus, switches)

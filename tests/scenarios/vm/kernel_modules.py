@@ -50,7 +50,7 @@ def see(lab: VmLab) -> dict[str, str]:
 
 
 def hold(lab: VmLab, path: str) -> None:
-    """Let a process that nobody knows keep a device open."""
+    """Let an unknown process keep a device open."""
     lab.run(NODE, "systemd-run", "--quiet", "--unit=lab-holder", "--collect", "python3", "-c", HOLD, path)
     lab.shell(NODE, "for n in $(seq 60); do test -e /run/held && exit; sleep 1; done; exit 1")
 

@@ -26,7 +26,7 @@ PLACE = "/opt/lab-kernel"
 _LIST = "/etc/apt/sources.list.d/lab-kernel.list"
 _INITRAMFS = "/etc/kernel/postinst.d/initramfs-tools"
 _STACK = ("mlnx-ofed-kernel", "mlnx-ofed-kernel-dkms", "ofed-scripts")
-#: What somebody types who wants the newer kernel, and does not think of its headers.
+#: The command of an operator who wants the newer kernel, and does not think of its headers.
 UPGRADE = f"DEBIAN_FRONTEND=noninteractive apt-get -qq -y install linux-image-amd64 {' '.join(_STACK)} >/dev/null"
 
 

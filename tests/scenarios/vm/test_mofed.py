@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The hpcai.gpu_cluster developers
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""mofed on a real kernel: RDMA over Ethernet that goes only when nobody uses it.
+"""mofed on a real kernel: RDMA over Ethernet that goes only when it is not in use.
 
 A stack with modules is in test_mofed_modules.py, a reboot there and in molecule/vm, a measurement in test_rdma_between_machines.py.
 """

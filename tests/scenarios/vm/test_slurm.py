@@ -287,7 +287,7 @@ def test_prolog_and_epilog_set_clocks_and_give_them_back(slurm: Slurm) -> None:
     slurm.wait_idle()
     assert clocks(slurm) == idle
     assert json.loads(slurm.root(f"cat {STATE}")) == json.loads(before)
-    # With the policy job verify asks this Slurm for both scripts, and only then the GPUs, which nobody has set here.
+    # With the policy job verify asks this Slurm for both scripts, and only then the GPUs, which are not set here.
     scripts = {name: f"/usr/local/lib/gpu_clocks/slurm-{name}.sh" for name in ("prolog", "epilog")}
     asked = slurm.lab.module("hpcai.gpu_cluster.gpu_clocks", {"state": "verified", "slurm_conf": "/nowhere", **scripts})
     refused(asked, "not_applied")

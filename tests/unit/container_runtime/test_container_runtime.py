@@ -201,7 +201,7 @@ def test_the_repository_is_nvidias_unless_another_is_named() -> None:
 
 @pytest.mark.parametrize("other", ["/x", "", 7, ["/y"]])
 def test_two_different_places_for_images_are_refused(other: t.Any) -> None:
-    """One of them won silently, and images went where nobody meant them to."""
+    """One of them won silently, and images went to a place that was not meant."""
     with pytest.raises(ClusterError, match=r"`docker_data_root` \('/y'\) is another directory than the data-root"):
         asked(docker_data_root="/y", docker_settings={"data-root": other})
 

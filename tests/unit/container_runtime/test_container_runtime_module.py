@@ -350,7 +350,7 @@ def test_a_file_that_cannot_be_read_is_named_and_nothing_is_changed(node: Node, 
 
 
 CRI_TABLE = '[plugins."io.containerd.grpc.v1.cri"]'
-# What nobody read before our part was imported takes the place of the site's section, or is refused.
+# What was not read before our part was imported takes the place of the site's section, or is refused.
 PARTS = {
     "another section": f'version = 2\n{CRI_TABLE}\ncontainerd.snapshotter = "native"\n',
     "a wrong value": 'version = 2\n[grpc]\nuid = "seven"\n',

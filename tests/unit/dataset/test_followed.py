@@ -33,7 +33,7 @@ from meanwhile import meanwhile
 
 @pytest.fixture
 def run(tmp_path: pathlib.Path) -> Run:
-    """A run that somebody planned."""
+    """A planned run."""
     run = Run("20260101T000000-abcdef", str(tmp_path), "", False, [], [], [], 1.0)
     write_run(run, {})
     return run

@@ -94,7 +94,7 @@ def planned(tmp_path: pathlib.Path) -> StageOptions:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a directory away")
 def test_nothing_lands_in_a_directory_of_somebody_else(planned: StageOptions, tmp_path: pathlib.Path) -> None:
-    """Its name can be known beforehand, and the landing path may be one that everybody writes to."""
+    """Its name can be known beforehand, and all users may write to the landing path."""
     theirs = pathlib.Path(landing_directory(str(tmp_path / "nvme"), planned["destination"], "gpu-1"))
     theirs.mkdir(parents=True)
     os.chown(theirs, SOMEBODY, -1)

@@ -388,7 +388,7 @@ def volume(tmp_path: pathlib.Path) -> pathlib.Path:
 
 
 def refused(volume: pathlib.Path, numbers: dict[str, str]) -> None:
-    """Neither half of the proof touches what somebody else may have made."""
+    """Neither half of the proof touches what may be another's."""
     for step in (lambda: verify.write_nonce(str(volume), "a"), lambda: verify.collect_nonces(str(volume), numbers)):
         with pytest.raises(ClusterError, match="only root can write") as caught:
             step()

@@ -298,7 +298,7 @@ class Machine:
 
 
 def machine(model: Gpu, prior: Settings) -> Machine:
-    """A GPU that somebody set up before, in ways that it supports. The persistence that keeps locks is on where it must be."""
+    """A GPU that was set up before, in ways that it supports. The persistence that keeps locks is on where it must be."""
     possible = dataclasses.replace(
         prior,
         applications=prior.applications if model.applications else None,

@@ -212,7 +212,7 @@ def test_what_a_node_says_about_the_processes_of_a_job(answer: str, reason: str)
     ],
 )
 def test_which_process_of_a_job_is_stopped(answer: str, process: int) -> None:
-    """Not one that somebody looks at with strace, and no other that has its number."""
+    """Not one that strace looks at, and no other that has its number."""
     assert background.stopped(MARKED, answer) == process
 
 

@@ -158,7 +158,7 @@ def test_disks_are_whole_or_made_again(phase: str, changes: dict[str, t.Any], be
         ("create", {"written": ("theirs",)}, "theirs is none of the file system's disks and was written to"),
         ("mkfs", {"marked": True}, "still marked"),
         ("mkfs", {"acknowledged": 0, "damage": "bad magic in AGF 3"}, "mounted and damaged: bad magic in AGF 3"),
-        # It can be mounted, and is no file system that anybody made or left.
+        # It can be mounted, and is no file system that was made or left.
         ("removal", {"readable": 3}, "only 3 are there"),
         ("removal", {"given_back": "state present: foreign_data"}, "state present: foreign_data"),
     ],

@@ -114,7 +114,7 @@ def test_a_gpu_on_the_bus_that_does_not_answer_is_named(tmp_path: Path) -> None:
 def test_without_a_driver_the_bus_still_shows_the_gpus(tmp_path: Path) -> None:
     facts = facts_of(tmp_path, ndv4)
     assert (facts["gpus"], len(facts["pci_gpus"])) == ([], 8)
-    # That nobody asked the driver is one reason, not nine.
+    # A driver that was not asked is one reason, not nine.
     assert set(reasons(facts)) == {"gpus"}
 
 

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The hpcai.gpu_cluster developers
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a power cut leaves of a disk that was being given back, and of a mkfs that nobody saw end. Real cuts: benchmarks/power_cuts."""
+"""What a power cut leaves of a disk that was being given back, and of a mkfs whose end is unknown. Real cuts: benchmarks/power_cuts."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_a_disk_that_is_being_emptied_says_what_it_is_or_is_empty(
 
 
 def test_a_member_of_an_array_is_one_until_it_is_empty(done: list[str]) -> None:
-    """Without its superblock, what is left would be data that nobody knows, and need consent."""
+    """Without its superblock, what is left would be unknown data, and need consent."""
     do(working(done, Disk("nvme0n1", signatures=(MEMBER,))), "erase", disks=("nvme0n1",))
     assert done == ["zero /dev/nvme0n1", "wipefs --all --force --quiet /dev/nvme0n1", "flush /dev/nvme0n1"]
 

@@ -15,7 +15,7 @@ IMPORT = "from ansible_collections.hpcai.gpu_cluster.plugins.module_utils"
 
 
 def closure(files: dict[str, str], *roots: str, parts: tuple[str, ...] = ()) -> set[str]:
-    """What a scenario reaches, its own roots included. Files that nobody knows are left out of the answer."""
+    """What a scenario reaches, its own roots included. Unknown files are left out of the answer."""
     rest = Scenario("rest", tuple(files))
     return set(closures(MadeTree(files), [Scenario("one", roots, parts), rest])["one"])
 
@@ -169,7 +169,7 @@ CALLS = {
     ],
 )
 def test_a_test_s_own_words_fill_the_holes_of_its_conftest(call: str, expected: set[str]) -> None:
-    """All that fits, where nobody can tell which; nothing, where the function is not called."""
+    """All that fits, where it cannot be told which; nothing, where the function is not called."""
     test = "tests/scenarios/vm/test_x.py"
     found = closure({**CALLS, test: f"def test_x(lab):\n    {call}\n"}, test)
     assert found - {test, "tests/scenarios/vm/conftest.py"} == expected

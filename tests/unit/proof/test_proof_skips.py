@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The hpcai.gpu_cluster developers
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A skip that nobody has explained fails the run."""
+"""An unexplained skip fails the run."""
 
 from __future__ import annotations
 

@@ -148,7 +148,7 @@ def test_a_play_names_the_variables_of_the_role_and_without_one_the_options(tmp_
             "ansible.builtin.include_role": {"name": f"{COLLECTION}gpu_clocks", "tasks_from": "install"},
             "vars": {"gpu_clocks_python": "python3"},
         },
-        # Not wrong, but of a machine type that nobody knows: it warns.
+        # Not wrong, but of an unknown machine type: it warns.
         {
             "ansible.builtin.include_role": {"name": f"{COLLECTION}node_profile"},
             "vars": {"node_profile_metadata": "never", "node_profile_on_mismatch": "warn"},
