@@ -14,7 +14,7 @@ STAGE = """
 import json, sys
 sys.path.insert(0, sys.argv[1])
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.dataset import Dataset
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.plan import prepare
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.prepare import prepare
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.rank import run_rank
 from ansible_collections.hpcai.gpu_cluster.plugins.modules import dataset_plan, dataset_stage
 told = json.loads(sys.stdin.readline())

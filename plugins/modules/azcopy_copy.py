@@ -289,6 +289,7 @@ import typing as t
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy.argv import CopyRequest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy.chosen import choose
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy.compare import make_plan
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy.copy import copy
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy.model import Plan, Report
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy.options import (
@@ -297,7 +298,6 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy.options 
     read_options,
     take_secret,
 )
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy.plan import make_plan
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy.record import remember
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy.share import private_directory, share_id
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.secrets import hide_secrets, query_of

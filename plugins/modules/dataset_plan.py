@@ -245,7 +245,11 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.options im
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.secrets import hide_secrets, refuse_queries
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.url import check_container
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.limits import check_options
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.plan import PlanRequest, list_dataset, prepare
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.prepare import (
+    PlanRequest,
+    list_dataset,
+    prepare,
+)
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gzip.part_file import disk_errors
 

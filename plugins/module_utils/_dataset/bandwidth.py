@@ -15,6 +15,7 @@ import typing as t
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy.argv import MOST_PROCESSES, SMALLEST_CAP_MBPS
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._shards.plan import DEFAULT_BYTES_PER_SECOND
 
 # Eight processes of 2,300 Mb/s each below an ingress limit of 20 Gb/s: 18,400 / 20,000.
 UPLOAD_SHARE = 0.92
@@ -41,6 +42,13 @@ class UploadPlan(t.NamedTuple):
     total_mbps: float
     concurrency: int  # AZCOPY_CONCURRENCY_VALUE
     explanation: list[str]
+
+
+def expected_bytes_per_second(bandwidth: DownloadPlan, nodes: int) -> float:
+    """What one node is expected to take: batches are as long as wanted only where that is about right."""
+    if bandwidth.expected_gbps:
+        return bandwidth.expected_gbps * 125e6 / nodes
+    return min(DEFAULT_BYTES_PER_SECOND, bandwidth.cap_mbps * 125e3 or DEFAULT_BYTES_PER_SECOND)
 
 
 def plan_download(*, nodes: int, nic_mbps: float = 0, egress_mbps: float = 0, accounts: int = 1) -> DownloadPlan:

@@ -11,9 +11,9 @@ import typing as t
 from dataclasses import dataclass, replace
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy.argv import CopyRequest, check_request
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy.compare import make_plan
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy.copy import copy
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy.model import Plan, Settings
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy.plan import make_plan
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy.share import private_directory, share_id
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.bandwidth import plan_upload
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.tree import Links, read_tree

@@ -24,9 +24,9 @@ import time
 import typing as t
 import urllib.parse
 
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy.compare import make_plan
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy.copy import copy
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy.model import Settings
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy.plan import make_plan
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy.run import CopyRequest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy.share import private_directory, share_id
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError

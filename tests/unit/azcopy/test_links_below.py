@@ -11,9 +11,9 @@ import typing as t
 
 import pytest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy.argv import CopyRequest
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy.compare import make_plan
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy.copy import copy
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy.model import Settings
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy.plan import make_plan
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from lab.blob.service import Azurite, azcopy_path
 

@@ -11,7 +11,7 @@ import typing as t
 import pytest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset import followed
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.dataset import Dataset
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.plan import prepare
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.prepare import prepare
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.rank import run_rank
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.modules import dataset_plan, dataset_stage

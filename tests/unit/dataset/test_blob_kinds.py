@@ -9,7 +9,7 @@ import typing as t
 import urllib.parse
 
 import pytest
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.plan import list_dataset
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.prepare import list_dataset
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.modules.dataset_plan import read_options
 

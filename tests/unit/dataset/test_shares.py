@@ -9,8 +9,10 @@ import typing as t
 
 import pytest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.manifest import Blob, Manifest
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.bandwidth import plan_download
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.plan import expected_bytes_per_second
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.bandwidth import (
+    expected_bytes_per_second,
+    plan_download,
+)
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.run import Run
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.shares import plan_run
 

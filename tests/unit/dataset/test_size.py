@@ -20,7 +20,7 @@ from module_run import run_main
 #: Plans twice in one process, so that what a listing takes whatever its length is there before it counts.
 PLAN = """
 import json, re, sys
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.plan import prepare
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.prepare import prepare
 from ansible_collections.hpcai.gpu_cluster.plugins.modules.dataset_plan import read_options
 for line in sys.stdin:
     planned = prepare(read_options(json.loads(line)), write=True)

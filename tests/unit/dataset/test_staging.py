@@ -9,7 +9,7 @@ import pwd
 import stat
 
 import pytest
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.plan import prepare
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.prepare import prepare
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.report import explain
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.modules import dataset_remove, dataset_verify

@@ -13,7 +13,7 @@ import pytest
 
 ROOT = pathlib.Path(__file__).parents[3]
 TURN = re.compile(
-    r"\b(?:that|what|which|who|whom|whose|where|than|when|as)[\s#]+(?:no|some|any|every)body\b", re.IGNORECASE
+    r"\b(?:that|what|which|who|whom|whose|where|than|when|as)[\s#'\"]+(?:no|some|any|every)body\b", re.IGNORECASE
 )
 #: What has been released keeps its words.
 RELEASED = ("changelogs/", "CHANGELOG.md")

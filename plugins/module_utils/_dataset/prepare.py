@@ -22,7 +22,11 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.choice imp
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.identity import ManagedIdentity
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.manifest import Manifest, check_names
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.url import BlobUrl, parse_blob_url
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.bandwidth import DownloadPlan, plan_download
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.bandwidth import (
+    DownloadPlan,
+    expected_bytes_per_second,
+    plan_download,
+)
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.dataset import Dataset
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.followed import (
     forget_readers,
@@ -46,7 +50,6 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.ownership 
     find_ownership,
     give_below,
 )
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._shards.plan import DEFAULT_BYTES_PER_SECOND
 
 #: What may pass the controller on the way to all nodes together, and what a name takes of it: packed, to the node and, as every
 #: module returns its options, back.
@@ -211,13 +214,6 @@ def _told(wanted: PlanRequest, found: Missing, run: Run, bandwidth: DownloadPlan
     }
 
 
-def expected_bytes_per_second(bandwidth: DownloadPlan, nodes: int) -> float:
-    """What one node is expected to take: batches are as long as wanted only where that is about right."""
-    if bandwidth.expected_gbps:
-        return bandwidth.expected_gbps * 125e6 / nodes
-    return min(DEFAULT_BYTES_PER_SECOND, bandwidth.cap_mbps * 125e3 or DEFAULT_BYTES_PER_SECOND)
-
-
 def _facts(manifest: Manifest, indexes: range | array[int], inventory: Inventory) -> dict[str, t.Any]:
     return {
         "manifest_digest": manifest.digest,
@@ -238,8 +234,7 @@ def _list(wanted: PlanRequest) -> tuple[Manifest, list[str]]:
         raise ClusterError(
             "bad_input",
             f"A source has no SAS, and with the identity {wanted.identity} only AzCopy can log in, not the listing.",
-            "Give the source a SAS, or use the managed identity (`identity: msi`), or `identity: none` for a container that "
-            "anybody may read and list.",
+            "Give the source a SAS, or use the managed identity (`identity: msi`), or `identity: none` for a public container.",
         )
     login = ManagedIdentity(wanted.identity_client_id).token if needs_token else None
     choices = [Choice(source.get("include") or (), source.get("exclude") or ()) for source in wanted.sources]
@@ -324,4 +319,4 @@ def _account(url: str) -> str:
     return f"{parsed.host}/{parsed.account}"
 
 
-__all__ = ["PlanRequest", "expected_bytes_per_second", "list_dataset", "prepare"]
+__all__ = ["PlanRequest", "list_dataset", "prepare"]
