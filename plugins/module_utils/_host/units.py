@@ -113,6 +113,12 @@ def systemctl(host: Host, verb: str, *names: str) -> None:
     )
 
 
+def attempt(host: Host, verb: str, name: str) -> str:
+    """``start`` or ``stop`` a unit that need not succeed; returns why it did not, on one line, or an empty text."""
+    rc, _out, err = host.run_command(["systemctl", verb, name])
+    return " ".join(err.split())[:200] or f"exit status {rc}" if rc else ""
+
+
 def has_unit_file(name: str, paths: t.Iterable[str]) -> bool:
     """Whether the unit's own file is among the paths."""
     return any(path.startswith(UNIT_DIRECTORIES) and path.rsplit("/", 1)[-1] == name for path in paths)
@@ -128,6 +134,7 @@ __all__ = [
     "UNIT_DIRECTORIES",
     "UnitState",
     "allow_start",
+    "attempt",
     "has_unit_file",
     "is_active",
     "is_running",

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.command import Host
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.units import is_active
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.units import attempt, is_active
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver import read as node
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.holders import FABRIC_MANAGER, SERVICES
 
@@ -56,7 +56,7 @@ def _stop(host: Host, units: t.Iterable[str]) -> list[str]:
     for unit in units:
         if is_active(host, unit):
             # Where one does not stop, unloading tells who uses the GPUs.
-            host.run_command(["systemctl", "stop", unit])
+            attempt(host, "stop", unit)
             stopped.append(unit)
     return stopped
 
@@ -80,21 +80,18 @@ def set_aside(host: Host, root: Path) -> list[str]:
 
 def bring_back(host: Host, modules: t.Sequence[str]) -> dict[str, str]:
     """Load again what was set aside, in the opposite order; returns those that cannot be, and why."""
-    return _each(host, ["modprobe"], modules)
+    failed = {}
+    for name in reversed(modules):
+        rc, _out, err = host.run_command(["modprobe", name])
+        if rc != 0:
+            failed[name] = " ".join(err.split())[:200]
+    return failed
 
 
 def start(host: Host, units: t.Sequence[str]) -> dict[str, str]:
     """Start again what was stopped, in the opposite order; returns those that do not start, and why."""
-    return _each(host, ["systemctl", "start"], units)
-
-
-def _each(host: Host, argv: t.Sequence[str], names: t.Sequence[str]) -> dict[str, str]:
-    failed = {}
-    for name in reversed(names):
-        rc, _out, err = host.run_command([*argv, name])
-        if rc != 0:
-            failed[name] = " ".join(err.split())[:200]
-    return failed
+    said = {unit: attempt(host, "start", unit) for unit in reversed(units)}
+    return {unit: why for unit, why in said.items() if why}
 
 
 def unload(host: Host, root: Path) -> Away:

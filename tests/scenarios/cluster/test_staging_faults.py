@@ -137,6 +137,7 @@ def test_full_destination(lab: Lab, dataset: Dataset) -> None:
         assert "error_kind: disk_full" in result.output
         assert "Free space" in result.output
         names = lab.run("gpu-1", "find", f"{small}/data", "-name", "*.tfrecord").split()
+        print("NAMES", names)
         for path in names:
             digest = lab.run("gpu-1", "md5sum", path).split()[0]
             assert digest == md5s(dataset.content)[path.rpartition("/")[2]], "wrong data at a final name"
@@ -144,6 +145,36 @@ def test_full_destination(lab: Lab, dataset: Dataset) -> None:
         for node in lab.nodes:
             lab.run(node, "umount", small)
             lab.run(node, "rmdir", small)
+
+
+def test_nodes_receive_no_more_bytes_per_second_than_their_share_of_the_account(lab: Lab, dataset: Dataset) -> None:
+    """By the counter of a node's interface: no quicker test has several nodes that share an account."""
+    mbps_each = 8
+    dataset.fill(32, bytes_each=500_000)
+    dataset.destination = f"/mnt/resource_nvme/{dataset.name}"
+    # Shares of their own, so that nothing but blobs arrives.
+    options = {"dataset_staging_scope": "local", "dataset_staging_mount_point": ""}
+    options["dataset_staging_egress_mbps"] = mbps_each * len(lab.nodes)
+    play = lab.start_playbook("staging", dataset.variables(**options))
+    samples = [received(lab)]
+    while play.poll() is None:
+        time.sleep(0.2)
+        samples.append(received(lab))
+    output = play.communicate(timeout=10)[0]
+    assert play.returncode == 0, output[-3000:]
+    first, last = samples[0][1], samples[-1][1]
+    share = sum(map(len, dataset.content.values())) / len(lab.nodes)
+    assert last - first >= share / 2, "the node received too little to tell how quickly"
+    # Without what comes before and after the copy.
+    middle = [(when, count) for when, count in samples if 0.2 <= (count - first) / (last - first) <= 0.8]
+    (begin, low), (end, high) = middle[0], middle[-1]
+    assert (high - low) / (end - begin) <= 1.25 * mbps_each * 1e6 / 8
+
+
+def received(lab: Lab, node: str = "gpu-1") -> tuple[float, int]:
+    """When, in seconds, and how many bytes a node had received."""
+    count = int(lab.run(node, "cat", "/sys/class/net/eth0/statistics/rx_bytes"))
+    return time.monotonic(), count
 
 
 def test_fewer_ranks_stage_and_remove_needs_consent_and_takes_only_that(lab: Lab, dataset: Dataset) -> None:
