@@ -333,7 +333,7 @@ def test_a_value_outside_its_limit_is_refused_by_its_name(option: str, wrong: li
         ({"url": "https://account.blob.core.windows.net/data/train/"}, "and `train` as `prefix`"),
         ({"url": "https://account.blob.core.windows.net:99999/data"}, "is no URL: Port out of range"),
         ({"url": "https://account.blob.core.windows.net/data", "sas": "sv=1&sg=hidden-too"}, "it has no `sig` field"),
-        ({"url": "https://account.blob.core.windows.net/data", "sas": "sv=1&sig=hidden\u200b"}, "nobody sees"),
+        ({"url": "https://account.blob.core.windows.net/data", "sas": "sv=1&sig=hidden\u200b"}, "are invisible"),
         (
             {"url": "https://account.blob.core.windows.net/data", "include": ["*.rec", "part-[0-"]},
             "The glob 'part-[0-' ",
