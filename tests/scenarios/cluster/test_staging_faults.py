@@ -137,7 +137,7 @@ def test_full_destination(lab: Lab, dataset: Dataset) -> None:
         assert "error_kind: disk_full" in result.output
         assert "Free space" in result.output
         names = lab.run("gpu-1", "find", f"{small}/data", "-name", "*.tfrecord").split()
-        print("NAMES", names)
+        assert names, "nothing came, so nothing could be wrong"
         for path in names:
             digest = lab.run("gpu-1", "md5sum", path).split()[0]
             assert digest == md5s(dataset.content)[path.rpartition("/")[2]], "wrong data at a final name"
