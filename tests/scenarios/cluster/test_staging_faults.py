@@ -167,6 +167,7 @@ def test_nodes_receive_no_more_bytes_per_second_than_their_share_of_the_account(
     assert last - first >= share / 2, "the node received too little to tell how quickly"
     # Without what comes before and after the copy.
     middle = [(when, count) for when, count in samples if 0.2 <= (count - first) / (last - first) <= 0.8]
+    assert len(middle) > 1, "all came at once"
     (begin, low), (end, high) = middle[0], middle[-1]
     assert (high - low) / (end - begin) <= 1.25 * mbps_each * 1e6 / 8
 
