@@ -160,7 +160,7 @@ def _planned_gpus(gpus: t.Mapping[str, t.Any], entries: Entries) -> tuple[Gpu, .
             index=index,
             numa=int(entry["id"]),
             bus_id=bus_ids[index] if index < len(bus_ids) else "",
-            model=models[0].get("name", ""),
+            model=models[0].get("name") or "",
         )
         for entry in entries
         for index in entry.get("gpus") or []
@@ -172,7 +172,7 @@ def _planned_hcas(hcas: Entries, entries: Entries) -> tuple[Hca, ...]:
     """The fabric's HCAs that the NUMA nodes of a profile name."""
     home = {hca: int(entry["id"]) for entry in entries for hca in entry.get("hcas") or []}
     return _fastest(
-        Hca(hca["name"], home[hca["name"]], hca.get("bus_id", ""), hca.get("rate_gbps") or 0)
+        Hca(hca["name"], home[hca["name"]], hca.get("bus_id") or "", hca.get("rate_gbps") or 0)
         for hca in hcas
         if hca.get("name") in home
     )
@@ -180,7 +180,7 @@ def _planned_hcas(hcas: Entries, entries: Entries) -> tuple[Hca, ...]:
 
 def from_profile(profile: t.Mapping[str, t.Any]) -> Topology:
     """The topology that the machine type should have; for planning without a node."""
-    name = profile.get("name", "?")
+    name = profile.get("name") or "?"
     entries = (profile.get("numa") or {}).get("nodes") or []
     if not entries:
         raise ClusterError(
@@ -189,7 +189,7 @@ def from_profile(profile: t.Mapping[str, t.Any]) -> Topology:
             "Plan from the facts of a node, or add numa.nodes to a profile of your own.",
         )
     gpus = _planned_gpus(profile.get("gpus") or {}, entries)
-    count = (profile.get("gpus") or {}).get("count", 0)
+    count = (profile.get("gpus") or {}).get("count") or 0
     homeless = sorted(set(range(count)) - {gpu.index for gpu in gpus})
     topology = Topology(
         "profile",

@@ -121,6 +121,32 @@ def planned(work: t.Callable[[], t.Any]) -> t.Any:
     return None
 
 
+def empty(document: dict[str, t.Any], way: tuple[t.Any, ...]) -> dict[str, t.Any]:
+    """The document with nothing at one place."""
+    document = copy.deepcopy(document)
+    parent: t.Any = document
+    for key in way[:-1]:
+        parent = parent[key]
+    parent[way[-1]] = None
+    return document
+
+
+@pytest.mark.parametrize("unplaced", ["refuse", "any"])
+@pytest.mark.parametrize("source", SOURCES)
+def test_an_empty_place_ends_in_a_plan_or_words(source: str, unplaced: str) -> None:
+    request = PlanRequest.of({**DEFAULTS, "unplaced": unplaced})
+    for facts, profile in [
+        *((empty(FACTS, way), PROFILE) for way in places(FACTS)),
+        *((FACTS, empty(PROFILE, way)) for way in places(PROFILE)),
+    ]:
+
+        def work(facts: t.Any = facts, profile: t.Any = profile) -> t.Any:
+            require_shapes(facts, profile)
+            return plan_and_render(*sources(source, facts, profile), request)
+
+        planned(work)
+
+
 @given(inputs(), st.sampled_from(SOURCES))
 def test_whatever_the_facts_are_the_end_is_a_plan_or_words(
     given_: tuple[dict[str, t.Any], dict[str, t.Any], dict[str, t.Any]], source: str

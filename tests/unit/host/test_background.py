@@ -72,7 +72,8 @@ Job("busy_bee", {str(tmp_path)!r}, 600).start(lambda: time.sleep(6) or {{"late":
     began = time.monotonic()
     subprocess.run([sys.executable, "-c", program], capture_output=True, check=True, env=search_path())
     assert time.monotonic() - began < 5
-    (path,) = tmp_path.iterdir()
+    # Beside the result lies the next one while it is written.
+    (path,) = (one for one in tmp_path.iterdir() if one.suffix != ".part")
     assert wait_for(str(path)) == {"late": True}
 
 
