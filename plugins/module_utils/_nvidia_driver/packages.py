@@ -161,14 +161,22 @@ def supported_distribution(text: str) -> Distribution:
     dist = parse_os_release(text)
     first = dist.version.partition(".")[0]
     known = (dist.id, dist.version) in (("ubuntu", "22.04"), ("ubuntu", "24.04"), ("debian", "12"))
-    if known or (dist.id in ("rhel", "almalinux", "rocky", "ol") and first in ("8", "9")):
+    if known or (dist.id in ("rhel", "almalinux", "rocky", "ol") and first in ("8", "9", "10")):
         return dist
     raise ClusterError(
         "unsupported_distribution",
         f"nvidia_driver does not install drivers on {dist.name or 'this system'}.",
-        "It knows Ubuntu 22.04 and 24.04, Debian 12, and RHEL, AlmaLinux, Rocky and Oracle Linux 8 and 9. Install the driver "
+        "It knows Ubuntu 22.04 and 24.04, Debian 12, and RHEL, AlmaLinux, Rocky and Oracle Linux 8, 9 and 10. Install the driver "
         "another way and set `source: preinstalled`.",
     )
+
+
+def has_streams(dist: Distribution) -> bool:
+    """Whether dnf sees only the driver of an enabled module stream.
+
+    From EL 10 on there are none (NVIDIA's installation guide, "Kernel Modules"): exact versions choose the branch, and locks keep it.
+    """
+    return dist.manager == "rpm" and dist.version.partition(".")[0] in ("8", "9")
 
 
 def _fabric_manager(source: str, manager: str, branch: int) -> str:
@@ -356,6 +364,7 @@ __all__ = [
     "flavor_of",
     "gdrcopy_roots",
     "has_driver_version",
+    "has_streams",
     "in_stack",
     "is_companion",
     "is_fabric_manager",

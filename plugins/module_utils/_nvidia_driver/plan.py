@@ -29,6 +29,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.p
     compare,
     flavor_of,
     gdrcopy_roots,
+    has_streams,
     in_stack,
     is_fabric_manager,
     is_gdrcopy,
@@ -155,7 +156,7 @@ def with_later_kernels(request: Request, facts: Facts, wanted: Wanted) -> Wanted
 
 def stream_to_enable(request: Request, facts: Facts, wanted: Wanted) -> str:
     """The module stream to enable on EL; empty when the right one is, or there is none to choose."""
-    if facts.stream is None or request.source != "cuda_repo":
+    if facts.stream is None or request.source != "cuda_repo" or not has_streams(wanted.dist):
         return ""
     stream = f"{wanted.branch}-{'open' if wanted.flavor == 'open' else 'dkms'}"
     return "" if facts.stream == stream else stream

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import typing as t
 
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.distribution import Distribution
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.repository import Repository
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.packages import NAME_PATTERNS
@@ -29,11 +30,13 @@ ALL_FILES = (SOURCES, KEYRING, PIN, UNATTENDED, REPO, RPM_KEY, MODPROBE, PEERMEM
 NO_PERSISTENCE = "--no-persistence-mode"
 #: Over these Fabric Manager speaks to NVSwitches behind ConnectX functions; nothing else loads ib_umad.
 SUBNET_MODULES = ("mlx5_ib", "ib_umad")
-#: Where NVIDIA keeps its repositories, and the keys that sign them (CUDA Installation Guide for Linux).
+#: Where NVIDIA keeps its repositories, and the keys that sign them, with their fingerprints where one could be checked (CUDA
+#: Installation Guide for Linux; for EL 10 the repository file cuda-rhel10.repo, as AlmaLinux packages it).
 CUDA_REPOSITORY = "https://developer.download.nvidia.com/compute/cuda/repos"
 CUDA_KEYS = {
     "dpkg": ("3bf863cc.pub", "EB693B3035CD5710E231E123A4B469963BF863CC"),
     "rpm": ("D42D0685.pub", "610C7B14E068A878070DA4E99CD0A493D42D0685"),
+    "rhel10": ("CDF6BA43.pub", ""),
 }
 
 
@@ -58,8 +61,15 @@ def repository_for(request: Request, dist: Distribution, machine: str) -> Reposi
         return given
     directory = "sbsa" if machine == "aarch64" else "x86_64"
     url = f"{CUDA_REPOSITORY}/{cuda_directory(dist)}/{directory}"
-    key, fingerprint = CUDA_KEYS[dist.manager]
-    return Repository(url, key=given.key or f"{url}/{key}", fingerprint=given.fingerprint or fingerprint)
+    key, fingerprint = CUDA_KEYS.get(cuda_directory(dist)) or CUDA_KEYS[dist.manager]
+    fingerprint = given.fingerprint or fingerprint
+    if not fingerprint:
+        raise ClusterError(
+            "bad_input",
+            f"The fingerprint of the key {key}, with which NVIDIA signs its packages for {dist.name}, is not known here.",
+            "Set `repository_fingerprint` to the 40 digits that `gpg --show-keys` prints for a copy of the key that you trust.",
+        )
+    return Repository(url, key=given.key or f"{url}/{key}", fingerprint=fingerprint)
 
 
 def pin_text(version: str, priority: int = 1001) -> str:

@@ -4,7 +4,7 @@
 """Repositories of tiny RPMs with the names, versions, epochs, dependencies and module streams that EL and the vendors have.
 
 What is like the real ones: parts of a driver demand each other at exactly one version, and dkms, which only EPEL has; all of
-them are modular, so that only those of the enabled stream can be seen; Fabric Manager takes the place of the one whose name
+them are modular but on EL 10, so that only those of the enabled stream can be seen; Fabric Manager takes the place of the one whose name
 has a hyphen more, and the library for NVSwitches excludes the one with another branch in its name; GDRCopy is in none of the
 vendor's repositories; kernels and their headers are installed beside each other. What is not: there is nothing in them.
 """
@@ -242,7 +242,9 @@ def _made(place: pathlib.Path, release: Release) -> None:
             # Signing takes longer than building, and these are enough to see what dnf checks.
             if name == "cuda":
                 sign(place / name)
-            rpms.index(place / name, _streams(drivers) if name == "cuda" else (), tail, MACHINE)
+            # EL 10 has no modules any more.
+            modular = name == "cuda" and release.major != "10"
+            rpms.index(place / name, _streams(drivers) if modular else (), tail, MACHINE)
 
 
 def made(directory: pathlib.Path, release: Release) -> pathlib.Path:

@@ -26,14 +26,31 @@ def versions(node: Node) -> set[str]:
     return {version.partition("-")[0] for found in parts.values() for version in found}
 
 
-@pytest.mark.parametrize("major", ["8", "9"])
+def stream(node: Node) -> str:
+    """The stream of the driver's module that is enabled."""
+    lines = node.read("/etc/dnf/modules.d/nvidia-driver.module").splitlines()
+    return next((line.partition("=")[2] for line in lines if line.startswith("stream=")), "")
+
+
+def test_the_key_of_el_10_has_to_be_told(nodes: Nodes) -> None:
+    """Its fingerprint is in no document that could be checked."""
+    node = nodes.fresh("10")
+    before = node.installed
+    result = driver(node, repository_url="", repository_key="", repository_fingerprint="")
+    assert result["error_kind"] == "bad_input"
+    assert "CDF6BA43.pub" in result["msg"]
+    assert "`repository_fingerprint`" in result["msg"]
+    assert node.installed == before
+
+
+@pytest.mark.parametrize("major", ["8", "9", "10"])
 def test_a_driver_is_installed_beside_two_kernels_and_stays(nodes: Nodes, major: str) -> None:
     node = nodes.with_driver(major, el.NEW)
     assert versions(node) == {el.NEW}
     # Only what is needed: nothing that is recommended, nor a Fabric Manager without NVSwitches.
     assert not {"nvidia-xconfig", "nvidia-fabricmanager", "nvidia-fabric-manager"} & set(node.installed)
     assert len(node.installed["kernel-devel"]) == 2
-    assert "stream=580-open" in node.read("/etc/dnf/modules.d/nvidia-driver.module")
+    assert stream(node) == ("580-open" if major != "10" else "")
     assert node.read("/sys/module/nvidia/version").strip() == el.NEW
     before = node.installed
     again = driver(node)
@@ -45,23 +62,25 @@ def test_a_driver_is_installed_beside_two_kernels_and_stays(nodes: Nodes, major:
 
 def test_a_release_that_is_not_known_is_refused_before_anything_is_asked_of_dnf(nodes: Nodes) -> None:
     node = nodes.fresh("10")
+    node.write("/usr/lib/os-release", node.release.os_release.replace("10.0", "11.0"))
     before = node.installed
     result = driver(node)
     assert result["error_kind"] == "unsupported_distribution"
-    assert "Rocky Linux 10.0" in result["msg"]
+    assert "Rocky Linux 11.0" in result["msg"]
     assert node.installed == before
     assert not node.path("/etc/yum.repos.d/nvidia-driver.repo").exists()
     # What an image brought is looked at.
     assert driver(node, source="preinstalled", version="")["error_kind"] == "driver_wrong"
 
 
-def test_headers_of_the_running_kernel_are_installed_beside_those_of_another(nodes: Nodes) -> None:
-    node = nodes.fresh("9")
+@pytest.mark.parametrize("major", ["9", "10"])
+def test_headers_of_the_running_kernel_are_installed_beside_those_of_another(nodes: Nodes, major: str) -> None:
+    node = nodes.fresh(major)
     older, newer = node.release.kernels
     node.must("rpm", "--erase", f"kernel-devel-{older}")
     result = driver(node)
     assert not result["failed"], result["msg"]
-    assert node.installed["kernel-devel"] == [older, newer]
+    assert node.installed["kernel-devel"] == sorted([older, newer])
 
 
 def test_a_kernel_whose_headers_nobody_has_is_refused_before_anything_is_done(nodes: Nodes) -> None:
@@ -75,10 +94,10 @@ def test_a_kernel_whose_headers_nobody_has_is_refused_before_anything_is_done(no
     assert node.read("/sys/module/nvidia/version").strip() == el.OLD
 
 
-@pytest.mark.parametrize("major", ["8", "9"])
+@pytest.mark.parametrize("major", ["8", "9", "10"])
 def test_an_upgrade_to_another_branch_switches_the_stream_and_moves_the_lock(nodes: Nodes, major: str) -> None:
     node = nodes.with_driver(major)
-    assert "stream=570-open" in node.read("/etc/dnf/modules.d/nvidia-driver.module")
+    assert stream(node) == ("570-open" if major != "10" else "")
     node.write(LIST, f"perl-0:1.0-1.el{major}.*\n" + node.read(LIST))
     refused = driver(node)
     assert refused["error_kind"] == "consent_missing"
@@ -94,7 +113,7 @@ def test_an_upgrade_to_another_branch_switches_the_stream_and_moves_the_lock(nod
     assert not driver(node, **AGREED)["changed"]
 
 
-@pytest.mark.parametrize("major", ["8", "9"])
+@pytest.mark.parametrize("major", ["8", "9", "10"])
 def test_a_downgrade_within_a_branch(nodes: Nodes, major: str) -> None:
     node = nodes.with_driver(major, el.NEWEST)
     result = driver(node, **AGREED)
@@ -106,15 +125,17 @@ def test_a_downgrade_within_a_branch(nodes: Nodes, major: str) -> None:
     )
 
 
-def test_a_downgrade_to_an_older_branch(nodes: Nodes) -> None:
-    node = nodes.with_driver("9", el.NEW)
+@pytest.mark.parametrize("major", ["9", "10"])
+def test_a_downgrade_to_an_older_branch(nodes: Nodes, major: str) -> None:
+    node = nodes.with_driver(major, el.NEW)
     result = driver(node, version=el.OLD, **AGREED)
     assert not result["failed"], result["msg"]
     assert versions(node) == {el.OLD}
 
 
-def test_fabric_manager_follows_the_driver_under_its_new_name(nodes: Nodes) -> None:
-    node = nodes.with_driver("9", switches=1)
+@pytest.mark.parametrize("major", ["9", "10"])
+def test_fabric_manager_follows_the_driver_under_its_new_name(nodes: Nodes, major: str) -> None:
+    node = nodes.with_driver(major, switches=1)
     assert node.installed["nvidia-fabric-manager"] == [f"{el.OLD}-1"]
     result = driver(node, **AGREED)
     assert not result["failed"], result["msg"]
@@ -124,7 +145,7 @@ def test_fabric_manager_follows_the_driver_under_its_new_name(nodes: Nodes) -> N
     assert f"package nvidia-fabric-manager: remove nvidia-fabric-manager {el.OLD}-1" in told(result)
 
 
-@pytest.mark.parametrize("major", ["8", "9"])
+@pytest.mark.parametrize("major", ["8", "9", "10"])
 def test_a_fabric_manager_of_another_version_is_brought_to_the_driver_s(nodes: Nodes, major: str) -> None:
     node = nodes.with_driver(major, el.NEW, switches=1)
     node.must("dnf", "-y", "-q", "--disableplugin=versionlock", "install", f"nvidia-fabricmanager-{el.NEWEST}")
@@ -137,16 +158,17 @@ def test_a_fabric_manager_of_another_version_is_brought_to_the_driver_s(nodes: N
     assert not [line for line in told(result) if line.startswith("kernel module")]
 
 
-def test_the_other_kernel_module_takes_the_place_of_the_open_one(nodes: Nodes) -> None:
-    node = nodes.with_driver("9", el.NEW)
+@pytest.mark.parametrize("major", ["9", "10"])
+def test_the_other_kernel_module_takes_the_place_of_the_open_one(nodes: Nodes, major: str) -> None:
+    node = nodes.with_driver(major, el.NEW)
     result = driver(node, kernel_module="proprietary", **AGREED)
     assert not result["failed"], result["msg"]
     assert {"cuda-drivers", "kmod-nvidia-latest-dkms"} <= set(node.installed)
     assert not {"nvidia-open", "kmod-nvidia-open-dkms"} & set(node.installed)
-    assert "stream=580-dkms" in node.read("/etc/dnf/modules.d/nvidia-driver.module")
+    assert stream(node) == ("580-dkms" if major != "10" else "")
 
 
-@pytest.mark.parametrize("major", ["8", "9"])
+@pytest.mark.parametrize("major", ["8", "9", "10"])
 def test_without_epel_the_refusal_names_dkms_before_anything_is_done(nodes: Nodes, major: str) -> None:
     node = nodes.with_driver(major)
     node.must("rpm", "--erase", "--nodeps", "dkms")
@@ -194,7 +216,7 @@ def test_a_key_or_a_package_that_is_not_the_vendor_s_is_refused(nodes: Nodes) ->
     assert "nvidia-open" not in node.installed
 
 
-@pytest.mark.parametrize("major", ["8", "9"])
+@pytest.mark.parametrize("major", ["8", "9", "10"])
 def test_a_transaction_that_was_cut_off_is_finished(nodes: Nodes, major: str) -> None:
     node = nodes.with_driver(major, el.NEW)
     node.write(el.BREAK, "")
@@ -209,8 +231,9 @@ def test_a_transaction_that_was_cut_off_is_finished(nodes: Nodes, major: str) ->
     assert not driver(node, version=el.NEWEST)["changed"]
 
 
-def test_going_back_from_a_transaction_that_was_cut_off_brings_the_old_version_back(nodes: Nodes) -> None:
-    node = nodes.with_driver("9", el.NEW)
+@pytest.mark.parametrize("major", ["9", "10"])
+def test_going_back_from_a_transaction_that_was_cut_off_brings_the_old_version_back(nodes: Nodes, major: str) -> None:
+    node = nodes.with_driver(major, el.NEW)
     before = node.installed
     node.write(el.BREAK, "")
     assert driver(node, version=el.NEWEST, **AGREED)["failed"]
@@ -307,7 +330,7 @@ def test_gdrcopy_that_no_repository_has_is_explained_before_anything_is_done(nod
     assert node.installed == before
 
 
-@pytest.mark.parametrize("major", ["8", "9"])
+@pytest.mark.parametrize("major", ["8", "9", "10"])
 def test_a_removal_takes_the_driver_and_its_locks(nodes: Nodes, major: str) -> None:
     node = nodes.with_driver(major, el.NEW)
     node.write(LIST, f"perl-0:1.0-1.el{major}.*\n" + node.read(LIST))
@@ -320,8 +343,9 @@ def test_a_removal_takes_the_driver_and_its_locks(nodes: Nodes, major: str) -> N
     assert "dkms" in node.installed
 
 
-def test_a_removal_stops_at_what_others_need_of_the_driver(nodes: Nodes) -> None:
-    node = nodes.with_driver("9", el.NEW)
+@pytest.mark.parametrize("major", ["9", "10"])
+def test_a_removal_stops_at_what_others_need_of_the_driver(nodes: Nodes, major: str) -> None:
+    node = nodes.with_driver(major, el.NEW)
     node.must("dnf", "-y", "-q", "install", "site-monitoring")
     result = driver(node, state="absent", allow_unload=True)
     assert result["error_kind"] == "in_use"
@@ -329,9 +353,10 @@ def test_a_removal_stops_at_what_others_need_of_the_driver(nodes: Nodes) -> None
     assert versions(node) == {el.NEW}
 
 
-def test_packages_of_others_do_not_leave_with_the_old_driver(nodes: Nodes) -> None:
+@pytest.mark.parametrize("major", ["9", "10"])
+def test_packages_of_others_do_not_leave_with_the_old_driver(nodes: Nodes, major: str) -> None:
     """dnf would erase them: it is told to, or it could not exchange one branch's parts for another's."""
-    node = nodes.with_driver("9", el.OLD)
+    node = nodes.with_driver(major, el.OLD)
     (library,) = node.installed["libnvidia-ml"]
     site(node, Rpm("site-exporter", "1.0-1", requires=(f"libnvidia-ml = 3:{library}",)))
     before = node.installed

@@ -173,18 +173,23 @@ def test_two_ways_to_install_do_not_meet(facts: Facts, options: dict[str, t.Any]
     assert caught.value.kind == "other_source"
 
 
+EL_9, EL_10 = 'ID=rocky\nVERSION_ID="9.5"\n', 'ID=rocky\nVERSION_ID="10.0"\n'
+
+
 @pytest.mark.parametrize(
-    ("stream", "options", "enabled"),
+    ("os_release", "stream", "options", "enabled"),
     [
-        (None, {}, ""),
-        ("", {}, "580-open"),
-        ("570-open", {"kernel_module": "proprietary"}, "580-dkms"),
-        ("580-open", {}, ""),
-        ("", {"source": "distro"}, ""),
+        (FACTS.os_release, None, {}, ""),
+        (EL_9, "", {}, "580-open"),
+        (EL_9, "570-open", {"kernel_module": "proprietary"}, "580-dkms"),
+        (EL_9, "580-open", {}, ""),
+        (EL_9, "", {"source": "distro", "packages": ["driver"]}, ""),
+        # Modules ended with EL 9.
+        (EL_10, "", {}, ""),
     ],
 )
-def test_the_module_stream(stream: str | None, options: dict[str, t.Any], enabled: str) -> None:
-    facts = dataclasses.replace(FACTS, stream=stream)
+def test_the_module_stream(os_release: str, stream: str | None, options: dict[str, t.Any], enabled: str) -> None:
+    facts = dataclasses.replace(FACTS, stream=stream, os_release=os_release)
     request = asked(**options)
     assert rules.stream_to_enable(request, facts, rules.choose(request, facts)) == enabled
 

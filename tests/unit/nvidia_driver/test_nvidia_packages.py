@@ -91,6 +91,7 @@ OS_RELEASES = {
     'ID="rhel"\nVERSION_ID="8.10"\n': ("rhel8", "rpm"),
     'ID="almalinux"\nVERSION_ID="9.8"\n': ("rhel9", "rpm"),
     'ID="rocky"\nVERSION_ID="9.5"\n': ("rhel9", "rpm"),
+    'ID="rocky"\nVERSION_ID="10.0"\n': ("rhel10", "rpm"),
 }
 
 
@@ -109,7 +110,7 @@ def test_supported_distributions(text: str, expected: tuple[str, str]) -> None:
         "ID=debian\nVERSION_ID=11\n",
         # Newer than what is known.
         'ID=debian\nVERSION_ID="13"\nPRETTY_NAME="Debian GNU/Linux 13 (trixie)"\n',
-        'ID="rocky"\nVERSION_ID="10.0"\nPRETTY_NAME="Rocky Linux 10.0 (Red Quartz)"\n',
+        'ID="rocky"\nVERSION_ID="11.0"\nPRETTY_NAME="Rocky Linux 11.0"\n',
         'ID=azurelinux\nVERSION_ID="3.0"\nPRETTY_NAME="Microsoft Azure Linux 3.0"\n',
         'ID="sles"\nVERSION_ID="15.6"\n',
     ],
