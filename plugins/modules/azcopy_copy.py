@@ -155,7 +155,6 @@ options:
     type: str
     choices: [refuse, follow, skip]
     default: refuse
-    version_added: 0.2.0
   content_encoding:
     description: Content encoding of uploaded blobs, V(gzip) for files that were compressed before the upload.
     type: str

@@ -10,7 +10,7 @@ DOCUMENTATION = r"""
 ---
 module: container_runtime
 short_description: Let containers use the GPUs and the scratch of a node
-version_added: 0.2.0
+version_added: 0.1.0
 description:
   - Installs the NVIDIA Container Toolkit, and makes its runtime the default one of Docker and containerd.
   - Settings of others in C(daemon.json) and C(config.toml) stay; ours are merged into them.

@@ -76,7 +76,6 @@ options:
         reads like a map counts as this module's, too.
     type: bool
     default: false
-    version_added: 0.2.0
 extends_documentation_fragment:
   - hpcai.gpu_cluster.attributes
   - hpcai.gpu_cluster.gpu_plan

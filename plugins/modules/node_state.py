@@ -188,12 +188,10 @@ options:
             and that it does not match was written by somebody else, and is refused (C(foreign_files)) before anything is changed.
         type: str
         default: ""
-        version_added: 0.2.0
       remedy:
         description: What that refusal says to do.
         type: str
         default: ""
-        version_added: 0.2.0
       mode:
         description: Permissions in octal, quoted.
         type: str

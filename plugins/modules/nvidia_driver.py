@@ -10,7 +10,7 @@ DOCUMENTATION = r"""
 ---
 module: nvidia_driver
 short_description: Bring the NVIDIA driver of a node to one exact version, in one transaction
-version_added: 0.2.0
+version_added: 0.1.0
 description:
   - Reads what is installed and what runs, plans, lets the package system simulate the plan, asks for consent where a
     driver would be

@@ -10,7 +10,7 @@ DOCUMENTATION = r"""
 ---
 module: nvme_raid
 short_description: Make one mounted file system of a node's local disks
-version_added: 0.2.0
+version_added: 0.1.0
 description:
   - Selects disks by what they are, makes an md array of them, a file system on it, mounts it, and sets its owner and mode.
   - Of the selected disks it excludes by itself each one that carries the operating system, is mounted, used as swap, or in

@@ -10,7 +10,7 @@ DOCUMENTATION = r"""
 ---
 module: rdma_check
 short_description: Prove that the RDMA ports of a node are what they should be, and that data goes through them
-version_added: 0.2.0
+version_added: 0.1.0
 description:
   - Reads ports, states, link layers and rates from sysfs and compares them with what is expected.
   - Compares the installed stack and the loaded modules with the declared ones, and looks whether the kernel that boots by default

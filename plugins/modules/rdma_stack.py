@@ -10,7 +10,7 @@ DOCUMENTATION = r"""
 ---
 module: rdma_stack
 short_description: Bring the RDMA software of a node and its settings to a declared state
-version_added: 0.2.0
+version_added: 0.1.0
 description:
   - Installs NVIDIA DOCA-OFED, MLNX_OFED or the distribution's RDMA packages, in one task result with names of devices,
     limits, kernel

@@ -10,9 +10,10 @@ import typing as t
 
 #: Machines differ by 30 %: what took 100 s where it was measured may take 130 s here.
 MARGIN = 1.3
-#: What takes three times as long as estimated hangs, unless it is so short that the machine may just have been busy.
-PATIENCE = 3.0
-LEAST_LIMIT_S = 600.0
+#: What takes half as long again as when it was measured hangs, unless it is so short that the machine may just have been busy.
+PATIENCE, LEAST_MORE_S = 1.5, 120.0
+#: Without a measurement, an estimate is a guess.
+GUESS_PATIENCE, GUESS_LEAST_S = 3.0, 600.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,14 +41,19 @@ def order(steps: t.Iterable[Step]) -> list[Step]:
     return must + sorted(affected, key=lambda step: (step.proven, -step.seconds, step.name))
 
 
-def fits(elapsed_s: float, estimate_s: float, budget_s: float) -> bool:
-    """Whether something can be started that ends before the budget does, even on a machine that is slower by the margin."""
-    return elapsed_s + estimate_s * MARGIN <= budget_s
+def fits(elapsed_s: float, estimate_s: float, budget_s: float, pace: float = 1.0) -> bool:
+    """Whether something can be started that ends before the budget does, even on a machine that is slower by the margin.
+
+    ``pace``: how many times as long as estimated this run's steps have taken so far.
+    """
+    return elapsed_s + estimate_s * max(MARGIN, pace) <= budget_s
 
 
-def limit_s(estimate_s: float, least_s: float = LEAST_LIMIT_S) -> float:
+def limit_s(estimate_s: float, measured: bool, pace: float = 1.0) -> float:
     """After how many seconds a step of this estimate is taken to hang."""
-    return max(least_s, PATIENCE * estimate_s)
+    if measured:
+        return pace * max(PATIENCE * estimate_s, estimate_s + LEAST_MORE_S)
+    return max(GUESS_PATIENCE * estimate_s, GUESS_LEAST_S)
 
 
 def debt(steps: t.Iterable[Step]) -> list[str]:
@@ -55,4 +61,4 @@ def debt(steps: t.Iterable[Step]) -> list[str]:
     return [f"{step.name}  {step.digest}  {step.proven or 'never proven'}" for step in order(steps)]
 
 
-__all__ = ["LEAST_LIMIT_S", "MARGIN", "PATIENCE", "Step", "debt", "fits", "limit_s", "order"]
+__all__ = ["MARGIN", "Step", "debt", "fits", "limit_s", "order"]

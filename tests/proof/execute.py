@@ -1,15 +1,16 @@
 # Copyright (c) 2026 The hpcai.gpu_cluster developers
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Runs steps: a few at once, each with its logs, until all have ended or the budget is over."""
+"""Runs steps: a few at once, each with its logs, until all have ended or nothing more fits into the budget."""
 
 from __future__ import annotations
 
 import contextlib
-import math
+import dataclasses
 import os
 import pathlib
 import queue
+import re
 import shlex
 import signal
 import subprocess
@@ -43,13 +44,6 @@ class Clock:
             print(f"[{self.seconds():4.0f} s] {text}", flush=True)
 
 
-class _Limit(t.NamedTuple):
-    """How long a command may run, and the result of a step that it ends: the budget cuts, a limit of the step's own fails."""
-
-    seconds: float
-    result: str
-
-
 class Runner:
     """What a run shares: where its files go, the time, and the budget."""
 
@@ -59,22 +53,27 @@ class Runner:
         clock: Clock,
         budget_s: float = 0.0,
         lock: int | None = None,
-        least_limit_s: float = budget.LEAST_LIMIT_S,
+        must: t.Collection[str] = (),
+        measured: t.Collection[str] = (),
+        limit_s: t.Callable[[float, bool, float], float] = budget.limit_s,
     ) -> None:
         self.root = root
         self.clock = clock
-        #: Seconds after which nothing runs any more; 0 means that there is no limit.
+        #: What would not end within so many seconds is not started; 0 means that there is no limit.
         self.budget_s = budget_s
+        #: Steps that are started whatever the clock says, and steps on labs whose seconds were measured.
+        self.must, self.measured = frozenset(must), frozenset(measured)
+        self._limit_s = limit_s
         # The run's lock. Commands hold it, too: should the run be killed, no other one begins beside them. What they start
         # through Python, such as machines that stay, does not inherit it.
         self._shared = () if lock is None else (lock,)
-        #: What any step may take, however short its estimate.
-        self.least_limit_s = least_limit_s
         self.records = root / ".cache" / "proof"
         self.logs = root / ".cache" / "log"
         for directory in (self.records, self.logs):
             directory.mkdir(parents=True, exist_ok=True)
         self._processes: set[subprocess.Popen[bytes]] = set()
+        #: Seconds that measured steps have taken in this run, and those that they were estimated to take.
+        self._took_s = self._estimated_s = 0.0
 
     def forget(self) -> None:
         """Remove what earlier runs have recorded."""
@@ -89,24 +88,39 @@ class Runner:
         ended: t.Callable[[Step, Outcome], None],
     ) -> list[Outcome]:
         """Run the steps in this order, as many at the same time as can be. ``seconds``: how long each takes."""
-        waiting, outcomes = list(steps), []
+        waiting, outcomes, seconds = list(steps), [], dict(seconds)
         running: dict[str, Start] = {}
-        finished: queue.Queue[tuple[Step, Outcome]] = queue.Queue()
+        finished: queue.Queue[tuple[Start, Outcome]] = queue.Queue()
         # Steps that did not end well, and those that were cut: what needs them shares their fate.
         bad: dict[str, set[str]] = {"left": set(), "cut": set()}
 
         def take(step: Step, outcome: Outcome) -> None:
             outcomes.append(outcome)
-            if outcome.result != "ok":
+            if not outcome.well:
                 bad["cut" if outcome.result == "cut" else "left"].add(step.name)
             ended(step, outcome)
 
+        def end(start: Start, outcome: Outcome) -> None:
+            step = start.step
+            if outcome.result == "failed" and outcome.log and step.renewal and not step.first_log:
+                waiting.insert(0, schedule.again(start, step.renewal, self._keep_first(outcome)))
+                seconds[step.name] += sum(seconds.get(name, 0.0) for name in step.renewal.like)
+                self.clock.say(f"{step.name} is run once more, on nodes that are made anew")
+                return
+            if step.first_log:
+                result = "flaky" if outcome.result == "ok" else outcome.result
+                outcome = dataclasses.replace(outcome, result=result, first_log=step.first_log)
+            elif outcome.result == "ok" and step.name in self.measured:
+                self._took_s += outcome.seconds
+                self._estimated_s += seconds[step.name]
+            take(step, outcome)
+
         try:
             while waiting or running:
-                if self.budget_s:
-                    for step in [one for one in waiting if not self._fits(one, seconds)]:
-                        waiting.remove(step)
-                        take(step, Outcome(step.name, "cut"))
+                late = schedule.too_late(waiting, self.must, seconds, self._fits) if self.budget_s else []
+                for step in [one for one in waiting if one.name in late]:
+                    waiting.remove(step)
+                    take(step, Outcome(step.name, "cut"))
                 for fate, names in bad.items():
                     for name in schedule.lost(waiting, names):
                         step = next(one for one in waiting if one.name == name)
@@ -116,21 +130,33 @@ class Runner:
                     waiting.remove(start.step)
                     running[start.step.name] = start
                     threading.Thread(
-                        target=lambda one: finished.put((one.step, self._outcome(one, seconds[one.step.name]))),
+                        target=lambda one: finished.put((one, self._outcome(one, seconds[one.step.name]))),
                         args=(start,),
                     ).start()
                 if running:
-                    step, outcome = finished.get()
-                    del running[step.name]
-                    take(step, outcome)
+                    start, outcome = finished.get()
+                    del running[start.step.name]
+                    end(start, outcome)
         except BaseException:
             for process in list(self._processes):
                 _end(process)
             raise
         return outcomes
 
-    def _fits(self, step: Step, seconds: t.Mapping[str, float]) -> bool:
-        return budget.fits(self.clock.seconds(), seconds[step.name], self.budget_s)
+    def _fits(self, estimate_s: float) -> bool:
+        return budget.fits(self.clock.seconds(), estimate_s, self.budget_s, self._pace())
+
+    def _pace(self) -> float:
+        """How many times as long as estimated the measured steps of this run took, and never less than once."""
+        return max(1.0, self._took_s / self._estimated_s) if self._estimated_s else 1.0
+
+    def _keep_first(self, outcome: Outcome) -> str:
+        """Give a first run's logs and records names of their own. Returns the new one of the outcome's log."""
+        stem = outcome.name.replace("/", "-")
+        for old in [*self.logs.glob(f"{stem}-*"), *self.records.glob(f"{stem}-*")]:
+            if re.fullmatch(re.escape(stem) + r"-\d+", old.stem):
+                old.rename(old.with_stem(f"{old.stem}-first"))
+        return outcome.log.replace(".log", "-first.log")
 
     def _outcome(self, start: Start, estimate_s: float) -> Outcome:
         """How a step ended. The run waits for this answer, so there is one whatever goes wrong here."""
@@ -145,34 +171,20 @@ class Runner:
         step, began = start.step, self.clock.seconds()
         where = f" on {start.member}" if start.member else ""
         self.clock.say(f"{step.name}{where}")
-        stem = step.name.replace("/", "-")
+        stem, took, told = step.name.replace("/", "-"), 0.0, ""
         for number, argv in enumerate(step.commands):
             log = self.logs / f"{stem}-{number}.log"
             environment = self._environment(start, f"{stem}-{number}")
-            limit = self._limit(step, budget.limit_s(estimate_s, self.least_limit_s), began)
-            result, problem = self._command(argv, log, environment, limit)
+            hangs_s = began + self._limit_s(estimate_s, step.name in self.measured - self.must, self._pace())
+            limit_s = max(1.0, min(step.limit_s, hangs_s - self.clock.seconds()))
+            problem = self._command(argv, log, environment, limit_s)
+            took, told = self.clock.seconds() - began, str(log.relative_to(self.root))
             if problem:
-                took = self.clock.seconds() - began
-                outcome = Outcome(
-                    step.name,
-                    result,
-                    took,
-                    start.member,
-                    shlex.join(argv),
-                    str(log.relative_to(self.root)),
-                )
+                outcome = Outcome(step.name, "failed", took, start.member, shlex.join(argv), told)
                 self._tell(outcome, problem, log)
                 return outcome
-        took = self.clock.seconds() - began
         self.clock.say(f"{step.name}: ok in {took:.0f} s")
-        return Outcome(step.name, "ok", took, start.member)
-
-    def _limit(self, step: Step, step_limit_s: float, began: float) -> _Limit:
-        """What the next command may take. A step that hangs must not pass as one that the budget was too small for."""
-        now = self.clock.seconds()
-        own = min(step.limit_s, began + step_limit_s - now)
-        left = self.budget_s - now if self.budget_s else math.inf
-        return _Limit(max(1.0, min(own, left)), "cut" if left < own else "failed")
+        return Outcome(step.name, "ok", took, start.member, log=told if step.first_log else "")
 
     def _environment(self, start: Start, stem: str) -> dict[str, str]:
         mine = {
@@ -187,9 +199,9 @@ class Runner:
         return {**os.environ, **mine}
 
     def _command(
-        self, argv: t.Sequence[str], log: pathlib.Path, environment: t.Mapping[str, str], limit: _Limit
-    ) -> tuple[str, str]:
-        """Run a command with its output in the log. Returns the result, and what went wrong, or nothing."""
+        self, argv: t.Sequence[str], log: pathlib.Path, environment: t.Mapping[str, str], limit_s: float
+    ) -> str:
+        """Run a command with its output in the log. Returns what went wrong, or nothing."""
         with log.open("wb") as stream:
             try:
                 process = subprocess.Popen(
@@ -203,16 +215,16 @@ class Runner:
                     pass_fds=self._shared,
                 )
             except OSError as exc:
-                return "failed", f"cannot be started: {exc}"
+                return f"cannot be started: {exc}"
             self._processes.add(process)
             try:
-                status = process.wait(timeout=limit.seconds)
+                status = process.wait(timeout=limit_s)
             except subprocess.TimeoutExpired:
                 _end(process)
-                return limit.result, f"no end after {limit.seconds:.0f} s"
+                return f"no end after {limit_s:.0f} s"
             finally:
                 self._processes.discard(process)
-        return ("failed", f"exit status {status}") if status else ("ok", "")
+        return f"exit status {status}" if status else ""
 
     def _tell(self, outcome: Outcome, problem: str, log: pathlib.Path) -> None:
         lines = log.read_text(errors="replace").splitlines()[-TAIL:]

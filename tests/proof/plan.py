@@ -10,10 +10,10 @@ import typing as t
 from proof import budget, ledger, schedule, steps
 from proof.scenario import Scenario
 from proof.step import Step
+from proof.steps import UNITS
 
 #: Every change has to pass them, whatever the ledger says: the whole on the container lab.
 MUST = ("cluster",)
-UNITS = "units"
 
 
 class Plan(t.NamedTuple):
@@ -22,8 +22,10 @@ class Plan(t.NamedTuple):
     steps: list[Step]
     #: Estimated seconds per step.
     seconds: dict[str, float]
-    #: Steps that run whatever was proven before.
+    #: Steps that run whatever was proven before, and whatever the clock says.
     must: frozenset[str]
+    #: Steps on labs whose seconds are those of their last proof.
+    measured: frozenset[str]
 
 
 def make_plan(
@@ -32,23 +34,24 @@ def make_plan(
     """The steps of a run, in the order in which they are to be started."""
     table = steps.table(known)
     changed = set(now) if mode == "all" else set(ledger.affected(now, past)) if mode == "affected" else set()
-    units = [one.name for one in known if one.name.startswith("unit/")]
-    if mode != "all" and not must:
-        units = [name for name in units if name in changed]
-    if mode == "quick":
-        table[UNITS] = steps.unit_step(["tests/unit"], (), quick=True)
+    units = [one.name for one in known if one.name.startswith("unit/") and one.name in changed]
+    if mode == "quick" or must:
+        table[UNITS] = steps.quick_unit_step(units)
     elif units:
-        folders = ["tests/unit"] if mode == "all" or must else [f"tests/{name}" for name in units]
+        folders = [steps.UNIT_TESTS] if mode == "all" else [f"tests/{name}" for name in units]
         table[UNITS] = steps.unit_step(folders, units)
     always = [name for name in table if name.startswith("static/")] + [UNITS] * (UNITS in table)
     if must or mode == "all":
         always += MUST
     wanted = always + [name for name in table if name in changed and name not in always]
     names = schedule.with_needs(wanted, table)
+    measured = frozenset(name for name in names if _is_measured(table[name], past))
     seconds = {name: _seconds(table[name], past) for name in names}
     if mode == "affected" and must:
+        seconds[UNITS] = max(seconds[UNITS], steps.QUICK_UNIT_MINUTES * 60)
         needed = frozenset(schedule.with_needs(always, table))
-        order = _unproven_first(names, needed, seconds, now, past)
+        # What sets a lab up comes right before the first scenario that needs it.
+        order = _unproven_first([name for name in names if name in {*needed, *wanted}], needed, seconds, now, past)
         names = schedule.with_needs(order, table)
     else:
         needed = frozenset()
@@ -56,7 +59,12 @@ def make_plan(
     planned = [table[name] for name in names]
     down = steps.tear_down_steps(planned)
     # First in the order: a lab that is not needed any more costs memory, and its idle machines processors.
-    return Plan([*down, *planned], {**{step.name: step.minutes * 60 for step in down}, **seconds}, needed)
+    return Plan([*down, *planned], {**{step.name: step.minutes * 60 for step in down}, **seconds}, needed, measured)
+
+
+def _is_measured(step: Step, past: ledger.Ledger) -> bool:
+    """Whether the last proof tells how long a step takes, as it does on a lab. Elsewhere tests may have been added since."""
+    return step.renewal is not None and bool(step.proves) and all(name in past for name in step.proves)
 
 
 def _seconds(step: Step, past: ledger.Ledger) -> float:

@@ -77,7 +77,7 @@ class Run:
 
     def done(self) -> set[str]:
         """The steps that have ended well so far."""
-        return {str(one["name"]) for one in self.details if one["result"] == "ok"}
+        return {str(one["name"]) for one in self.details if one["result"] in ("ok", "flaky")}
 
     def _read(self, step: Step) -> tuple[list[records.Test], dict[str, float]]:
         """The tests of a step, and its seconds per task file. Raises ``records.RecordError``."""
@@ -120,6 +120,10 @@ class Run:
         if strange:
             rows = [f"  {one.name}: {one.reason}" for one in strange]
             say("\n".join(["Tests were skipped that tests/proof/known_skips.yml does not name:", *rows]))
+        flaky = [one for one in outcomes if one.result == "flaky"]
+        if flaky:
+            rows = [f"  {one.name}: {one.first_log}, then {one.log}" for one in flaky]
+            say("\n".join([f"Flaky, {len(flaky)}: failed, then passed on new nodes. Nothing is proven by it:", *rows]))
         debt = self._debt(outcomes)
         if debt:
             say(
@@ -131,16 +135,14 @@ class Run:
                 )
             )
         bad = [one for one in outcomes if one.result in ("failed", "left")]
-        unfinished = [one for one in outcomes if one.result == "cut" and one.name in self.plan.must]
-        for one in bad + unfinished:
-            why = {
-                "left": "not run, because a step that it needs did not end well",
-                "cut": "did not fit into the budget",
-            }
-            say(f"{one.name}: {why.get(one.result, f'failed, see {one.log}' if one.log else 'failed, see above')}")
+        for one in bad:
+            logs = f"{one.log}, and {one.first_log} of the first time" if one.first_log else one.log
+            failed = f"failed, see {logs or 'above'}"
+            left = "not run, because a step that it needs did not end well"
+            say(f"{one.name}: {left if one.result == 'left' else failed}")
         count = {kind: sum(one.outcome == kind for one in self.tests) for kind in ("passed", "failed", "skipped")}
         # A step that failed without a failed test, such as a playbook, counts as one failure.
-        failures = max(count["failed"], len(bad) + len(unfinished)) + len(strange)
+        failures = max(count["failed"], len(bad)) + len(strange)
         print(f"{count['passed']} passed, {failures} failed, {count['skipped']} skipped", flush=True)
         return int(failures > 0)
 
@@ -158,7 +160,7 @@ class Run:
             "version": 1,
             "mode": self.mode,
             "seconds": round(self.runner.clock.seconds(), 1),
-            "cut": [one.name for one in outcomes if one.result == "cut"],
+            **{result: [one.name for one in outcomes if one.result == result] for result in ("cut", "flaky")},
             "steps": self.details,
         }
         path.write_text(json.dumps(result, indent=1) + "\n")

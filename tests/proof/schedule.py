@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import typing as t
 
-from proof.step import Step
+from proof.step import Renewal, Step
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,7 +69,7 @@ def ready(step: Step, waiting: t.Collection[str], running: t.Collection[str]) ->
 
 
 def next_start(waiting: t.Sequence[Step], running: t.Sequence[Start], at_once: int) -> Start | None:
-    """The first of the waiting steps that can start now, or nothing."""
+    """The first of the waiting steps that can start now, or nothing. What a second run waits for is taken by no other step."""
     if len(running) >= at_once:
         return None
     held = frozenset().union(*(start.holds for start in running))
@@ -77,11 +77,46 @@ def next_start(waiting: t.Sequence[Step], running: t.Sequence[Start], at_once: i
     for step in waiting:
         others = [name for name in names if name != step.name]
         if not ready(step, others, busy) or held & set(step.holds):
+            held |= set(step.holds) if step.first_log else set()
             continue
         member = next((one for one in step.pool if one not in held and one not in step.holds), "")
         if member or not step.pool:
             return Start(step, member)
     return None
+
+
+def too_late(
+    waiting: t.Sequence[Step], must: t.Collection[str], seconds: t.Mapping[str, float], fits: t.Callable[[float], bool]
+) -> list[str]:
+    """Waiting steps that do not fit, each with the set-up that is still to be done for it; and set-up for nothing else.
+
+    ``fits``: whether so many seconds do. What must run, and what is run once more, is never too late.
+    """
+    table = {step.name: step for step in waiting}
+    must = {*must, *(step.name for step in waiting if step.first_log)}
+
+    def chain(name: str) -> set[str]:
+        return {name}.union(*(chain(need) for need in table[name].needs if need in table))
+
+    late = [name for name in table if name not in must and not fits(sum(seconds[one] for one in chain(name)))]
+    proving = [name for name in table if name not in late and (table[name].proves or name in must)]
+    useful = set().union(*map(chain, proving))
+    set_up = {need for step in waiting for need in step.needs}
+    return late + [name for name in table if name in set_up - useful and name not in late]
+
+
+def again(start: Start, renewal: Renewal, first_log: str) -> Step:
+    """The step that runs a failed one once more, on nodes that are made anew."""
+    step = start.step
+    member = {step.pool_variable: start.member} if start.member else {}
+    return dataclasses.replace(
+        step,
+        commands=(*renewal.commands, *step.commands),
+        environment={**step.environment, **member},
+        holds=renewal.holds,
+        pool=(),
+        first_log=first_log,
+    )
 
 
 def lost(waiting: t.Iterable[Step], failed: t.Collection[str]) -> list[str]:
@@ -94,4 +129,4 @@ def lost(waiting: t.Iterable[Step], failed: t.Collection[str]) -> list[str]:
     return found
 
 
-__all__ = ["Start", "longest_chain_first", "lost", "next_start", "ready", "with_needs"]
+__all__ = ["Start", "again", "longest_chain_first", "lost", "next_start", "ready", "too_late", "with_needs"]

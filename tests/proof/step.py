@@ -13,6 +13,15 @@ COMMON_ENVIRONMENT: t.Mapping[str, str] = {"ANSIBLE_CALLBACKS_ENABLED": "task_se
 
 
 @dataclasses.dataclass(frozen=True)
+class Renewal:
+    """What makes the nodes of a lab anew. ``holds``: all of them. ``like``: steps that together take as long."""
+
+    commands: tuple[tuple[str, ...], ...] = ()
+    holds: tuple[str, ...] = ()
+    like: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
 class Step:
     """Commands that run one after the other. The first one that fails ends the step."""
 
@@ -34,6 +43,10 @@ class Step:
     proves: tuple[str, ...] = ()
     #: A command that hangs is killed after this; the step, after ``budget.limit_s`` of its estimate.
     limit_s: float = 3600.0
+    #: A step that has it is run once more when it fails, behind this.
+    renewal: Renewal | None = None
+    #: Of a step's second run: the log of the first one.
+    first_log: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,7 +54,8 @@ class Outcome:
     """How a step ended."""
 
     name: str
-    #: "ok", "failed", "cut" (the budget was over), "left" (a step that it needs did not end well)
+    #: "ok", "flaky" (it failed, and then was ok on new nodes), "failed", "cut" (it did not fit into the budget), "left" (a
+    #: step that it needs did not end well)
     result: str
     seconds: float = 0.0
     #: The member of its pool that it held.
@@ -49,6 +63,13 @@ class Outcome:
     #: The command that failed, and its log.
     command: str = ""
     log: str = ""
+    #: Of the first run, where there was a second one.
+    first_log: str = ""
+
+    @property
+    def well(self) -> bool:
+        """Whether steps that need it can run."""
+        return self.result in ("ok", "flaky")
 
 
-__all__ = ["COMMON_ENVIRONMENT", "Outcome", "Step"]
+__all__ = ["COMMON_ENVIRONMENT", "Outcome", "Renewal", "Step"]

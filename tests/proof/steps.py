@@ -13,8 +13,9 @@ import dataclasses
 import pathlib
 import typing as t
 
+from proof import schedule
 from proof.scenario import Scenario
-from proof.step import Step
+from proof.step import Renewal, Step
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 ROLE_NODES = ("gpu-1", "gpu-2", "gpu-3")
@@ -29,10 +30,15 @@ NODES_OF = {
 }
 #: The steps that a role's scenario needs beside the lab.
 NEEDS_OF = {"container_runtime": ("packages/containers",)}
+#: What a step holds that has all of a lab, by the step that brings it up.
+LAB_HOLDS = {"lab/up": ("lab",), "lab-roles/up": ROLE_NODES, "vm/up": MACHINES}
 ROLES_LAB = {"LAB_DIR": str(ROOT / ".cache" / "lab-roles"), "LAB_NODES": str(len(ROLE_NODES))}
 #: Runs on the second machine while the first one is still as no role has touched it.
 BESIDE_FRESH = "vm/test_slurm"
 NEWEST_CORE = "newest-core"
+UNITS = "units"
+UNIT_TESTS = "tests/unit"
+QUICK_UNIT_MINUTES = 4.0
 #: Azurite and AzCopy.
 BLOB_TOOLS = "blob/tools"
 
@@ -93,17 +99,24 @@ def static_steps() -> list[Step]:
     ]
 
 
-def unit_step(folders: t.Sequence[str], proves: t.Sequence[str], quick: bool = False) -> Step:
+def unit_step(folders: t.Sequence[str], proves: t.Sequence[str], options: t.Sequence[str] = ()) -> Step:
     """Unit tests of these folders on this ansible-core. They wait for AzCopy much of the time: two processes for one core."""
-    marks = ("-m", "not slow") if quick else ()
-    command = ("python", "-m", "pytest", "--numprocesses", "2", "--dist", "worksteal", *marks, *folders)
+    command = ("python", "-m", "pytest", "--numprocesses", "2", "--dist", "worksteal", *options, *folders)
     return Step(
-        "units",
+        UNITS,
         (command,),
-        needs=(BLOB_TOOLS,) if quick else (BLOB_TOOLS, "packages/lab", "packages/vm", "packages/containers"),
-        minutes=4 if quick else 9.5,
+        needs=(BLOB_TOOLS, "packages/lab", "packages/vm", "packages/containers"),
+        minutes=9.5,
         proves=tuple(proves),
     )
+
+
+def quick_unit_step(scenarios: t.Sequence[str]) -> Step:
+    """All quick unit tests, and the slow ones of these scenarios, which are proven by it."""
+    if scenarios:
+        return unit_step([UNIT_TESTS], scenarios, ["--slow-of", ",".join(f"tests/{name}" for name in scenarios)])
+    step = unit_step([UNIT_TESTS], (), ["-m", "not slow"])
+    return dataclasses.replace(step, needs=(BLOB_TOOLS,), minutes=QUICK_UNIT_MINUTES)
 
 
 def newest_core_steps() -> list[Step]:
@@ -257,7 +270,22 @@ def table(scenarios: t.Iterable[Scenario]) -> dict[str, Step]:
     if teardown in made:
         roles = tuple(name for name in made if name.startswith("role/"))
         made[teardown] = dataclasses.replace(made[teardown], after=roles)
-    return made
+    return {name: dataclasses.replace(step, renewal=_renewal(step, made)) for name, step in made.items()}
+
+
+def _renewal(step: Step, made: t.Mapping[str, Step]) -> Renewal | None:
+    """How the nodes that a step works on are made anew; None where it works on no lab."""
+    if step.name in LAB_HOLDS:
+        return Renewal(holds=step.holds)  # it begins with it
+    lab = next((name for name in schedule.with_needs([step.name], made)[::-1] if name in LAB_HOLDS), "")
+    if not lab:
+        return None
+    # For the whole lab, whichever of its machines the step is for.
+    commands, like = [("env", "-u", "LAB_VM_NODE", *one) for one in made[lab].commands], (lab,)
+    if "cluster" in step.needs:
+        commands.append(molecule("converge", "cluster"))
+        like = (*like, "cluster")
+    return Renewal(tuple(commands), LAB_HOLDS[lab], like)
 
 
 __all__ = [

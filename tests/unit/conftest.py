@@ -14,9 +14,18 @@ hypothesis.settings.register_profile("patient", deadline=None, suppress_health_c
 hypothesis.settings.load_profile("patient")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--slow-of", default="", help="folders, joined by commas: leave the slow tests of all others out")
+
+
 @pytest.hookimpl(tryfirst=True)  # before -m takes its choice
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     # To read what all tests import takes seconds.
     for item in items if "ansible" in config.option.markexpr else ():
         if touches_ansible(item.path):
             item.add_marker("ansible")
+    if folders := config.option.slow_of.split(",") if config.option.slow_of else []:
+        wanted = tuple(f"{config.rootpath}/{folder}/" for folder in folders)
+        left = [item for item in items if item.get_closest_marker("slow") and not str(item.path).startswith(wanted)]
+        config.hook.pytest_deselected(items=left)
+        items[:] = [item for item in items if item not in set(left)]

@@ -43,11 +43,25 @@ def test_what_fits_leaves_a_slow_machine_its_margin(elapsed_s: float, estimate_s
     assert fits(elapsed_s, estimate_s, 130) is expected
 
 
+@pytest.mark.parametrize(
+    ("estimate_s", "pace", "expected"), [(0, 1.0, 120), (200, 1.0, 320), (300, 1.0, 450), (300, 2.0, 900)]
+)
+def test_what_was_measured_hangs_after_one_and_a_half_times_as_long(
+    estimate_s: float, pace: float, expected: float
+) -> None:
+    assert limit_s(estimate_s, True, pace) == expected
+
+
 @pytest.mark.parametrize(("estimate_s", "expected"), [(0, 600), (200, 600), (201, 603), (1178, 3534)])
-def test_a_step_hangs_after_three_times_its_estimate_and_never_before_ten_minutes(
+def test_a_guess_is_given_three_times_its_time_and_never_less_than_ten_minutes(
     estimate_s: float, expected: float
 ) -> None:
-    assert limit_s(estimate_s) == expected
+    assert limit_s(estimate_s, False) == expected
+
+
+def test_what_fits_follows_the_pace_of_the_run() -> None:
+    assert fits(0, 100, 200, pace=2.0)
+    assert not fits(0, 101, 200, pace=2.0)
 
 
 def test_debt_is_told_in_the_order_of_the_next_run() -> None:

@@ -66,8 +66,41 @@ def test_what_every_change_has_to_pass_is_run_though_it_was_proven() -> None:
     # Taking the lab down is tried again when the budget is over, and then is no debt.
     assert set(names(found)) - set(found.must) == {"lab/down"}
     units = next(step for step in found.steps if step.name == "units")
-    assert units.commands[0][-1] == "tests/unit"
-    assert set(units.proves) == {name for name in NOW if name.startswith("unit/")}
+    assert (units.commands[0][-3:], units.proves) == (("-m", "not slow", "tests/unit"), ())
+
+
+def test_with_all_quick_unit_tests_the_slow_ones_of_affected_folders_are_run() -> None:
+    found = plan("affected", must=True, unit__gzip="2026-11-02", unit__blob="2026-11-02")
+    units = next(step for step in found.steps if step.name == "units")
+    assert units.commands[0][-3:] == ("--slow-of", "tests/unit/blob,tests/unit/gzip", "tests/unit")
+    assert set(units.proves) == {"unit/gzip", "unit/blob"}
+    assert found.seconds["units"] == steps.QUICK_UNIT_MINUTES * 60
+
+
+@pytest.mark.parametrize("name", [one for one in LABS if one.startswith(("role/", "vm", "cluster", "faults/"))])
+def test_what_runs_on_a_lab_can_be_run_once_more_on_new_nodes(name: str) -> None:
+    step = steps.table(KNOWN)[name]
+    assert step.renewal
+    assert {*step.holds, *step.pool} <= set(step.renewal.holds)
+    words = [word for argv in step.renewal.commands for word in argv]
+    assert any("destroy" in word for word in words)
+    assert any("create" in word for word in words)
+    # One machine's name would leave the others of the lab unprepared.
+    assert all(argv[:3] == ("env", "-u", "LAB_VM_NODE") for argv in step.renewal.commands if name.startswith("vm"))
+    assert ("converge" in words) == (name == "faults/test_staging_faults")
+
+
+def test_what_needs_no_lab_gets_no_second_run() -> None:
+    table = steps.table(KNOWN)
+    again = {name for name, step in table.items() if step.renewal and step.proves}
+    assert again == {name for name in LABS if name not in ("dnf", "apt", "sanity", "targets", "newest-core")}
+
+
+def test_a_lab_is_set_up_right_before_what_needs_it() -> None:
+    found = names(plan("affected", must=True, role__glusterfs="2026-10-01", vm__test_mofed="2026-10-02"))
+    assert (
+        found.index("cluster") < found.index("role/glusterfs") < found.index("vm/image") < found.index("vm/test_mofed")
+    )
 
 
 def test_only_the_affected_folders_of_unit_tests_are_run() -> None:

@@ -17,7 +17,7 @@ from proof.execute import Clock, Runner
 from proof.ledger import Proof
 from proof.plan import Plan
 from proof.run import Run, shares
-from proof.step import Outcome, Step
+from proof.step import Outcome, Renewal, Step
 
 BEFORE = {"a": "d1", "b": "d2"}
 
@@ -31,7 +31,7 @@ def run(root: pathlib.Path, *given: Step) -> tuple[int, dict[str, Outcome]]:
     (root / "tests").mkdir(exist_ok=True)
     runner = Runner(root, Clock())
     seconds = {one.name: 1.0 for one in given}
-    one_run = Run("affected", Plan(list(given), seconds, frozenset()), BEFORE, lambda: BEFORE, runner)
+    one_run = Run("affected", Plan(list(given), seconds, frozenset(), frozenset()), BEFORE, lambda: BEFORE, runner)
     status = one_run.report(runner.run(given, seconds, 1, one_run.ended))
     told = json.loads((root / ".cache/proof/run.json").read_text())["steps"]
     return status, {one["name"]: one["result"] for one in told}
@@ -82,6 +82,41 @@ def test_proofs_of_what_was_not_run_stay_and_those_of_what_is_gone_do_not(tmp_pa
     ledger.write(tmp_path / ledger.PATH, {"a": old, "gone": old})
     assert run(tmp_path, Step("b", (command("b", ""),), proves=("b",))) == (0, {"b": "ok"})
     assert {name: proof.digest for name, proof in ledger.read(tmp_path / ledger.PATH).items()} == {"a": "d0", "b": "d2"}
+
+
+def lab_scenario(times: int) -> Step:
+    """It fails so many times: also by pytest's record, of which only the last one counts."""
+    failed = "<testsuite><testcase name='t' time='1'><failure/></testcase></testsuite>"
+    code = f"import os; n = len(os.listdir('tries')); open(f'tries/{{n}}', 'w'); bad = n < {times}"
+    code += f"; bad and open('.cache/proof/a-0.xml', 'w').write({failed!r}); raise SystemExit(bad)"
+    return Step("a", ((sys.executable, "-c", code),), proves=("a",), renewal=Renewal())
+
+
+@pytest.mark.parametrize(
+    ("times", "status", "result", "proven", "said"),
+    [
+        (0, 0, "ok", {"a"}, "0 passed, 0 failed, 0 skipped"),
+        (1, 0, "flaky", set(), "  a: .cache/log/a-0-first.log, then .cache/log/a-0.log"),
+        (2, 1, "failed", set(), "a: failed, see .cache/log/a-0.log, and .cache/log/a-0-first.log of the first time"),
+    ],
+)
+def test_a_lab_s_scenario_that_passes_the_second_time_is_flaky_and_one_that_does_not_fails_the_run(
+    tmp_path: pathlib.Path,
+    capsys: pytest.CaptureFixture[str],
+    times: int,
+    status: int,
+    result: str,
+    proven: set[str],
+    said: str,
+) -> None:
+    (tmp_path / "tries").mkdir()
+    assert run(tmp_path, lab_scenario(times)) == (status, {"a": result})
+    assert set(ledger.read(tmp_path / ledger.PATH)) == proven
+    told = json.loads((tmp_path / ".cache/proof/run.json").read_text())
+    assert told["flaky"] == (["a"] if result == "flaky" else [])
+    output = capsys.readouterr().out
+    assert said in output
+    assert output.splitlines()[-1] == f"0 passed, {status} failed, 0 skipped"
 
 
 def case(name: str, seconds: float) -> records.Test:

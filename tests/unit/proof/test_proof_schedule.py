@@ -67,6 +67,15 @@ def test_members_of_a_pool_are_given_once() -> None:
     assert started([step("b", pool=pool)], [Start(step("all", holds=pool))], at_once=9) == ""
 
 
+def test_what_a_second_run_waits_for_is_taken_by_no_other_step() -> None:
+    pool = ("gpu-1", "gpu-2")
+    second = step("a", holds=pool, first_log="a-first.log")
+    busy = [Start(step("b", pool=pool), "gpu-2")]
+    assert started([second, step("c", pool=pool)], busy) == ""
+    assert started([second, step("d", holds=("lab",))], busy) == "d"
+    assert started([second, step("c", pool=pool)], []) == "a"
+
+
 def test_no_more_run_at_once_than_may() -> None:
     busy = [Start(step("a")), Start(step("b"))]
     assert started([step("c")], busy) == ""
