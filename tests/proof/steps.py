@@ -115,7 +115,7 @@ def quick_unit_step(scenarios: t.Sequence[str]) -> Step:
     """All quick unit tests, and the slow ones of these scenarios, which are proven by it."""
     if scenarios:
         return unit_step([UNIT_TESTS], scenarios, ["--slow-of", ",".join(f"tests/{name}" for name in scenarios)])
-    step = unit_step([UNIT_TESTS], (), ["-m", "not slow"])
+    step = unit_step([UNIT_TESTS], (), ["-m", "not (slow or blob)"])
     return dataclasses.replace(step, needs=(BLOB_TOOLS,), minutes=QUICK_UNIT_MINUTES)
 
 

@@ -15,7 +15,8 @@ hypothesis.settings.load_profile("patient")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--slow-of", default="", help="folders, joined by commas: leave the slow tests of all others out")
+    what = "folders, joined by commas: leave the slow tests of all others out, and those that start AzCopy"
+    parser.addoption("--slow-of", default="", help=what)
 
 
 @pytest.hookimpl(tryfirst=True)  # before -m takes its choice
@@ -24,8 +25,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items if "ansible" in config.option.markexpr else ():
         if touches_ansible(item.path):
             item.add_marker("ansible")
-    if folders := config.option.slow_of.split(",") if config.option.slow_of else []:
-        wanted = tuple(f"{config.rootpath}/{folder}/" for folder in folders)
-        left = [item for item in items if item.get_closest_marker("slow") and not str(item.path).startswith(wanted)]
+    if config.option.slow_of:
+        wanted = tuple(f"{config.rootpath}/{folder}/" for folder in config.option.slow_of.split(","))
+        left = [item for item in items if _is_slow(item) and not str(item.path).startswith(wanted)]
         config.hook.pytest_deselected(items=left)
         items[:] = [item for item in items if item not in set(left)]
+
+
+def _is_slow(item: pytest.Item) -> bool:
+    return any(item.get_closest_marker(name) for name in ("slow", "blob"))

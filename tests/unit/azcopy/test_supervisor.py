@@ -70,6 +70,7 @@ def test_stdin_stays_open_and_is_no_terminal(tmp_path: pathlib.Path) -> None:
     assert outcome.completed == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["stall", "timeout", "stop"])
 def test_a_program_that_ignores_sigterm_is_killed_with_its_children(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, how: str

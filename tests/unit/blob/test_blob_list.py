@@ -163,6 +163,7 @@ def test_lasting_faults_end_as_unreachable_and_never_short(fault: Fault, fragmen
         assert_clean(caught.value)
 
 
+@pytest.mark.slow
 def test_a_busy_service_is_asked_until_the_deadline_and_after_the_pause_it_names() -> None:
     names = dataset(95)
     with in_process(names) as server:

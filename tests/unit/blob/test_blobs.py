@@ -70,6 +70,7 @@ def test_all_may_be_chosen_by_a_range_or_an_array() -> None:
         assert list(blobs.select(indexes)) == numbered(3, 8, 13, 18)
 
 
+@pytest.mark.slow
 @given(st.lists(BLOBS, max_size=8))
 def test_blocks_in_any_order_are_put_in_order(drawn: list[list[Blob]]) -> None:
     blocks = list(itertools.chain(*map(pack_all, drawn)))

@@ -253,6 +253,7 @@ def clash(blobs: list[Blob], decompress: bool) -> bool:
     return False
 
 
+@pytest.mark.slow
 @settings(max_examples=1000)
 @given(
     st.lists(

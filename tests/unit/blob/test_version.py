@@ -99,6 +99,7 @@ def test_another_version_and_none_are_changes_at_the_source(answer: Answer, frag
     assert len(server.asked) == 1
 
 
+@pytest.mark.slow
 def test_what_passes_is_waited_for() -> None:
     busy: Answer = (503, {"x-ms-error-code": "ServerBusy", "Retry-After": "0"})
     with serving(*[busy] * 6, None, (500, {}), SAME) as server:

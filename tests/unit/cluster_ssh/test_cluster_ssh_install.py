@@ -99,6 +99,8 @@ def test_the_client_is_installed_on_a_node_without_lists_of_packages(tmp_path: p
     assert "Package: openssh-client\nStatus: install ok installed" in (node.dpkg / "status").read_text()
 
 
+@pytest.mark.slow
+@pytest.mark.newest
 def test_nothing_is_fetched_where_the_client_is_there(tmp_path: pathlib.Path) -> None:
     node = Node(tmp_path)
     (node.dpkg / "status").write_text(CONTROL.replace("\n", "\nStatus: install ok installed\n", 1))

@@ -40,6 +40,7 @@ def reads_and_writes(text: str, tree: dict[str, t.Any]) -> None:
     assert tomllib.loads("\n".join([*toml.lines_of(found), ""])) == tree
 
 
+@pytest.mark.slow
 @given(documents(), st.booleans())
 def test_every_file_is_read_and_written_again(document: tuple[str, dict[str, t.Any]], marked: bool) -> None:
     text, tree = document
@@ -77,6 +78,7 @@ CONFIGS = st.fixed_dictionaries(
 )
 
 
+@pytest.mark.slow
 @given(documents(CONFIGS), st.booleans())
 def test_our_part_is_imported_and_nothing_else_changes(document: tuple[str, dict[str, t.Any]], marked: bool) -> None:
     text, before = document
@@ -119,6 +121,7 @@ SECTION = st.fixed_dictionaries(
 SITES = st.fixed_dictionaries({"version": st.just(2), "plugins": st.fixed_dictionaries({CRI: SECTION, "other": TREES})})
 
 
+@pytest.mark.slow
 @given(documents(SITES))
 def test_our_part_has_everything_that_was_set_beside_it(document: tuple[str, dict[str, t.Any]]) -> None:
     text, before = document

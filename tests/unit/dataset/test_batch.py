@@ -85,6 +85,8 @@ class Copying:
         self.batch: BatchInfo = run.batches[0]
 
 
+@pytest.mark.slow
+@pytest.mark.newest
 def test_a_batch_whose_receipts_cannot_be_written_ends_its_azcopy(tmp_path: pathlib.Path, endpoint: str) -> None:
     """Else the next batch, or another attempt at this one, copies beside it into the same directory."""
     # The second file comes late enough for receipts to be written, the third never.
@@ -100,6 +102,8 @@ def test_a_batch_whose_receipts_cannot_be_written_ends_its_azcopy(tmp_path: path
     assert list(copying.landing.iterdir()) == []
 
 
+@pytest.mark.slow
+@pytest.mark.newest
 def test_a_receipt_stands_for_what_is_on_disk(
     tmp_path: pathlib.Path, endpoint: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

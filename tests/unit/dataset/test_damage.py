@@ -223,6 +223,8 @@ def test_the_failure_says_who_never_ended_and_which_batches_nobody_finished(stag
     assert ("gpu-2", "worker_lost") in [(cause["host"], cause["kind"]) for cause in result["causes"]]
 
 
+@pytest.mark.slow
+@pytest.mark.newest
 @pytest.mark.blob
 def test_a_repair_that_fails_does_not_end_as_ok(staging) -> None:
     """Size and time of the damaged file are right, so that the comparison after the copy would not see that nothing came."""

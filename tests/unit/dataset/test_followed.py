@@ -122,6 +122,8 @@ def test_a_reader_that_was_killed_or_has_reported_keeps_nobody_from_it(
     assert time.monotonic() - start < 5, "there was nothing to wait for"
 
 
+@pytest.mark.slow
+@pytest.mark.newest
 def test_who_reads_on_for_a_play_that_is_over_keeps_nobody_from_it(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """A node that dropped out reads on, maybe for hours: the play's report has forgotten it, and nobody hears what it will say."""
     monkeypatch.setattr(followed, "_PATIENCE_S", 2.0)

@@ -45,6 +45,8 @@ def stage_nothing(run: Run, landing_path: str, host: str) -> dict[str, t.Any]:
     return run_main(dataset_stage.main, {**options, "landing_path": landing_path or None})
 
 
+@pytest.mark.slow
+@pytest.mark.newest
 @pytest.mark.parametrize("where", ["nvme", ""])
 def test_what_a_killed_worker_left_is_removed_once(tmp_path: pathlib.Path, run: Run, where: str) -> None:
     landing_path = str(tmp_path / where) if where else ""
@@ -89,6 +91,8 @@ def test_nothing_of_a_worker_that_begins_meanwhile_is_removed(tmp_path: pathlib.
     assert left.exists()
 
 
+@pytest.mark.slow
+@pytest.mark.newest
 def test_a_full_file_system_keeps_nobody_from_sweeping(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     left = leave(run, "", "gpu-1")
 

@@ -70,6 +70,8 @@ def worker_of(run: Run, rank: int) -> Worker:
     return Worker(run, rank, f"gpu-{rank}", Claims(run.claims, str(rank)), lambda *_batch: BatchOutcome())
 
 
+@pytest.mark.slow
+@pytest.mark.newest
 def test_a_thousand_ranks_that_wait_for_one_batch_read_the_claims_seldom(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -105,6 +105,8 @@ def test_what_only_looks_like_a_token_is_a_name(run: Run, path: str) -> None:
     assert "failed" not in run(dataset_stage, f"{URL}/{path}", prefix=path, run="", rank=0, host="gpu-1")
 
 
+@pytest.mark.slow
+@pytest.mark.newest
 def test_a_play_refuses_it_before_anything_reaches_the_node(tmp_path: pathlib.Path) -> None:
     """One play for all of them: starting ansible-playbook is what takes the time."""
     sources = [{"url": URL}, {"url": f"{URL}/{SAS}"}]

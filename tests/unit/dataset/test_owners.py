@@ -64,6 +64,8 @@ def refused(root: pathlib.Path, scope: str) -> tuple[Calls, str]:
     return calls, said.replace("''", "'")  # as YAML quotes it
 
 
+@pytest.mark.slow
+@pytest.mark.newest
 def test_nodes_of_a_shared_copy_that_know_somebody_else_are_named_before_anything_is_copied(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -75,6 +77,8 @@ def test_nodes_of_a_shared_copy_that_know_somebody_else_are_named_before_anythin
     assert NAMED in said
 
 
+@pytest.mark.slow
+@pytest.mark.newest
 def test_nodes_that_keep_shares_of_their_own_and_know_nobody_keep_the_others_from_copying(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

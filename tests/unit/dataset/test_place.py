@@ -97,6 +97,8 @@ def test_a_file_system_that_is_unmounted_under_a_worker_is_told_as_that(staging,
     assert time.monotonic() - began < 60
 
 
+@pytest.mark.slow
+@pytest.mark.newest
 @pytest.mark.blob
 def test_a_full_landing_disk_is_not_called_the_destination(
     staging, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch

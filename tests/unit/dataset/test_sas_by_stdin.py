@@ -191,6 +191,8 @@ TASKS: list[Document] = [
 ]
 
 
+@pytest.mark.slow
+@pytest.mark.newest
 def test_no_module_is_sent_as_a_file_with_a_sas(node: Node) -> None:
     """Also where Ansible is to keep its files, and through a way to become another user."""
     become = node.root / "become"

@@ -52,6 +52,8 @@ def test_a_slow_node_gets_smaller_batches() -> None:
     assert max(batch.bytes for batch in run.batches) == 2 * GB  # 40 s each: 60 s and a bit are one and a half
 
 
+@pytest.mark.slow
+@pytest.mark.newest
 def test_many_ranks_get_few_batches_each() -> None:
     """The directory of claims is read by whoever has nothing to do."""
     run = planned(25_000, 10 * GB, 1000, bytes_per_second=10e6)

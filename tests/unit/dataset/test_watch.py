@@ -146,6 +146,8 @@ def test_a_host_that_hangs_is_replaced(monkeypatch: pytest.MonkeyPatch, hung: Hu
     assert hung.asked == 1
 
 
+@pytest.mark.slow
+@pytest.mark.newest
 def test_of_runs_of_their_own_those_that_answer_are_followed_to_their_end(
     monkeypatch: pytest.MonkeyPatch, hung: Hung
 ) -> None:
@@ -155,6 +157,8 @@ def test_of_runs_of_their_own_those_that_answer_are_followed_to_their_end(
     assert hung.asked == 1, "it is not asked again before it has answered"
 
 
+@pytest.mark.slow
+@pytest.mark.newest
 def test_a_host_that_answers_late_is_asked_again(monkeypatch: pytest.MonkeyPatch, hung: Hung) -> None:
     threading.Timer(1.5, hung.let_go.set).start()
     nodes = {"a": hung, "b": Node(0, finished(0), b"")}
@@ -186,6 +190,8 @@ class Working(Node):
         return 0, json.dumps(vars(RankProgress(0, "b", state, beat=self.asked))).encode(), b""
 
 
+@pytest.mark.slow
+@pytest.mark.newest
 def test_a_host_that_cannot_be_reached_does_not_keep_the_others_from_showing_that_they_are_followed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -74,6 +74,8 @@ def test_a_batch_of_hosts_waits_for_nobody_else_and_reads_everything(calls: dict
     assert read == [(host, *part) for host, part in zip(("first", "x", "y"), parts)]
 
 
+@pytest.mark.slow
+@pytest.mark.newest
 def test_check_mode_asks_every_node_and_verifies(tmp_path: pathlib.Path) -> None:
     """One play runs all phases. The other is for the one that verifies, alone and with a host that drops out.
 
@@ -121,6 +123,8 @@ def role_for(root: pathlib.Path, server: ListServer, *then: dict[str, t.Any]) ->
     return {"vars": variables, "tasks": [{"ansible.builtin.import_role": role}, *then]}
 
 
+@pytest.mark.slow
+@pytest.mark.newest
 def test_a_share_is_the_same_whatever_part_of_the_nodes_a_run_is_for(tmp_path: pathlib.Path) -> None:
     """With two of four nodes in the limit each took half of the files, and with one of them all."""
     rank, files = (
@@ -147,6 +151,8 @@ def refused(root: pathlib.Path, server: ListServer, strategy: str, *validated: s
     return {**play, "strategy": strategy, "tasks": [block]}
 
 
+@pytest.mark.slow
+@pytest.mark.newest
 def test_a_strategy_without_step_is_refused_before_anything_is_listed(tmp_path: pathlib.Path) -> None:
     """It failed when the workers had begun, one on each host and each with all of the dataset.
 

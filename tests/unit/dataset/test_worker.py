@@ -127,6 +127,8 @@ def test_the_share_of_a_rank_that_never_comes_is_copied(tmp_path) -> None:
     assert fleet.copied_batches() == all_batches(fleet.run)
 
 
+@pytest.mark.slow
+@pytest.mark.newest
 def test_the_batch_of_a_rank_that_died_is_copied(tmp_path) -> None:
     fleet = Fleet(tmp_path, 3, lambda _rank, _batch: BatchOutcome(), expiry_s=3)
     dead = Claims(fleet.run.claims, "dead")
@@ -270,6 +272,8 @@ def test_as_many_io_errors_as_batches_in_flight_end_no_rank(tmp_path) -> None:
     assert fleet.copied_batches() == all_batches(fleet.run)
 
 
+@pytest.mark.slow
+@pytest.mark.newest
 def test_no_number_of_io_errors_ends_a_rank_within_the_time_that_is_forgiven(tmp_path) -> None:
     """Trying again at once would fail many times in a moment, and use up the attempts of every batch."""
     tries: list[float] = []

@@ -50,6 +50,8 @@ def installed(path: pathlib.Path) -> pathlib.Path:
     return path / "ansible_collections" / "hpcai" / "gpu_cluster"
 
 
+@pytest.mark.slow
+@pytest.mark.newest
 def test_it_has_what_users_run_and_read(installed: pathlib.Path) -> None:
     assert {entry.name for entry in installed.iterdir()} == TOP
 
@@ -71,6 +73,8 @@ def test_every_link_leads_to_something_in_it(installed: pathlib.Path) -> None:
     assert not broken
 
 
+@pytest.mark.slow
+@pytest.mark.newest
 def test_every_module_and_role_is_documented(path: pathlib.Path) -> None:
     names = [f"hpcai.gpu_cluster.{module}" for module in MODULES]
     assert sorted(json.loads(ansible("ansible-doc", "--json", *names, path=path))) == names
@@ -78,6 +82,8 @@ def test_every_module_and_role_is_documented(path: pathlib.Path) -> None:
     assert sorted(json.loads(roles)) == [f"hpcai.gpu_cluster.{role}" for role in ROLES]
 
 
+@pytest.mark.slow
+@pytest.mark.newest
 def test_every_playbook_is_found_with_all_that_it_uses(path: pathlib.Path) -> None:
     names = [f"hpcai.gpu_cluster.{playbook}" for playbook in PLAYBOOKS]
     shown = ansible("ansible-playbook", "--syntax-check", "--inventory", "localhost,", *names, path=path)

@@ -90,6 +90,8 @@ def cluster(tmp_path: pathlib.Path) -> Cluster:
     return Cluster(tmp_path)
 
 
+@pytest.mark.slow
+@pytest.mark.newest
 def test_what_brings_the_repository_is_installed_first_and_on_el_only(cluster: Cluster) -> None:
     """A word is taken for a list of one; which of them dnf finds is in tests/scenarios/dnf."""
     role = ROOT / "roles/glusterfs"
@@ -106,6 +108,8 @@ def test_what_brings_the_repository_is_installed_first_and_on_el_only(cluster: C
     assert code == 0, output
 
 
+@pytest.mark.slow
+@pytest.mark.newest
 @pytest.mark.parametrize("entry", ["stop", pytest.param("remove", marks=pytest.mark.oldest)])
 def test_a_limited_run_takes_nothing_away(cluster: Cluster, entry: str) -> None:
     code, output = cluster.role(entry, "--limit", "gpu-3", glusterfs_allow_data_loss=True)
@@ -115,6 +119,8 @@ def test_a_limited_run_takes_nothing_away(cluster: Cluster, entry: str) -> None:
     assert cluster.changes() == []
 
 
+@pytest.mark.slow
+@pytest.mark.newest
 @pytest.mark.oldest
 def test_a_node_that_is_lost_for_good_keeps_nobody(cluster: Cluster) -> None:
     lost = {"glusterfs_forget_nodes": ["gpu-3"], "glusterfs_allow_data_loss": True}
@@ -126,6 +132,8 @@ def test_a_node_that_is_lost_for_good_keeps_nobody(cluster: Cluster) -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.slow
+@pytest.mark.newest
 def test_a_first_node_that_was_made_anew_does_not_keep_the_volume_from_being_removed(cluster: Cluster) -> None:
     (cluster.root / "gpu-1" / "knows").rename(cluster.root / "gpu-1" / "anew")
     code, output = cluster.role("remove")
@@ -135,6 +143,8 @@ def test_a_first_node_that_was_made_anew_does_not_keep_the_volume_from_being_rem
     ]  # fmt: skip
 
 
+@pytest.mark.slow
+@pytest.mark.newest
 def test_the_first_node_that_knows_the_volume_leads(cluster: Cluster) -> None:
     tasks: list[dict[str, t.Any]] = [
         {"ansible.builtin.include_vars": str(ROOT / "roles" / "glusterfs" / "vars" / "main.yml")},
@@ -156,6 +166,8 @@ def test_the_first_node_that_knows_the_volume_leads(cluster: Cluster) -> None:
     ]
 
 
+@pytest.mark.slow
+@pytest.mark.newest
 @pytest.mark.oldest
 def test_status_tells_where_nothing_answers(cluster: Cluster) -> None:
     (cluster.root / "gpu-1" / "knows").unlink()

@@ -186,6 +186,7 @@ def test_one_bad_gpu_does_not_keep_the_others_from_theirs(
     assert node.settings() == [A100_MAX] * 8
 
 
+@pytest.mark.slow
 def test_an_idle_gpu_that_does_not_follow_its_lock_is_no_failure_and_set_once(node: Node) -> None:
     node.by_hand("-pm", "1")
     node.fault("--deaf", "3")
@@ -197,6 +198,7 @@ def test_an_idle_gpu_that_does_not_follow_its_lock_is_no_failure_and_set_once(no
     assert node.module()["changed"] is False
 
 
+@pytest.mark.slow
 def test_a_busy_gpu_that_stays_where_it_was_is_tried_again(node: Node) -> None:
     node.by_hand("-pm", "1")
     node.fault("--deaf", "3", "--busy", "3")
@@ -206,6 +208,7 @@ def test_a_busy_gpu_that_stays_where_it_was_is_tried_again(node: Node) -> None:
         assert "the clock stays at 210 MHz" in result["msg"]
 
 
+@pytest.mark.slow
 def test_a_setting_that_hangs_is_ended_and_the_others_are_set(node: Node) -> None:
     node.fault("--stuck", "6")
     result = node.module(timeout_s=1)

@@ -314,6 +314,7 @@ def machine(model: Gpu, prior: Settings) -> Machine:
     return Machine(model, possible, record)
 
 
+@pytest.mark.slow
 @given(models, settings, st.lists(wishes, min_size=1, max_size=4), st.sampled_from(model.LAYERS))
 def test_set_then_restore_is_identity(model: Gpu, prior: Settings, asked: list[Wish], layer: str) -> None:
     gpu = machine(model, prior)
@@ -335,6 +336,7 @@ def test_a_second_time_nothing_is_left_to_do(model: Gpu, prior: Settings, first:
     assert (gpu.truth, gpu.record.layers) == (settled, record.layers)
 
 
+@pytest.mark.slow
 @given(models, settings, wishes, st.lists(st.tuples(st.sampled_from(["node", "job", "end"]), wishes), max_size=6))
 def test_however_jobs_and_policies_interleave_the_end_is_the_beginning(
     model: Gpu, prior: Settings, last: Wish, events: list[tuple[str, Wish]]
@@ -358,6 +360,7 @@ def test_however_jobs_and_policies_interleave_the_end_is_the_beginning(
     assert gpu.truth == before
 
 
+@pytest.mark.slow
 @given(models, settings, wishes, st.sampled_from(["max", "default"]))
 def test_a_node_restored_during_a_job_is_restored_when_the_job_ends(
     model: Gpu, prior: Settings, policy: Wish, job: str
@@ -526,6 +529,7 @@ records = st.builds(
 )
 
 
+@pytest.mark.slow
 @given(st.dictionaries(st.text(max_size=12), records, max_size=3))
 def test_what_is_saved_is_what_is_read(saved: dict[str, Record]) -> None:
     assert store.parse(store.dump(saved), Path("state.json")) == saved

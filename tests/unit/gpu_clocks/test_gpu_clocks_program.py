@@ -62,6 +62,7 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Installed:
     return Installed(tmp_path, monkeypatch)
 
 
+@pytest.mark.slow
 def test_from_boot_over_jobs_to_the_end(node: Installed) -> None:
     before = node.settings()
     applied = node.start("apply")
@@ -107,6 +108,7 @@ def test_a_lost_gpu_keeps_no_other_in_the_clocks_of_a_job_that_ended(node: Insta
     assert node.graphics()[0] == 1200
 
 
+@pytest.mark.slow
 def test_what_a_job_left_on_a_lost_gpu_is_given_back_when_it_answers_again(node: Installed) -> None:
     before = node.settings()
 

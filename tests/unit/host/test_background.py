@@ -62,6 +62,7 @@ def name_of(process: int | str) -> str:
     return pathlib.Path(f"/proc/{process}/comm").read_text().strip()
 
 
+@pytest.mark.slow
 def test_who_started_it_waits_for_nothing(tmp_path: pathlib.Path) -> None:
     """Ansible reads until nobody has the pipes any more."""
     program = f"""

@@ -11,11 +11,14 @@ import pathlib
 import subprocess
 import sys
 
+import pytest
 from lab.changed_tasks import changed_tasks
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 
 
+@pytest.mark.slow
+@pytest.mark.newest
 def test_tasks_that_changed_are_found_with_their_hosts(tmp_path: pathlib.Path) -> None:
     file = {
         "name": "configure | Write a [small] file",

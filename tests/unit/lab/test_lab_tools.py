@@ -126,6 +126,7 @@ def blobs() -> list[dataset.Blob]:
     return list(dataset.make_blobs(groups=26, mean_bytes=20_000))
 
 
+@pytest.mark.slow
 def test_blobs_are_ordinary_gzip_files_of_the_declared_size(blobs: list[dataset.Blob]) -> None:
     for blob in blobs[::97]:
         content = gzip.decompress(blob.data)
@@ -141,6 +142,7 @@ def test_names_follow_the_reference_and_the_accounts_split_them(blobs: list[data
     assert len({hashlib.sha256(blob.data).digest() for blob in blobs}) == len(blobs)
 
 
+@pytest.mark.slow
 def test_the_same_seed_makes_the_same_bytes(blobs: list[dataset.Blob]) -> None:
     again = dataset.make_blobs(groups=1, mean_bytes=20_000)
     assert [blob.data for blob in again] == [blob.data for blob in blobs[: dataset.GROUP_SIZE]]

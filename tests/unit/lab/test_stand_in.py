@@ -44,6 +44,8 @@ def test_answers_have_what_the_modules_document(answered: pathlib.Path) -> None:
         assert {key for one in given for key in one["result"]} <= COMMON | set(documented), name
 
 
+@pytest.mark.slow
+@pytest.mark.newest
 def test_a_module_call_is_answered_with_what_was_asked(answered: pathlib.Path, tmp_path: pathlib.Path) -> None:
     done = subprocess.run(
         [

@@ -484,6 +484,7 @@ def test_down_ends_what_does_not_answer_and_leaves_no_file(
 # qmp.py
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("endings", "statuses", "starts", "status"),
     [

@@ -112,6 +112,8 @@ def shown(result: dict[str, t.Any]) -> str:
     return "".join(f"==> {what} <==\n{text}" for what, text in parts if what.startswith(("file ", "link ")))
 
 
+@pytest.mark.slow
+@pytest.mark.newest
 @pytest.mark.parametrize("name", WHOLE)
 def test_the_files_are_these_to_the_byte(results: dict[str, list[dict[str, t.Any]]], name: str) -> None:
     assert shown(results[name][0]) == (EXPECTED / f"{name}.txt").read_text(encoding="utf-8")

@@ -181,6 +181,7 @@ def uuids(node: Path) -> list[str]:
     return smi(node, "--query-gpu=uuid", "--format=csv,noheader").stdout.splitlines()
 
 
+@pytest.mark.slow
 def test_processes_are_listed_while_they_live(node: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert processes(node) == []
     assert smi(node, "--query-compute-apps=gpu_uuid,pid,name,used_memory", "--format=csv").stdout == (

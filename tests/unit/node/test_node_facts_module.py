@@ -157,6 +157,8 @@ def test_without_driver_files_the_numbers_are_null(tmp_path: Path) -> None:
     assert facts["unknown"] == []
 
 
+@pytest.mark.slow
+@pytest.mark.newest
 def test_a_driver_that_hangs_is_not_asked_for_numbers(tmp_path: Path) -> None:
     """Reading its files could hang as well, without a time limit."""
     root = numbered(tmp_path / "root").root

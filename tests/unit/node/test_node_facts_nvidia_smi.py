@@ -177,6 +177,7 @@ def test_a_program_that_cannot_be_started(tmp_path: Path) -> None:
     assert ask(str(path)).state == "missing"
 
 
+@pytest.mark.slow
 def test_a_hanging_program_is_killed_with_its_children(tmp_path: Path) -> None:
     pid_file = tmp_path / "pid"
     program = script(tmp_path, f"head -3 {FIXTURES}/ndv4.out\nsleep 600 & echo $! > {pid_file}\nwait")

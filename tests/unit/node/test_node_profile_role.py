@@ -90,6 +90,8 @@ SHOW = {
 }
 
 
+@pytest.mark.slow
+@pytest.mark.newest
 def test_the_role_offers_facts_in_two_results(node: Path) -> None:
     variables = {"node_profile_checks": ["gpus"], "node_profile_overrides": {"memory": {"mib": 123456}}}
     results, _output = play(node, variables, ROLE_PLAY, SHOW)
@@ -104,6 +106,8 @@ def test_the_role_offers_facts_in_two_results(node: Path) -> None:
     assert "not asked for: cpu, memory, numa, fabric, nvme" in results[VERIFY]["msg"]
 
 
+@pytest.mark.slow
+@pytest.mark.newest
 def test_a_lost_gpu_fails_the_play_and_is_named(node: Path) -> None:
     simulated_gpus.simulate(node, "fault.py", "--lost", "3")
     results, _output = play(node, {"node_profile_checks": ["gpus"]}, ROLE_PLAY)
@@ -115,6 +119,8 @@ def test_a_lost_gpu_fails_the_play_and_is_named(node: Path) -> None:
     assert "ansible_facts" not in result
 
 
+@pytest.mark.slow
+@pytest.mark.newest
 def test_the_action_in_every_mode(tmp_path: Path) -> None:
     """One play for all: starting ansible-playbook is what takes the time."""
     site = tmp_path / "profiles"

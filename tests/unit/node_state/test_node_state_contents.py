@@ -73,6 +73,8 @@ def play(tmp_path: pathlib.Path) -> Play:
     return Play(tmp_path)
 
 
+@pytest.mark.slow
+@pytest.mark.newest
 def test_files_and_templates_of_a_role_are_found_rendered_and_decrypted(play: Play) -> None:
     """One play for all: starting ansible-playbook is what takes the time."""
     play.role("files/plain", "as it is: {{ word }}\n\n")
@@ -132,6 +134,8 @@ LACKING: list[tuple[dict[str, t.Any], str]] = [
 ]
 
 
+@pytest.mark.slow
+@pytest.mark.newest
 def test_what_the_controller_lacks_is_told_before_the_node_is_touched(play: Play) -> None:
     """One play for all: every task fails by itself, and none makes the file that it could make."""
     play.role("templates/undefined.j2", "{{ nobody_defined_it }}")
@@ -146,6 +150,8 @@ def test_what_the_controller_lacks_is_told_before_the_node_is_touched(play: Play
     assert list(play.made.iterdir()) == []
 
 
+@pytest.mark.slow
+@pytest.mark.newest
 def test_the_defaults_of_a_play_reach_apt_by_its_short_name(play: Play) -> None:
     """apt refuses these two together before it does anything: a refusal shows that it got the default."""
     done = play.run({"packages": ["no-such-package-at-all"]}, module_defaults={"apt": {"deb": "/none.deb"}})

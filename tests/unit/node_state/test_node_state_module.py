@@ -665,6 +665,8 @@ def test_everything_that_is_made_gets_the_label_of_its_place(
     assert all(label == policy.matchpathcon(path, 0)[1] for path, label in policy.labels.items())
 
 
+@pytest.mark.slow
+@pytest.mark.newest
 def test_a_run_that_is_killed_leaves_nothing_with_a_wrong_label_for_good(
     node: Node, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,6 +10,8 @@ import pathlib
 import subprocess
 import sys
 
+import pytest
+
 # Its own argument, and the results of one action that succeeds and one that fails.
 ACTION = """
 from ansible.plugins.action import ActionBase
@@ -36,6 +38,8 @@ PLAY = """
 """
 
 
+@pytest.mark.slow
+@pytest.mark.newest
 def test_the_other_action_gets_its_own_arguments_and_its_failure_is_returned(tmp_path: pathlib.Path) -> None:
     (tmp_path / "action_plugins").mkdir()
     (tmp_path / "action_plugins" / "ask.py").write_text(ACTION)

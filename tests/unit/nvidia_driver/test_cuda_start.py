@@ -83,6 +83,7 @@ def test_a_crash_is_the_childs(library: str, monkeypatch: pytest.MonkeyPatch) ->
     assert (verdict, "ended with -6" in text) == ("fail", True)
 
 
+@pytest.mark.slow
 def test_a_start_that_hangs_is_ended_and_proves_nothing(library: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STAND_IN_HANG", "1")
     begun = time.monotonic()

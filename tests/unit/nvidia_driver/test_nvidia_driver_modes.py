@@ -215,6 +215,7 @@ def test_with_consent_to_a_reboot_only_no_service_is_touched(node: Node) -> None
     node.settles(ecc="disabled", mig="enabled", allow_reboot=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reboot", [False, True])
 def test_behind_a_hypervisor_only_a_reboot_helps(node: Node, reboot: bool) -> None:
     node.fault("--no-reset", *map(str, range(8)))

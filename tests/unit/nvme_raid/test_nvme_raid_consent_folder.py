@@ -10,6 +10,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[3]
 
 
@@ -26,6 +28,8 @@ all:
 """
 
 
+@pytest.mark.slow
+@pytest.mark.newest
 def test_a_relative_folder_lies_where_the_command_was_given_and_the_file_is_named(tmp_path: Path) -> None:
     """Beside the playbook, which is installed, it would be read by every later run of whatever inventory."""
     node = "a-node-of-this-test"

@@ -83,6 +83,7 @@ def loop(tmp_path: Path) -> t.Iterator[Loop]:
     made.close()
 
 
+@pytest.mark.slow
 @pytest.mark.newest
 def test_a_disk_is_made_used_and_given_back(loop: Loop) -> None:
     planned = loop.module(check=True)
@@ -138,6 +139,7 @@ def test_data_between_zeros_needs_consent(loop: Loop) -> None:
     assert loop.module(allow_format=True, format_devices=[loop.device])["changed"]
 
 
+@pytest.mark.slow
 def test_a_power_cut_inside_mkfs_does_not_keep_the_disk_from_being_used(
     loop: Loop, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -173,6 +175,7 @@ def test_a_power_cut_inside_mkfs_does_not_keep_the_disk_from_being_used(
     assert not mark.exists()
 
 
+@pytest.mark.slow
 def test_a_power_cut_inside_a_removal_leaves_a_disk_that_is_given_back_or_made_again(
     loop: Loop, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -250,6 +253,7 @@ def test_the_disk_is_told_which_blocks_are_free(loop: Loop, tmp_path: Path, caps
     assert loop.image.stat().st_blocks * 512 <= full * 512 - (7 << 20)
 
 
+@pytest.mark.slow
 def test_nothing_writes_below_a_mount_point_that_is_not_mounted(loop: Loop) -> None:
     assert loop.module()["changed"]
     (loop.mount_point / "data").write_text("precious")
@@ -408,6 +412,7 @@ def test_a_selector_that_names_no_disk_is_a_warning(loop: Loop, monkeypatch: pyt
     assert told in warned
 
 
+@pytest.mark.slow
 def test_the_program_of_the_boot_unit_does_what_the_module_does(loop: Loop, tmp_path: Path) -> None:
     """From nothing but the program that the role installs, without Ansible."""
     program = tmp_path / "nvme-raid"

@@ -1084,6 +1084,7 @@ def test_a_disk_that_holds_something_is_formatted_only_with_consent_and_listing(
             assert not entry.holders or (found.found and set(entry.holders) == {found.found.device})
 
 
+@pytest.mark.slow
 @given(requests(), nodes())
 def test_an_array_that_holds_something_is_formatted_only_where_mkfs_of_our_own_has_not_ended(
     wanted: Wanted, node: Node
@@ -1126,6 +1127,7 @@ def test_removing_erases_only_what_is_ours_and_never_files_without_consent(wante
         assert (mounted and not node.directory.holds_files) or (found.found.signatures == () and found.found.blank)
 
 
+@pytest.mark.slow
 @given(requests(), nodes())
 def test_looking_changes_nothing_and_no_content_is_a_failure(wanted: Wanted, node: Node) -> None:
     try:

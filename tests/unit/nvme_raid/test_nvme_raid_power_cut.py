@@ -73,6 +73,7 @@ def do(made: work.Work, kind: str, **step: t.Any) -> None:
     apply.STEPS[kind](made, Step(kind, kind, **step))
 
 
+@pytest.mark.slow
 def test_a_disk_that_is_being_emptied_says_what_it_is_or_is_empty(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

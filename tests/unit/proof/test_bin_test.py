@@ -89,6 +89,7 @@ def test_beside_a_run_a_single_test_can_run_and_a_plan_be_shown(
     assert said.startswith("python -m ")
 
 
+@pytest.mark.slow
 def test_a_single_test_waits_until_a_run_has_installed_what_it_needs(checkout: pathlib.Path) -> None:
     (checkout / "slow").touch()
     with start(checkout) as run:

@@ -122,6 +122,7 @@ def test_tools_are_those_that_are_pinned_as_they_are_installed() -> None:
     }
 
 
+@pytest.mark.slow
 def test_digests_follow_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     known = [Scenario("cluster", ("molecule/cluster/molecule.yml",))]
     before = Digests(known)()

@@ -13,6 +13,7 @@ import sys
 import time
 import typing as t
 
+import pytest
 from proof.__main__ import only_run
 from proof.execute import Clock, Runner
 from proof.step import Step
@@ -99,6 +100,7 @@ def test_what_a_step_leaves_on_purpose_keeps_nobody_out(tmp_path: pathlib.Path) 
         os.kill(daemon, signal.SIGKILL)
 
 
+@pytest.mark.slow
 def test_what_a_playbook_leaves_on_purpose_keeps_nobody_out(tmp_path: pathlib.Path) -> None:
     (tmp_path / "play.yml").write_text(
         "- hosts: localhost\n  connection: local\n  gather_facts: false\n  tasks:\n"

@@ -85,6 +85,7 @@ def test_a_member_of_the_pool_is_named_in_the_environment(tmp_path: pathlib.Path
     assert (tmp_path / "node").read_text() == "gpu-1/x"
 
 
+@pytest.mark.slow
 def test_a_command_that_hangs_is_ended_with_all_that_it_started(tmp_path: pathlib.Path) -> None:
     script = "trap '' TERM; echo $$ > pid; while :; do sleep 1; done"
     outcome = run(
@@ -104,6 +105,7 @@ def test_the_budget_cuts_what_would_not_end_in_time(tmp_path: pathlib.Path) -> N
     assert not (tmp_path / "a").exists()
 
 
+@pytest.mark.slow
 def test_what_hangs_has_failed_though_there_is_a_budget(tmp_path: pathlib.Path) -> None:
     """Were it cut, it would be debt: green, and eat the next budget, too."""
     runner = Runner(tmp_path, Clock(), budget_s=200, measured=["a"], limit_s=lambda *_: 2.0)
@@ -114,6 +116,7 @@ def test_what_hangs_has_failed_though_there_is_a_budget(tmp_path: pathlib.Path) 
     assert time.monotonic() - began < 120
 
 
+@pytest.mark.slow
 def test_what_was_started_is_not_cut(tmp_path: pathlib.Path) -> None:
     step = Step("a", (python("import time; time.sleep(3); open('a', 'w')"),))
     assert run(tmp_path, step, budget_s=1)["a"].result == "ok"
@@ -188,6 +191,7 @@ def test_pytest_s_seconds_and_skips_are_recorded(tmp_path: pathlib.Path) -> None
     ]
 
 
+@pytest.mark.slow
 def test_seconds_per_task_file_are_recorded(tmp_path: pathlib.Path) -> None:
     (tmp_path / "play.yml").write_text(
         "- hosts: localhost\n  connection: local\n  gather_facts: false\n  tasks:\n"

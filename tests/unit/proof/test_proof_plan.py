@@ -66,7 +66,7 @@ def test_what_every_change_has_to_pass_is_run_though_it_was_proven() -> None:
     # Taking the lab down is tried again when the budget is over, and then is no debt.
     assert set(names(found)) - set(found.must) == {"lab/down"}
     units = next(step for step in found.steps if step.name == "units")
-    assert (units.commands[0][-3:], units.proves) == (("-m", "not slow", "tests/unit"), ())
+    assert (units.commands[0][-3:], units.proves) == (("-m", "not (slow or blob)", "tests/unit"), ())
 
 
 def test_with_all_quick_unit_tests_the_slow_ones_of_affected_folders_are_run() -> None:

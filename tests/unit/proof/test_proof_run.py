@@ -67,6 +67,7 @@ def without_newer_python(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("HOME", str(tmp_path))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("without_newer_python")
 def test_a_machine_without_the_newest_python_knows_the_files_of_what_it_cannot_run() -> None:
     """Otherwise it would take the proof for one of a scenario that is gone."""

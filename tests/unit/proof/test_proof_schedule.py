@@ -107,6 +107,7 @@ def tables(draw: st.DrawFn) -> list[Step]:
     return draw(st.permutations(steps))
 
 
+@pytest.mark.slow
 @given(tables(), st.randoms())
 def test_every_step_runs_once_and_none_beside_what_it_must_not_meet(waiting: list[Step], random: object) -> None:
     running: list[Start] = []

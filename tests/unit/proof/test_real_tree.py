@@ -124,6 +124,7 @@ def test_a_change_affects_exactly_these_labs(repository: Repository, pattern: st
     assert repository.labs(repository.find(pattern)) == expected
 
 
+@pytest.mark.slow
 def test_an_unknown_new_file_affects_everything(repository: Repository) -> None:
     weird = "-".join(("nobody", "knows"))  # a name that stands in a test is known
     found = repository.with_files(weird)

@@ -14,8 +14,10 @@ import pytest
 
 ROOT = pathlib.Path(__file__).parents[3]
 TESTS = "import pytest\ndef test_quick(): pass\n@pytest.mark.slow\ndef test_slow(): pass\n"
+TESTS += "@pytest.mark.blob\ndef test_blob(): pass\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "slow"),
     [
@@ -33,10 +35,9 @@ def test_slow_tests_of_other_folders_are_left_out(
         (tmp_path / f"tests/unit/{name}/test_{name}.py").write_text(TESTS)
     shutil.copy(ROOT / "tests/unit/conftest.py", tmp_path / "tests/unit/conftest.py")
     shutil.copy(ROOT / "tests/import_closure.py", tmp_path / "import_closure.py")
-    (tmp_path / "pytest.ini").write_text("[pytest]\npythonpath = .\nmarkers = slow\n")
+    (tmp_path / "pytest.ini").write_text("[pytest]\npythonpath = .\nmarkers =\n  slow\n  blob\n")
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--collect-only", "-q", *options, "tests/unit"]
     listed = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True).stdout.splitlines()
     quick = {f"tests/unit/{name}/test_{name}.py::test_quick" for name in ("a", "ab")}
-    assert {line for line in listed if "::" in line} == quick | {
-        f"tests/unit/{name}/test_{name}.py::test_slow" for name in slow
-    }
+    chosen = {f"tests/unit/{name}/test_{name}.py::test_{kind}" for name in slow for kind in ("slow", "blob")}
+    assert {line for line in listed if "::" in line} == quick | chosen

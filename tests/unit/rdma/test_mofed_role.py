@@ -76,6 +76,8 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, t.Any
     return {name: json.loads((directory / f"{name}.json").read_text()) for name in hosts}
 
 
+@pytest.mark.slow
+@pytest.mark.newest
 def test_neighbors_measure_with_each_other(shown: dict[str, dict[str, t.Any]]) -> None:
     parts = [(name, values["__mofed_part"], values["__mofed_partner"]) for name, values in shown.items()]
     assert parts == [

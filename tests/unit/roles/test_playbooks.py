@@ -101,6 +101,8 @@ def playbooks(tmp_path: pathlib.Path) -> Playbooks:
     return Playbooks(tmp_path)
 
 
+@pytest.mark.slow
+@pytest.mark.newest
 def test_nodes_that_go_without_something_do_so_alone(playbooks: Playbooks) -> None:
     """One between two: whether the first, the last, any or all of them decided for the others, one would do what it should not."""
     nodes = {"gpu-1": {**EVERYWHERE, **OFF}, "gpu-2": EVERYWHERE, "gpu-3": {**EVERYWHERE, **OFF}}
@@ -112,6 +114,8 @@ def test_nodes_that_go_without_something_do_so_alone(playbooks: Playbooks) -> No
     assert everywhere == {part: list(nodes) for part in everywhere}
 
 
+@pytest.mark.slow
+@pytest.mark.newest
 @pytest.mark.oldest
 def test_hardware_is_verified_where_it_is_wanted(playbooks: Playbooks) -> None:
     nodes = {"gpu-1": {**EVERYWHERE, "gpu_cluster_verify_hardware": False}, "gpu-2": EVERYWHERE}
@@ -120,6 +124,8 @@ def test_hardware_is_verified_where_it_is_wanted(playbooks: Playbooks) -> None:
     assert ran["hpcx_mpi", "verify"] == ["gpu-1", "gpu-2"]
 
 
+@pytest.mark.slow
+@pytest.mark.newest
 def test_nothing_that_nobody_asked_for_is_run_or_baked(playbooks: Playbooks) -> None:
     """But AzCopy, on the node for which it is said which one."""
     plain = {"nvidia_driver_source": "preinstalled", "gpu_cluster_mpi": False}
@@ -131,6 +137,8 @@ def test_nothing_that_nobody_asked_for_is_run_or_baked(playbooks: Playbooks) -> 
     assert all(set(hosts) == set(nodes) for hosts in ran.values())
 
 
+@pytest.mark.slow
+@pytest.mark.newest
 def test_what_concerns_all_nodes_must_not_differ(playbooks: Playbooks) -> None:
     nodes = {
         "gpu-1": {**EVERYWHERE, "gpu_cluster_mpi": "no"},
@@ -145,6 +153,8 @@ def test_what_concerns_all_nodes_must_not_differ(playbooks: Playbooks) -> None:
     assert "https://account.blob.core.windows.net/data" not in told
 
 
+@pytest.mark.slow
+@pytest.mark.newest
 @pytest.mark.oldest
 def test_the_mpi_in_use_stays_and_its_switch_is_named(playbooks: Playbooks, tmp_path: pathlib.Path) -> None:
     """The real role, on a node whose /opt is a link."""
@@ -163,6 +173,8 @@ def test_the_mpi_in_use_stays_and_its_switch_is_named(playbooks: Playbooks, tmp_
 ELSEWHERE = {"ansible_connection": "ssh", "ansible_host": "gpu-1.invalid"}
 
 
+@pytest.mark.slow
+@pytest.mark.newest
 def test_wrong_arguments_are_refused_before_a_node_is_contacted(playbooks: Playbooks) -> None:
     source = {"url": "https://account.blob.core.windows.net/data", "sas": "sig=hidden", "container": "c"}
     wrong = {"dataset_staging_processes": "many", "mofed_source": "cd", "dataset_staging_sources": [source]}
@@ -182,6 +194,8 @@ def test_wrong_arguments_are_refused_before_a_node_is_contacted(playbooks: Playb
     assert "PLAY [RDMA drivers]" not in told
 
 
+@pytest.mark.slow
+@pytest.mark.newest
 @pytest.mark.parametrize(
     ("login", "remedy"),
     [
@@ -205,6 +219,8 @@ def test_a_user_who_does_not_become_root_is_refused_before_a_node_is_contacted(
     assert "PLAY [RDMA drivers]" not in told
 
 
+@pytest.mark.slow
+@pytest.mark.newest
 def test_a_user_who_becomes_root_is_let_through(playbooks: Playbooks) -> None:
     login = {"ansible_user": "azureuser", "ansible_become": True}
     node = {**EVERYWHERE, **ELSEWHERE, **login, "mofed_source": "cd"}
@@ -214,6 +230,8 @@ def test_a_user_who_becomes_root_is_let_through(playbooks: Playbooks) -> None:
     assert "mofed: value of mofed_source must be one of" in told
 
 
+@pytest.mark.slow
+@pytest.mark.newest
 def test_site_validates_before_and_with_the_facts_and_only_what_the_node_runs(playbooks: Playbooks) -> None:
     off = {**EVERYWHERE, **OFF, "mofed_source": "cd", "nvme_raid_level": "cd"}
     lacking = {**EVERYWHERE, "nvme_raid_wait_s": "{{ ansible_facts.of_nobody }}"}
@@ -231,6 +249,8 @@ def test_site_validates_before_and_with_the_facts_and_only_what_the_node_runs(pl
     )
 
 
+@pytest.mark.slow
+@pytest.mark.newest
 def test_what_reads_a_fact_is_refused_once_the_fact_is_known(playbooks: Playbooks) -> None:
     """The role would take a list for no disks."""
     known = {"ansible.builtin.set_fact": {"gpu_node": {"nvme": ["a", "b"]}, "cacheable": True}}
@@ -263,6 +283,8 @@ WRONG = {
 }
 
 
+@pytest.mark.slow
+@pytest.mark.newest
 def test_every_playbook_by_itself_validates_its_roles(playbooks: Playbooks) -> None:
     """Every node has one wrong argument and stops there."""
     assert set(WRONG) == set(ROLES)
@@ -282,6 +304,8 @@ def test_every_playbook_by_itself_validates_its_roles(playbooks: Playbooks) -> N
         assert f"{role}: argument '{variable}' is of type" in told
 
 
+@pytest.mark.slow
+@pytest.mark.newest
 def test_a_tag_does_not_leave_the_validation_out(playbooks: Playbooks) -> None:
     nodes = {"gpu-1": {**EVERYWHERE, "dataset_staging_processes": "many"}}
     for playbook in ("site", "staging"):
@@ -290,6 +314,8 @@ def test_a_tag_does_not_leave_the_validation_out(playbooks: Playbooks) -> None:
         assert "One argument of a role is wrong." in output
 
 
+@pytest.mark.slow
+@pytest.mark.newest
 def test_a_role_is_validated_with_the_defaults_that_its_play_has(playbooks: Playbooks) -> None:
     """A default of a role of another play is not there when the role runs."""
     reads = {
@@ -342,6 +368,8 @@ def test_a_play_validates_the_roles_that_it_imports_and_no_other(name: str) -> N
         assert arguments.get("entry_point", "main") == ENTRY_POINTS[name]
 
 
+@pytest.mark.slow
+@pytest.mark.newest
 @pytest.mark.oldest
 def test_verify_by_itself_refuses_what_would_leave_a_measurement_out(playbooks: Playbooks) -> None:
     nodes = {"gpu-1": {**EVERYWHERE, "mofed_verify_bandwidth": "ture", "gpu_cluster_verify_hardware": False}}

@@ -130,6 +130,8 @@ def test_an_error_that_names_no_option_keeps_its_traceback() -> None:
     assert in_words_of("disk", result, {"size": "{{ disk_size }}"}, {}) == result
 
 
+@pytest.mark.slow
+@pytest.mark.newest
 def test_a_play_names_the_variables_of_the_role_and_without_one_the_options(tmp_path: pathlib.Path) -> None:
     """One play for a module, an action, and an item of a loop: starting ansible-playbook is what takes the time."""
     clocks = {"name": f"{COLLECTION}gpu_clocks", "tasks_from": "job_begin"}

@@ -274,6 +274,8 @@ def test_a_text_that_is_no_dictionary_is_refused_without_its_words(text: str) ->
     assert "hidden" not in str(refusal.value)
 
 
+@pytest.mark.slow
+@pytest.mark.newest
 def test_a_playbook_of_the_users_own_takes_sources_as_a_text(tmp_path: pathlib.Path) -> None:
     """Ansible validates the role's arguments itself, and what the survey gives is an extra variable. Nobody listens at that port."""
     play = {"hosts": "all", "gather_facts": False, "roles": ["hpcai.gpu_cluster.dataset_staging"]}

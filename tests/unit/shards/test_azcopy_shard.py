@@ -138,6 +138,8 @@ files_strategy = st.lists(
 )
 
 
+@pytest.mark.slow
+@pytest.mark.newest
 @given(files_strategy, st.one_of(st.integers(1, 20), st.integers(1, 10_000)), st.sampled_from([0, 1000]))
 def test_any_files_over_any_ranks_are_a_partition(files: list[tuple[str, int]], ranks: int, cost: int) -> None:
     plan = share_out(ranks, files=files, file_cost_bytes=cost)
@@ -148,6 +150,8 @@ def test_any_files_over_any_ranks_are_a_partition(files: list[tuple[str, int]], 
     assert plan.imbalance == pytest.approx(max(loads) / ideal if ideal else 1.0)
 
 
+@pytest.mark.slow
+@pytest.mark.newest
 @given(
     st.integers(1, 200),
     st.integers(0, 950),

@@ -27,6 +27,7 @@ weights_strategy = st.lists(st.one_of(st.integers(0, 10**9), st.floats(0, 1e6)),
 ranks_strategy = st.one_of(st.integers(1, 40), st.integers(1, 10_000))
 
 
+@pytest.mark.slow
 @given(weights_strategy, ranks_strategy)
 def test_every_file_is_in_exactly_one_share(weights: list[float], ranks: int) -> None:
     plan = plan_shards(weights, ranks)
