@@ -13,6 +13,7 @@
 #   newer_python                 prints a Python for the newest ansible-core that is supported, or nothing
 #   prepare_newest_core          .cache/venv-newest with it
 #   begin_newest_core            the same beside other preparations, where nothing has to be installed for it
+#   begin_labs                   what labs and unit tests need through apt and npm, beside prepare_python
 #   with_newest_core COMMAND...  runs a command in it
 #   prepare_blob_tools           Azurite and AzCopy in .cache/blob
 #   prepare_lab_packages         podman and what else the lab and the unit tests need, through apt
@@ -168,6 +169,12 @@ prepare_blob_tools() (
 prepare_lab_packages() {
   apt_install podman runc netavark aardvark-dns iptables iproute2 mmdebstrap gnupg debian-archive-keyring openssh-client ca-certificates \
     gcc libc6-dev busybox-static
+}
+
+# apt serves one caller at a time: it leaves a machine alone on which prepare_python needs it.
+begin_labs() {
+  "${PYTHON:-python3}" -c 'import ensurepip' 2>/dev/null || return 0
+  prepare_lab_packages && prepare_vm_packages && prepare_container_packages && prepare_blob_tools
 }
 
 prepare_dnf_packages() {

@@ -11,6 +11,7 @@ import typing as t
 from proof.scenario import Scenario
 from proof.tree import Tree
 
+ANSIBLE_LINT = "static/ansible-lint"
 #: Minutes of a role's scenario, where it takes more or less than most.
 _ROLES = {
     "nvidia_driver": 2.7,
@@ -70,7 +71,21 @@ def _each(tree: Tree, pattern: str) -> dict[str, str]:
 
 def scenarios(tree: Tree) -> list[Scenario]:
     """All scenarios that the tree has, in the order in which a full run takes them."""
-    return [*_unit(tree), *_ansible_test(tree), *_package_managers(tree), *_containers(tree), *_machines(tree)]
+    return [
+        *_lint(tree),
+        *_unit(tree),
+        *_ansible_test(tree),
+        *_package_managers(tree),
+        *_containers(tree),
+        *_machines(tree),
+    ]
+
+
+def _lint(tree: Tree) -> t.Iterator[Scenario]:
+    """The one static check that takes minutes. It reads YAML, and of plugins what their options are."""
+    if ".ansible-lint.yml" in tree.paths():
+        walks = ("**/*.yml", "**/*.yaml", "**/*.j2", "plugins/{action,doc_fragments,filter,modules}/*.py")
+        yield Scenario(ANSIBLE_LINT, (".ansible-lint.yml",), minutes=2.0, walks=walks)
 
 
 def _unit(tree: Tree) -> t.Iterator[Scenario]:
@@ -123,4 +138,4 @@ def _machines(tree: Tree) -> t.Iterator[Scenario]:
         yield Scenario(f"vm/{name}", (path,), lab, minutes)
 
 
-__all__ = ["scenarios"]
+__all__ = ["ANSIBLE_LINT", "scenarios"]

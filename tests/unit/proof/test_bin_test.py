@@ -22,6 +22,7 @@ die() { printf 'test: %s\\n' "$*" >&2; exit 1; }
 prepare_python() { echo python >>prepared; until [[ ! -e slow ]]; do sleep 0.1; done; PATH=$root/bin:$PATH; }
 prepare_blob_tools() { echo blob >>prepared; }
 begin_newest_core() { echo newest >>newest; rm -f slow; [[ ! -e broken ]]; }
+begin_labs() { echo labs >>newest; rm -f slow; [[ ! -e broken ]]; }
 """
 
 
@@ -58,17 +59,21 @@ def test_a_run_installs_what_is_missing_and_frees_the_lock_for_what_it_runs(chec
 
 
 @pytest.mark.parametrize("broken", [False, True])
-def test_a_full_run_prepares_the_newest_core_at_the_same_time(checkout: pathlib.Path, broken: bool) -> None:
+@pytest.mark.parametrize(("arguments", "what"), [(("--all",), "newest"), (("--affected", "--must"), "labs")])
+def test_a_run_prepares_what_takes_long_at_the_same_time(
+    checkout: pathlib.Path, arguments: tuple[str, ...], what: str, broken: bool
+) -> None:
     (checkout / "slow").touch()  # what the other preparation waits for
     if broken:
         (checkout / "broken").touch()
-    status, said = bin_test(checkout, "--all")
-    assert (status, said.splitlines()[-1][:19]) == (0, "python -m proof all")
-    assert (checkout / "newest").read_text() == "newest\n"
+    status, said = bin_test(checkout, *arguments)
+    mode = arguments[0].lstrip("-")
+    assert (status, said.splitlines()[-1].startswith(f"python -m proof {mode}")) == (0, True)
+    assert (checkout / "newest").read_text() == f"{what}\n"
 
 
 @pytest.mark.parametrize("arguments", [(), ("--affected",), ("--all", "--dry-run"), ("--", "tests/unit/x")])
-def test_no_other_run_prepares_the_newest_core(checkout: pathlib.Path, arguments: tuple[str, ...]) -> None:
+def test_no_other_run_prepares_anything_beside_python(checkout: pathlib.Path, arguments: tuple[str, ...]) -> None:
     assert bin_test(checkout, *arguments)[0] == 0
     assert not (checkout / "newest").exists()
 

@@ -14,7 +14,7 @@ from proof import steps
 from proof.ledger import Proof
 from proof.plan import Plan, make_plan
 from proof.scenario import Scenario
-from proof.scenarios import scenarios
+from proof.scenarios import ANSIBLE_LINT, scenarios
 from proof.timetable import timetable
 from proof.tree import WorkTree
 
@@ -57,7 +57,21 @@ def test_every_test_file_of_the_labs_is_run() -> None:
 
 
 def test_nothing_but_static_checks_where_everything_is_proven() -> None:
-    assert set(names(plan("affected"))) == STATIC
+    assert set(names(plan("affected"))) == STATIC - {ANSIBLE_LINT}
+
+
+def test_what_lints_ansible_is_run_where_its_files_changed_and_before_every_landing() -> None:
+    changed = {"static__ansible-lint": "2026-11-02"}
+    for mode in ("quick", "affected"):
+        assert ANSIBLE_LINT not in names(plan(mode))
+        assert ANSIBLE_LINT in names(plan(mode, **changed))
+    assert ANSIBLE_LINT in plan("affected", must=True).must
+    assert ANSIBLE_LINT in names(plan("all"))
+
+
+def test_the_longest_of_what_must_run_is_begun_first() -> None:
+    found = names(plan("affected", must=True, unit__gzip="2026-11-02"))
+    assert found.index("units") < min(found.index(name) for name in ("static/ruff", ANSIBLE_LINT, "cluster"))
 
 
 def test_what_every_change_has_to_pass_is_run_though_it_was_proven() -> None:
@@ -93,7 +107,9 @@ def test_what_runs_on_a_lab_can_be_run_once_more_on_new_nodes(name: str) -> None
 def test_what_needs_no_lab_gets_no_second_run() -> None:
     table = steps.table(KNOWN)
     again = {name for name, step in table.items() if step.renewal and step.proves}
-    assert again == {name for name in LABS if name not in ("dnf", "apt", "sanity", "targets", "newest-core")}
+    assert again == {
+        name for name in LABS if name not in ("dnf", "apt", "sanity", "targets", "newest-core", ANSIBLE_LINT)
+    }
 
 
 def test_a_lab_is_set_up_right_before_what_needs_it() -> None:
