@@ -40,7 +40,7 @@ class Host(Runner, t.Protocol):
 
 
 def run_job(argv: list[str], user: str, timeout_s: int) -> tuple[int, str, str]:
-    """Run the launcher in a process group of its own, and leave nothing of it behind."""
+    """Run the launcher in a process group of its own, and leave nothing of it behind. After ``timeout_s`` and ten seconds: an error."""
     me = pwd.getpwuid(os.geteuid()).pw_name
     environment = {**os.environ, "LC_ALL": "C.UTF-8"}
     if (user or me) == "root":
