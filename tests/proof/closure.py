@@ -19,6 +19,7 @@ import re
 import typing as t
 
 import tomllib
+import yaml
 from proof import mentions, parts
 from proof.mentions import HOLE, Mentions
 from proof.scenario import Scenario
@@ -33,6 +34,8 @@ _UNIT = re.compile(r"(roles/[^/]+|molecule/[^/]+|tests/unit/[^/]+|tests/[^/]+/(?
 #: The list of programs, and one of it: its name, and the module of its entry below module_utils.
 _PROGRAMS = "plugins/plugin_utils/_programs.py"
 _PROGRAM = re.compile(r'\bProgram\(\s*"([\w-]+)",\s*"([\w.]+):')
+#: It names every module of the collection.
+_RUNTIME = "meta/runtime.yml"
 #: Where a task file looks for files besides its own directory.
 _BESIDE = ("tasks", "handlers", "vars", "defaults", "templates")
 
@@ -403,12 +406,31 @@ def digest(tree: Tree, paths: t.Iterable[str], how: str = "", cache: Cache | Non
     """A digest over paths and contents. ``how``: how the scenario is run, where that shall count."""
     cache = cache or Cache()
     total = hashlib.sha256(how.encode())
-    for path in sorted(paths):
-        key = (path, tree.identity(path))
-        if key not in cache.content_digests:
-            cache.content_digests[key] = hashlib.sha256(_relevant(path, tree.read(path))).digest()
-        total.update(b"\0%d\0" % len(path.encode()) + path.encode() + cache.content_digests[key])
+    chosen = sorted(paths)
+    for path in chosen:
+        if path == _RUNTIME:
+            content = hashlib.sha256(_groups_among(tree.read(path), chosen)).digest()
+        else:
+            key = (path, tree.identity(path))
+            if key not in cache.content_digests:
+                cache.content_digests[key] = hashlib.sha256(_relevant(path, tree.read(path))).digest()
+            content = cache.content_digests[key]
+        total.update(b"\0%d\0" % len(path.encode()) + path.encode() + content)
     return total.hexdigest()
+
+
+def _groups_among(content: bytes, paths: t.Collection[str]) -> bytes:
+    """The collection's settings, without the modules that are not among the paths: no default of a group reaches them here."""
+    try:
+        said = yaml.safe_load(content)
+        groups = {
+            name: [one for one in members if not isinstance(one, str) or f"plugins/modules/{one}.py" in paths]
+            for name, members in said.get("action_groups", {}).items()
+        }
+    except (yaml.YAMLError, AttributeError, TypeError):
+        return content
+    kept = {name: members for name, members in groups.items() if members}
+    return json.dumps({**said, "action_groups": kept}, sort_keys=True).encode()
 
 
 def _relevant(path: str, content: bytes) -> bytes:

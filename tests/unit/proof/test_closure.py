@@ -333,6 +333,22 @@ def test_of_the_python_tools_settings_only_pytest_s_count() -> None:
     assert len(set(digests)) == 3
 
 
+def test_of_the_groups_of_modules_only_the_modules_that_a_scenario_has_count() -> None:
+    """A new module leaves what a scenario without it does as it is."""
+    text = 'requires_ansible: ">=2.19.0"\naction_groups:\n  all:\n    - disks\n'
+    runtime, disks, beds = "meta/runtime.yml", "plugins/modules/disks.py", "plugins/modules/beds.py"
+    first = MadeTree({runtime: text, disks: "", beds: ""})
+    grown = first.with_files({runtime: f"{text}    - beds\n"})
+    assert digest(first, [runtime, disks]) == digest(grown, [runtime, disks])
+    assert digest(first, [runtime, disks, beds]) != digest(grown, [runtime, disks, beds])
+    gone = first.with_files({runtime: text.replace("    - disks\n", "")})
+    assert digest(first, [runtime, disks]) != digest(gone, [runtime, disks])
+    newer = first.with_files({runtime: text.replace("2.19", "2.20")})
+    assert digest(first, [runtime]) != digest(newer, [runtime])
+    wrong = first.with_files({runtime: "action_groups: [\n"})
+    assert digest(first, [runtime]) != digest(wrong, [runtime])
+
+
 def test_a_cache_serves_many_trees() -> None:
     cache = Cache()
     tree = MadeTree(PRODUCT)
