@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 import os
 import pathlib
 import queue
@@ -59,7 +60,7 @@ class Runner:
     ) -> None:
         self.root = root
         self.clock = clock
-        #: What would not end within so many seconds is not started; 0 means that there is no limit.
+        #: Seconds after which nothing runs that need not; 0 means that there is no limit.
         self.budget_s = budget_s
         #: Steps that are started whatever the clock says, and steps on labs whose seconds were measured.
         self.must, self.measured = frozenset(must), frozenset(measured)
@@ -176,15 +177,22 @@ class Runner:
             log = self.logs / f"{stem}-{number}.log"
             environment = self._environment(start, f"{stem}-{number}")
             hangs_s = began + self._limit_s(estimate_s, step.name in self.measured - self.must, self._pace())
-            limit_s = max(1.0, min(step.limit_s, hangs_s - self.clock.seconds()))
-            problem = self._command(argv, log, environment, limit_s)
+            own_s, left_s = min(step.limit_s, hangs_s - self.clock.seconds()), self._left_s(step)
+            problem = self._command(argv, log, environment, max(1.0, min(own_s, left_s)))
             took, told = self.clock.seconds() - began, str(log.relative_to(self.root))
             if problem:
-                outcome = Outcome(step.name, "failed", took, start.member, shlex.join(argv), told)
+                # What hangs must not pass as something that the budget was too small for.
+                result = "cut" if left_s < own_s and self._left_s(step) <= 0 else "failed"
+                outcome = Outcome(step.name, result, took, start.member, shlex.join(argv), told)
                 self._tell(outcome, problem, log)
                 return outcome
         self.clock.say(f"{step.name}: ok in {took:.0f} s")
         return Outcome(step.name, "ok", took, start.member, log=told if step.first_log else "")
+
+    def _left_s(self, step: Step) -> float:
+        """What is left of the budget. What must run, and what is run once more, does not ask for it."""
+        unbound = not self.budget_s or step.name in self.must or step.first_log
+        return math.inf if unbound else self.budget_s - self.clock.seconds()
 
     def _environment(self, start: Start, stem: str) -> dict[str, str]:
         mine = {

@@ -117,10 +117,23 @@ def test_what_hangs_has_failed_though_there_is_a_budget(tmp_path: pathlib.Path) 
 
 
 @pytest.mark.slow
-def test_what_was_started_is_not_cut(tmp_path: pathlib.Path) -> None:
-    step = Step("a", (python("import time; time.sleep(3); open('a', 'w')"),))
-    assert run(tmp_path, step, budget_s=1)["a"].result == "ok"
-    assert (tmp_path / "a").exists()
+def test_the_budget_cuts_what_takes_longer_than_it_should(tmp_path: pathlib.Path) -> None:
+    began = time.monotonic()
+    outcomes = run(tmp_path, Step("a", (python("import time; time.sleep(600)"),)), budget_s=2)
+    assert outcomes["a"].result == "cut"
+    assert time.monotonic() - began < 120
+
+
+def test_what_must_run_is_not_cut_in_the_middle(tmp_path: pathlib.Path) -> None:
+    runner = Runner(tmp_path, Clock(), budget_s=1, must=["a"])
+    step = Step("a", (python("import time; time.sleep(3)"),))
+    (outcome,) = runner.run([step], {"a": 0.1}, 1, lambda _step, _outcome: None)
+    assert outcome.result == "ok"
+
+
+def test_what_fails_while_there_is_time_has_failed(tmp_path: pathlib.Path) -> None:
+    step = Step("a", (python("raise SystemExit(1)"),))
+    assert run(tmp_path, step, budget_s=100)["a"].result == "failed"
 
 
 def test_what_must_run_is_started_though_the_budget_is_over(tmp_path: pathlib.Path) -> None:
