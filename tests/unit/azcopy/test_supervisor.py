@@ -55,6 +55,8 @@ def request(azcopy: str, folder: pathlib.Path) -> CopyRequest:
     return CopyRequest(azcopy, "http://127.0.0.1:9/acc/data", str(folder / "out"), sas=f"sv=1&sig={SECRET}")
 
 
+@pytest.mark.slow
+@pytest.mark.newest
 def test_stdin_stays_open_and_is_no_terminal(tmp_path: pathlib.Path) -> None:
     azcopy = stand_in(
         tmp_path,
@@ -134,6 +136,8 @@ def undying(tmp_path: pathlib.Path) -> t.Iterator[str]:
     os.kill(int(tracer), signal.SIGKILL)
 
 
+@pytest.mark.slow
+@pytest.mark.newest
 @pytest.mark.parametrize("how", ["stop", "complete"])
 def test_a_program_that_not_even_sigkill_ends_is_left_behind(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, undying: str, how: str
@@ -295,6 +299,8 @@ def test_probe_warns_of_untested_versions_and_runs_once(tmp_path: pathlib.Path) 
     assert (tmp_path / "runs").read_text() == "x\n"
 
 
+@pytest.mark.slow
+@pytest.mark.newest
 def test_a_silent_or_dead_endpoint_is_found() -> None:
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))

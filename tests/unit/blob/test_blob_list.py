@@ -118,6 +118,7 @@ def test_metadata_named_like_properties_do_not_confuse() -> None:
         ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "faults",
     [
@@ -141,6 +142,7 @@ def test_passing_faults_are_ridden_out(faults: list[Fault]) -> None:
         assert server.faults == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fault", "fragment"),
     [
@@ -183,6 +185,7 @@ def test_a_busy_service_is_asked_until_the_deadline_and_after_the_pause_it_names
             names_of(server, page_size=10)
 
 
+@pytest.mark.slow
 def test_an_answer_that_trickles_is_cut_at_the_deadline() -> None:
     hung_up = threading.Event()
     sent: list[bytes] = []

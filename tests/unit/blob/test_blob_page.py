@@ -57,6 +57,7 @@ TEXTS = st.text("ab/= ;0", max_size=3)
 BLOBS = st.tuples(st.text("ab.", min_size=1, max_size=3), st.integers(0, 99), TEXTS, TEXTS, TEXTS)
 
 
+@pytest.mark.slow
 @given(st.permutations([*PROPERTIES, "Etag2", "X-1", "X-2"]), st.lists(st.tuples(BLOBS, TEXTS, TEXTS), max_size=6))
 def test_every_blob_is_read_whatever_its_neighbors_look_like(order: list[str], drawn: list[t.Any]) -> None:
     """Properties of any length, alike or not, are read as they are: the fast ways give up where they do not fit."""

@@ -42,6 +42,7 @@ def numbered(*numbers: int) -> list[Blob]:
     return [Blob(f"f{number:06d}", number) for number in numbers]
 
 
+@pytest.mark.slow
 @given(BLOBS, st.data())
 def test_they_are_what_a_sorted_list_is(drawn: list[Blob], data: st.DataObject) -> None:
     wanted, blobs = sorted(drawn), Blobs.of(drawn)
@@ -98,6 +99,7 @@ def test_blocks_that_no_other_reaches_into_are_not_read_again(others: list[Blob]
     assert sum(any(block is one for one in blocks) for block in found) == untouched
 
 
+@pytest.mark.slow
 def test_two_sources_with_the_same_directories_are_never_all_blobs_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_PORTION", 500)
     blocks = [*pack_all(numbered(*range(0, 40_000, 2))), *pack_all(numbered(*range(1, 40_000, 2)))]
@@ -112,6 +114,7 @@ def test_two_sources_with_the_same_directories_are_never_all_blobs_at_once(monke
     assert peak < 40_000 * 50  # of 400 that a blob takes
 
 
+@pytest.mark.slow
 def test_a_blob_takes_little_more_than_its_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_PORTION", 5000)
 

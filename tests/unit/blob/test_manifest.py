@@ -56,6 +56,7 @@ def check(blobs: list[Blob], decompress: bool) -> None:
     check_names(Blobs.of(blobs), decompress)
 
 
+@pytest.mark.slow
 @given(blobs_strategy)
 def test_what_is_written_is_read(tmp_path_factory: pytest.TempPathFactory, blobs: list[Blob]) -> None:
     path = str(tmp_path_factory.mktemp("manifest") / "manifest.jsonl")

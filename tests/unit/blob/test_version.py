@@ -129,6 +129,7 @@ def test_who_is_told_to_stop_does_not_wait() -> None:
     assert len(server.asked) == 1
 
 
+@pytest.mark.slow
 def test_a_token_that_has_ended_is_renewed_once() -> None:
     given = ["old"]
 

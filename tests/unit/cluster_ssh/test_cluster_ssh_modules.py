@@ -467,6 +467,7 @@ esac
     return said
 
 
+@pytest.mark.slow
 @pytest.mark.newest
 @pytest.mark.usefixtures("logins")
 def test_the_check_names_every_node_that_fails(machines: list[Machine]) -> None:

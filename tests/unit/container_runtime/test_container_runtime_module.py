@@ -195,6 +195,8 @@ def test_a_node_is_set_up_once_and_check_mode_says_how(node: Node) -> None:
 GPUS = "GPU 0: NVIDIA H100 80GB HBM3 (UUID: GPU-a)\nGPU 1: NVIDIA H100 80GB HBM3 (UUID: GPU-b)\n"
 
 
+@pytest.mark.slow
+@pytest.mark.newest
 def test_a_container_has_to_see_the_gpus_of_the_node_where_an_image_is_named(node: Node) -> None:
     node.write("active", "docker.service\n")
     node.run(docker="always")
@@ -656,6 +658,8 @@ def test_a_unit_that_does_not_take_its_settings_is_an_error(node: Node) -> None:
     assert "`systemctl reload docker.service` failed: Job failed" in result["msg"]
 
 
+@pytest.mark.slow
+@pytest.mark.newest
 @pytest.mark.parametrize(
     ("options", "words"),
     [

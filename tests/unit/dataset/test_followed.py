@@ -84,6 +84,8 @@ def test_nobody_waits_where_no_run_is_or_the_last_one_ended(run: Run, tmp_path: 
     assert time.monotonic() - start < followed._PATIENCE_S
 
 
+@pytest.mark.slow
+@pytest.mark.newest
 def test_a_dataset_that_a_play_reads_is_not_taken_away(run: Run) -> None:
     """Its workers have ended hours ago, and it looked as if nobody was there."""
     RankProgress(0, "gpu-1", "finished").write(run)
@@ -92,6 +94,8 @@ def test_a_dataset_that_a_play_reads_is_not_taken_away(run: Run) -> None:
     assert caught.value.kind == "busy"
 
 
+@pytest.mark.slow
+@pytest.mark.newest
 def test_between_the_reading_and_the_report_a_dataset_is_not_taken_away(run: Run) -> None:
     """Every node has read its part; the play is about to compare."""
     RankProgress(0, "gpu-1", "finished").write(run)

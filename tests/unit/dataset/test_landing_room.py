@@ -138,6 +138,8 @@ def endpoint() -> t.Iterator[str]:
         server.shutdown()
 
 
+@pytest.mark.slow
+@pytest.mark.newest
 @pytest.mark.parametrize(("limit", "downloads"), [(0, ["5 0"]), (16, ["2 0", "2 0", "1 0"])])
 def test_a_batch_that_does_not_fit_lands_in_portions(
     tmp_path: pathlib.Path, endpoint: str, limit: int, downloads: list[str]

@@ -332,6 +332,8 @@ def test_a_run_that_is_followed_shows_it(become: Become) -> None:
     assert mark.exists()
 
 
+@pytest.mark.slow
+@pytest.mark.newest
 def test_a_play_that_was_killed_follows_nothing_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
     parents = iter((100, 100, 1))
     monkeypatch.setattr(dataset_watch.os, "getppid", lambda: next(parents))

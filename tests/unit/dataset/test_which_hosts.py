@@ -249,6 +249,8 @@ print(json.dumps(found))
 PATTERNS = ["all", "b:a", "c:!a", "c:&b", "a[0:2]", "~n[1-5]", "n*", "n3,lone", ["d", "a"], "c[-1]", "localhost"]
 
 
+@pytest.mark.slow
+@pytest.mark.newest
 def test_the_whole_play_has_the_order_that_ansible_gives_it(tmp_path: pathlib.Path) -> None:
     """Ranks of shares of their own follow it: in another order every node would copy what another one has."""
     (tmp_path / "hosts").write_text("[b]\nn[3:9]\n[a]\nn[1:4]\nlone\n[c:children]\na\nb\n[d]\nz\n")

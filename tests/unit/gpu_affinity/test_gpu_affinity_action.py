@@ -35,12 +35,16 @@ def ask(*arguments: str) -> dict[str, t.Any]:
     return json.loads(done.stdout[done.stdout.index("=> {") + 3 :])
 
 
+@pytest.mark.slow
+@pytest.mark.newest
 def test_a_profile_is_found_by_its_name() -> None:
     made = ask("profile=standard_nd96asr_v4", "threads_per_rank=12")
     assert made["changed"] is False
     assert made["mpirun_map_by"] == "ppr:2:numa:pe=12"
 
 
+@pytest.mark.slow
+@pytest.mark.newest
 def test_an_unknown_profile_is_refused_with_those_that_there_are() -> None:
     made = ask("profile=nonsense")
     assert made["error_kind"] == "profile_unknown"

@@ -511,6 +511,7 @@ def test_the_order_of_gpus_follows_open_mpi_s_order_of_ranks(node: Facts) -> Non
     assert [homes[gpu] for gpu in order] == [rank // each for rank in range(len(order))]
 
 
+@pytest.mark.slow
 @given(nodes(), st.integers(1, 4), st.data())
 def test_threads_per_rank_are_exactly_those(node: Facts, threads: int, data: st.DataObject) -> None:
     reserve = data.draw(st.sampled_from(["", "0"]))

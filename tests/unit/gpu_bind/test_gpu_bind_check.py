@@ -402,6 +402,7 @@ def test_no_metadata_service_is_needed(two: Bench, start: Start) -> None:
     assert (done.returncode, done.stderr) == (0, ""), done.stdout
 
 
+@pytest.mark.slow
 def test_waiting_for_a_job_works(two: Bench, start: Start) -> None:
     """It calls a sleep that it never imported."""
     two.write_smi()
@@ -489,6 +490,7 @@ def test_any_number_of_gpus_of_any_model(bench: Bench, start: Start, count: int)
 # -- an nvidia-smi in trouble ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("script", "words"),
     [

@@ -158,6 +158,8 @@ def test_locked_means_a_lock(node: Node) -> None:
     assert (tolerated["failed"], tolerated["changed"]) == (False, False)
 
 
+@pytest.mark.slow
+@pytest.mark.newest
 @pytest.mark.parametrize(
     ("fault", "kind", "index", "words"),
     [
@@ -357,6 +359,8 @@ def test_restoring_what_was_never_set_leaves_no_trace(node: Node) -> None:
     assert not node.saved.parent.exists()
 
 
+@pytest.mark.slow
+@pytest.mark.newest
 def test_what_could_not_be_restored_is_kept_for_the_next_try(node: Node) -> None:
     before = node.settings()
     node.module()
@@ -441,6 +445,8 @@ def test_the_saved_state_is_private_and_whole(node: Node) -> None:
     assert "delete it" in result["remedy"]
 
 
+@pytest.mark.slow
+@pytest.mark.newest
 @pytest.mark.parametrize(
     ("fault", "kind"),
     [
@@ -477,6 +483,8 @@ def test_what_a_job_holds_can_be_verified(node: Node) -> None:
     assert (other["error_kind"], node.saved.read_text(encoding="utf-8")) == ("not_applied", before)
 
 
+@pytest.mark.slow
+@pytest.mark.newest
 def test_everything_is_given_back_at_once_also_during_a_job(node: Node) -> None:
     node.module(policy="locked", graphics_mhz=1200)
     node.module(layer="job", job="1")

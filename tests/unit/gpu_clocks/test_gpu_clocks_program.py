@@ -197,6 +197,8 @@ def test_check_changes_nothing(node: Installed) -> None:
     assert not node.saved.exists()
 
 
+@pytest.mark.slow
+@pytest.mark.newest
 def test_trouble_is_told_on_standard_error_and_by_the_exit_code(node: Installed) -> None:
     node.fault("--lost", "3")
     result = node.start("apply")

@@ -126,6 +126,7 @@ def test_links_patterns_and_a_site_s_own_script_are_fine(slurm: Slurm) -> None:
     assert f"Prolog is {own}/*" in slurm.verify()["msg"]
 
 
+@pytest.mark.slow
 @pytest.mark.newest
 def test_without_a_controller_the_node_s_slurm_conf_counts(slurm: Slurm) -> None:
     slurm.scontrol("echo 'slurm_load_ctl_conf error: Unable to contact slurm controller (connect failure)' >&2; exit 1")
@@ -144,6 +145,8 @@ def test_without_a_controller_the_node_s_slurm_conf_counts(slurm: Slurm) -> None
     assert (result["failed"], slurm.warned(result, "includes other files")) == (False, True)
 
 
+@pytest.mark.slow
+@pytest.mark.newest
 @pytest.mark.parametrize(
     ("program", "words"),
     [

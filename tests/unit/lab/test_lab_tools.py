@@ -134,6 +134,7 @@ def test_blobs_are_ordinary_gzip_files_of_the_declared_size(blobs: list[dataset.
         assert blob.data.count(b"\x1f\x8b\x08\x00") >= 1
 
 
+@pytest.mark.slow
 def test_names_follow_the_reference_and_the_accounts_split_them(blobs: list[dataset.Blob]) -> None:
     assert len(blobs) == 26 * dataset.GROUP_SIZE
     assert blobs[0].name == "train/univ_ics_2019-03_a10000_000.tfrecord.gz"

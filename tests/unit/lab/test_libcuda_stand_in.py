@@ -292,6 +292,7 @@ def test_no_state_is_no_driver(node: Node) -> None:
     refused(node, NO_DEVICE)
 
 
+@pytest.mark.slow
 def test_a_driver_that_hangs_hangs_for_both(node: Node) -> None:
     node.fault("--hang", "0.7")
     asked = "[__import__('time').monotonic(), init(), __import__('time').monotonic()]"
@@ -309,6 +310,7 @@ def test_a_gpu_that_is_gone_or_lost_can_be_left_out(node: Node) -> None:
     assert node.devices("1,3") == [uuids[1], uuids[3]]
 
 
+@pytest.mark.slow
 def test_a_gpu_in_mig_mode_without_instances_is_no_device(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     boot_id = node.root / "boot_id"
     boot_id.write_text("first\n", encoding="utf-8")

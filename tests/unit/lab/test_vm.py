@@ -220,6 +220,7 @@ def test_the_probe_s_guest_really_starts_under_emulation() -> None:
     assert accelerator.probe("tcg", 60) == ""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("body", "failure"),
     [

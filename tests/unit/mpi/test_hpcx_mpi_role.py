@@ -119,6 +119,8 @@ def test_the_files_are_these_to_the_byte(results: dict[str, list[dict[str, t.Any
     assert shown(results[name][0]) == (EXPECTED / f"{name}.txt").read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
+@pytest.mark.newest
 def test_ucx_chooses_its_transports_unless_the_site_names_them(results: dict[str, list[dict[str, t.Any]]]) -> None:
     """A list leaves out what it does not name: with "rc" alone ranks of a node have no shared memory and GPUs no CUDA."""
     files = shown(results["as it comes"][0])

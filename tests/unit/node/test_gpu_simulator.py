@@ -287,6 +287,7 @@ def machine(node: Path, monkeypatch: pytest.MonkeyPatch, machine_type: str) -> P
     return boot_id
 
 
+@pytest.mark.slow
 def test_ecc_waits_for_a_reset_or_a_boot(node: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     boot_id = machine(node, monkeypatch, "Standard_NC24rs_v3")
     assert change(node, "-e", "0").stdout.splitlines() == [
@@ -308,6 +309,7 @@ def test_ecc_waits_for_a_reset_or_a_boot(node: Path, monkeypatch: pytest.MonkeyP
     )
 
 
+@pytest.mark.slow
 def test_mig_of_ampere_is_pending_while_somebody_uses_the_gpu(node: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     boot_id = machine(node, monkeypatch, "Standard_ND96asr_v4")
     fields = "mig.mode.current,mig.mode.pending"
@@ -335,6 +337,7 @@ def test_mig_of_ampere_is_pending_while_somebody_uses_the_gpu(node: Path, monkey
     assert (refused.returncode, refused.stdout) == (3, "Resetting GPU 00000001:00:00.0 is not supported.\n")
 
 
+@pytest.mark.slow
 def test_mig_of_hopper_changes_at_once_and_goes_with_the_driver(node: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     boot_id = machine(node, monkeypatch, "Standard_ND96isr_H100_v5")
     fields = "mig.mode.current,mig.mode.pending"

@@ -100,6 +100,8 @@ def node(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Node:
     return Node(root, units)
 
 
+@pytest.mark.slow
+@pytest.mark.newest
 def test_a_unit_that_systemd_does_not_know_at_once(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     """Seen once on a busy node: `systemctl show` said not-found right after the file was written and the daemon reloaded."""
     monkeypatch.setattr(systemd, "UNIT_DIRECTORIES", (f"{node.root}/",))
@@ -456,6 +458,8 @@ def test_what_an_archive_holds_is_built_once_and_again_with_other_words(node: No
     assert (node.root / "1.0" / "count").read_text() == "run\nrun\n"
 
 
+@pytest.mark.slow
+@pytest.mark.newest
 @pytest.mark.parametrize(
     ("script", "kind"), [("echo no compiler; exit 3", "build_failed"), ("sleep 60", "timeout")], ids=["fails", "hangs"]
 )

@@ -200,6 +200,8 @@ def test_mig_takes_effect_at_once_where_the_gpu_lets_itself_be_reset(node: Node)
     node.settles(mig="enabled")
 
 
+@pytest.mark.slow
+@pytest.mark.newest
 def test_with_consent_to_a_reboot_only_no_service_is_touched(node: Node) -> None:
     node.serve()
     result = node.module(ecc="disabled", mig="enabled", allow_reboot=True)
@@ -235,6 +237,8 @@ def test_behind_a_hypervisor_only_a_reboot_helps(node: Node, reboot: bool) -> No
     node.settles(ecc="disabled", mig="enabled")
 
 
+@pytest.mark.slow
+@pytest.mark.newest
 def test_a_gpu_in_use_is_named_and_the_others_are_set(node: Node) -> None:
     node.use(3)
     result = node.module(ecc="disabled", allow_unload=True)
@@ -247,6 +251,8 @@ def test_a_gpu_in_use_is_named_and_the_others_are_set(node: Node) -> None:
     assert rest["reboot_required"] == ["GPU 3: ECC off, which is pending"]
 
 
+@pytest.mark.slow
+@pytest.mark.newest
 def test_newer_gpus_change_mig_at_once_and_need_no_consent(node: Node) -> None:
     node.install(H100)
     node.serve()
@@ -282,6 +288,8 @@ def test_a_newer_gpu_in_use_keeps_its_mode_and_is_named(node: Node) -> None:
     assert node.modes("mig") == [index != 5 for index in range(8)]
 
 
+@pytest.mark.slow
+@pytest.mark.newest
 def test_gpus_without_the_mode_are_named_and_the_others_are_set(node: Node) -> None:
     node.fault("--no-mig", "2", "--no-ecc", "6")
     result = node.module(mig="enabled", ecc="enabled", allow_unload=True)
@@ -330,6 +338,7 @@ def test_a_setting_that_hangs_is_ended(node: Node, monkeypatch: pytest.MonkeyPat
     assert node.modes("mig") == [index != 0 for index in range(8)]
 
 
+@pytest.mark.slow
 @pytest.mark.newest
 @pytest.mark.parametrize("machine", [A100, H100])
 def test_check_mode_tells_what_comes_and_changes_nothing(node: Node, machine: str) -> None:

@@ -124,6 +124,8 @@ def write(loop: Loop, offset: int, data: bytes) -> None:
         handle.write(data)
 
 
+@pytest.mark.slow
+@pytest.mark.newest
 def test_data_between_zeros_needs_consent(loop: Loop) -> None:
     """The first and last MiB of the disk are zero: it was taken without consent."""
     write(loop, 10 << 20, b"precious" * 65536)
@@ -288,6 +290,8 @@ def test_nothing_writes_below_a_mount_point_that_is_not_mounted(loop: Loop) -> N
     loop.mount_point.rmdir()
 
 
+@pytest.mark.slow
+@pytest.mark.newest
 def test_a_mount_point_of_earlier_is_given_back(loop: Loop) -> None:
     """It was immutable: when the variable had changed, nobody could use or remove the old directory."""
     old, new = loop.mount_point, loop.mount_point.parent / "new"

@@ -1041,6 +1041,7 @@ def decide(wanted: Wanted, node: Node) -> Plan | None:
         return None
 
 
+@pytest.mark.slow
 @given(requests(), nodes())
 def test_a_disk_that_holds_something_is_formatted_only_with_consent_and_listing(wanted: Wanted, node: Node) -> None:
     found = decide(wanted, node)
@@ -1140,6 +1141,7 @@ def test_looking_changes_nothing_and_no_content_is_a_failure(wanted: Wanted, nod
     assert [verdict.disk for verdict in found.verdicts] == list(node.disks)
 
 
+@pytest.mark.slow
 @given(requests(), nodes())
 def test_every_disk_gets_exactly_one_verdict(wanted: Wanted, node: Node) -> None:
     verdicts = judge(wanted, node, None)

@@ -85,6 +85,8 @@ def test_neighbors_measure_with_each_other(shown: dict[str, dict[str, t.Any]]) -
     ]  # fmt: skip
 
 
+@pytest.mark.slow
+@pytest.mark.newest
 def test_the_profile_counts_where_it_is_checked(shown: dict[str, dict[str, t.Any]]) -> None:
     assert shown["a"]["__mofed_fabric"] == FABRIC
     assert shown["b"]["__mofed_fabric"] == {}

@@ -46,6 +46,8 @@ def test_every_play_asks(path: pathlib.Path) -> None:
             assert play["hosts"].startswith("{{ target | hpcai.gpu_cluster.known_target(groups) | default('")
 
 
+@pytest.mark.slow
+@pytest.mark.newest
 @pytest.mark.parametrize(
     ("options", "says"),
     [

@@ -216,6 +216,8 @@ def test_what_a_pattern_cannot_say_becomes_a_file_list(names: list[str]) -> None
     assert (share.use, share.patterns, share.include_pattern, share.files) == ("file_list", [], "", names)
 
 
+@pytest.mark.slow
+@pytest.mark.newest
 def test_numbers_without_pattern_or_list_are_refused() -> None:
     with pytest.raises(ClusterError, match="longer than an argument") as caught:
         share_out(70, rank=0, index=Index("*_{index:07d}.gz", 9_999_999, order="round_robin"))
