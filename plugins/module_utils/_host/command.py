@@ -15,7 +15,7 @@ import typing as t
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 
-# mpirun ends a job that takes too long by itself, on all nodes; this is how much longer it is waited for.
+# How much longer than its own limit a job is waited for: mpirun ends what takes too long by itself, on all nodes.
 _GRACE_S = 10
 
 
