@@ -29,6 +29,8 @@ PER_NODE = {
     "nvme_raid": {"main", "verify", "remove", "install"},
 }
 OFF = {f"gpu_cluster_{role}": False for role in PER_NODE}
+#: Chosen in place of the shared scratch that these tests choose.
+INSTEAD = {"beeond"}
 #: What concerns all nodes together.
 SHARED = {
     "gpu_cluster_mpi": True,
@@ -110,7 +112,7 @@ def test_nodes_that_go_without_something_do_so_alone(playbooks: Playbooks) -> No
     missed = {(role, entry) for role, entries in PER_NODE.items() for entry in entries}
     assert {part: hosts for part, hosts in ran.items() if part in missed} == {part: ["gpu-2"] for part in missed}
     everywhere = {part: hosts for part, hosts in ran.items() if part not in missed}
-    assert {role for role, _entry in everywhere} == set(ROLES) - set(PER_NODE)
+    assert {role for role, _entry in everywhere} == set(ROLES) - set(PER_NODE) - INSTEAD
     assert everywhere == {part: list(nodes) for part in everywhere}
 
 
@@ -133,7 +135,7 @@ def test_nothing_that_nobody_asked_for_is_run_or_baked(playbooks: Playbooks) -> 
     ran, _output = playbooks.run(nodes, "site", "image")
     assert ran.pop(("dataset_staging", "install")) == ["gpu-1"]
     expected = set(ROLES) - {"container_runtime", "cluster_ssh", "hpcx_mpi", "glusterfs", "dataset_staging"}
-    assert {role for role, _entry in ran} == expected
+    assert {role for role, _entry in ran} == expected - INSTEAD
     assert all(set(hosts) == set(nodes) for hosts in ran.values())
 
 
@@ -287,7 +289,7 @@ WRONG = {
 @pytest.mark.newest
 def test_every_playbook_by_itself_validates_its_roles(playbooks: Playbooks) -> None:
     """Every node has one wrong argument and stops there."""
-    assert set(WRONG) == set(ROLES)
+    assert set(WRONG) == set(ROLES) - INSTEAD
     nodes = {f"{role}-1": {**EVERYWHERE, variable: "many"} for role, (variable, _playbook) in WRONG.items()}
     every = playbooks.folder / "every.yml"
     names = dict.fromkeys(name for _variable, name in WRONG.values())
@@ -302,6 +304,24 @@ def test_every_playbook_by_itself_validates_its_roles(playbooks: Playbooks) -> N
     told = " ".join(output.split())
     for role, (variable, _playbook) in WRONG.items():
         assert f"{role}: argument '{variable}' is of type" in told
+
+
+@pytest.mark.slow
+@pytest.mark.newest
+def test_beeond_is_run_in_place_of_glusterfs_where_it_is_chosen(playbooks: Playbooks) -> None:
+    nodes: Nodes = {node: {**EVERYWHERE, **OFF, "gpu_cluster_scratch": "beeond"} for node in ("gpu-1", "gpu-2")}
+    ran, _output = playbooks.run(nodes, "site", "teardown", "image")
+    scratch = {part: hosts for part, hosts in ran.items() if part[0] in ("beeond", "glusterfs")}
+    assert scratch == {("beeond", entry): list(nodes) for entry in ("main", "verify", "remove", "install")}
+
+
+@pytest.mark.slow
+@pytest.mark.newest
+def test_what_is_wrong_for_beeond_stops_its_play(playbooks: Playbooks) -> None:
+    wrong = {**EVERYWHERE, **OFF, "gpu_cluster_scratch": "beeond", "beeond_timeout_s": "many"}
+    ran, output = playbooks.run({"gpu-1": wrong}, "scratch", fails=True)
+    assert ran == {}
+    assert "beeond: argument 'beeond_timeout_s' is of type" in " ".join(output.split())
 
 
 @pytest.mark.slow

@@ -27,6 +27,7 @@ ROOT = pathlib.Path(__file__).parents[3]
 _BROKEN = {"list": '["gpu-2", "gpu-1"', "dict": '{"gpu-1": "10.0.0.4"'}
 #: Where not any words will do.
 _VALUES: dict[str, t.Any] = {
+    "beeond_directories": [{"path": "/mnt/beeond/a", "owner": "1001"}, {"path": "/mnt/beeond/b"}],
     "dataset_staging_sources": [{"url": "https://a/b", "include": ["*.tar", "*.idx"]}, {"url": "https://c/d"}],
     "dataset_staging_upload_destination": {"url": "https://a/b", "prefix": "run"},
     "hpcx_mpi_sha256": {"2.25.1-ubuntu24.04-cuda13-x86_64": "0a"},
@@ -77,7 +78,7 @@ class Option(t.NamedTuple):
     @property
     def texts(self) -> list[str]:
         """What may stand for the value."""
-        if self.name == "dataset_staging_sources":
+        if self.spec["type"] == "list" and isinstance(self.value[0], dict):
             return [json.dumps(self.value), json.dumps(self.value, indent=2)]
         pairs = [f"{name}={value}" for name, value in self.value.items()] if self.spec["type"] == "dict" else self.value
         return [json.dumps(self.value, indent=1), ",".join(pairs), ", ".join(pairs)]
