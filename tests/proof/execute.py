@@ -73,6 +73,8 @@ class Runner:
         for directory in (self.records, self.logs):
             directory.mkdir(parents=True, exist_ok=True)
         self._processes: set[subprocess.Popen[bytes]] = set()
+        #: Held where a command starts, and where an interrupted run sees to it that no other one does.
+        self._starting, self._interrupted = threading.Lock(), False
         #: Seconds that measured steps have taken in this run, and those that they were estimated to take.
         self._took_s = self._estimated_s = 0.0
 
@@ -139,6 +141,8 @@ class Runner:
                     del running[start.step.name]
                     end(start, outcome)
         except BaseException:
+            with self._starting:
+                self._interrupted = True
             for process in list(self._processes):
                 _end(process)
             raise
@@ -212,19 +216,22 @@ class Runner:
         """Run a command with its output in the log. Returns what went wrong, or nothing."""
         with log.open("wb") as stream:
             try:
-                process = subprocess.Popen(
-                    argv,
-                    cwd=self.root,
-                    env=environment,
-                    stdin=subprocess.DEVNULL,
-                    stdout=stream,
-                    stderr=subprocess.STDOUT,
-                    start_new_session=True,
-                    pass_fds=self._shared,
-                )
+                with self._starting:
+                    if self._interrupted:
+                        return "not started, for the run was interrupted"
+                    process = subprocess.Popen(
+                        argv,
+                        cwd=self.root,
+                        env=environment,
+                        stdin=subprocess.DEVNULL,
+                        stdout=stream,
+                        stderr=subprocess.STDOUT,
+                        start_new_session=True,
+                        pass_fds=self._shared,
+                    )
+                    self._processes.add(process)
             except OSError as exc:
                 return f"cannot be started: {exc}"
-            self._processes.add(process)
             try:
                 status = process.wait(timeout=limit_s)
             except subprocess.TimeoutExpired:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import pathlib
 import sys
+import threading
 import time
 
 import pytest
@@ -187,6 +188,23 @@ def test_what_needs_a_step_that_does_not_fit_is_not_started(tmp_path: pathlib.Pa
     runner = Runner(tmp_path, Clock(), budget_s=50)
     outcomes = runner.run(steps, {"up": 45.0, "test": 0.1}, 2, lambda _step, _outcome: None)
     assert {one.name: one.result for one in outcomes} == {"up": "cut", "test": "cut"}
+    assert not (tmp_path / "ran").exists()
+
+
+def test_an_interrupted_run_begins_no_other_command(tmp_path: pathlib.Path) -> None:
+    """It would work in a lab that is being taken down, or bring up one that nobody takes down any more."""
+    goes_on = "trap 'exit 0' TERM; touch began; while :; do sleep 0.05; done"
+    wait = "import os, time\nwhile not os.path.exists('began'): time.sleep(0.05)"
+    steps = Step("a", (("sh", "-c", goes_on), python("open('ran', 'w')"))), Step("b", (python(wait),))
+
+    def interrupt(_step: Step, _outcome: Outcome) -> None:
+        raise KeyboardInterrupt
+
+    others = threading.enumerate()
+    with pytest.raises(KeyboardInterrupt):
+        Runner(tmp_path, Clock()).run(steps, {"a": 0.1, "b": 0.1}, 2, interrupt)
+    for thread in set(threading.enumerate()) - set(others):
+        thread.join()
     assert not (tmp_path / "ran").exists()
 
 
