@@ -106,9 +106,10 @@ class Runner:
         def end(start: Start, outcome: Outcome) -> None:
             step = start.step
             if outcome.result == "failed" and outcome.log and step.renewal and not step.first_log:
-                waiting.insert(0, schedule.again(start, step.renewal, self._keep_first(outcome)))
+                first_log = self._keep_first(outcome)
+                waiting.insert(0, schedule.again(start, step.renewal, first_log))
                 seconds[step.name] += sum(seconds.get(name, 0.0) for name in step.renewal.like)
-                self.clock.say(f"{step.name} is run once more, on nodes that are made anew")
+                self.clock.say(f"{step.name} is run once more, on nodes that are made anew; its log is now {first_log}")
                 return
             if step.first_log:
                 result = "flaky" if outcome.result == "ok" else outcome.result

@@ -159,7 +159,9 @@ def test_set_up_is_not_begun_for_what_does_not_fit_behind_it(tmp_path: pathlib.P
 ONCE = "import os, sys; sys.exit(os.path.exists('new') - 1)"
 
 
-def test_what_fails_on_a_lab_is_run_once_more_on_new_nodes(tmp_path: pathlib.Path) -> None:
+def test_what_fails_on_a_lab_is_run_once_more_on_new_nodes(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     step = Step(
         "role/a",
         (python("open('ran', 'a').write('x')"), python(ONCE)),
@@ -174,6 +176,9 @@ def test_what_fails_on_a_lab_is_run_once_more_on_new_nodes(tmp_path: pathlib.Pat
     assert outcomes["role/a"].log == ".cache/log/role-a-2.log"
     assert all((tmp_path / name).exists() for name in (outcomes["role/a"].first_log, outcomes["role/a"].log))
     assert ((tmp_path / "new").read_text(), (tmp_path / "ran").read_text()) == ("gpu-1", "xx")
+    # The name under which the failure was told is another command's by now.
+    told = next(line for line in capsys.readouterr().out.splitlines() if "is run once more" in line)
+    assert outcomes["role/a"].first_log in told
 
 
 def test_what_fails_twice_has_failed(tmp_path: pathlib.Path) -> None:
