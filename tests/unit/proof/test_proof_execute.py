@@ -117,6 +117,21 @@ def test_what_hangs_has_failed_though_there_is_a_budget(tmp_path: pathlib.Path) 
     assert time.monotonic() - began < 120
 
 
+@pytest.mark.parametrize(("budget_s", "expected"), [(200, "failed"), (0, "ok")])
+def test_without_a_budget_a_machine_may_be_much_slower_than_the_one_that_was_measured(
+    tmp_path: pathlib.Path, budget_s: float, expected: str
+) -> None:
+    """The ledger is another machine's, and the first step of a run has no pace to go by."""
+
+    def limit_s(_estimate_s: float, measured: bool, _pace: float) -> float:
+        return 1.0 if measured else 300.0
+
+    runner = Runner(tmp_path, Clock(), budget_s, measured=["a"], limit_s=limit_s)
+    step = Step("a", (python("import time; time.sleep(2)"),))
+    (outcome,) = runner.run([step], {"a": 0.1}, 1, lambda _step, _outcome: None)
+    assert outcome.result == expected
+
+
 @pytest.mark.slow
 def test_the_budget_cuts_what_takes_longer_than_it_should(tmp_path: pathlib.Path) -> None:
     began = time.monotonic()
