@@ -255,6 +255,21 @@ def test_a_name_that_no_file_can_have_is_refused_before_anything_is_copied(
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize("name", ["x.bin", "ContainerNotFound.bin", "no space left on device"])
+def test_an_archived_blob_is_told_whatever_its_name(
+    blobs: Azurite, container: str, run_module: RunModule, tmp_path: pathlib.Path, name: str
+) -> None:
+    blobs.put(container, name, b"cold")
+    path = f"{container}/{urllib.parse.quote(name)}"
+    blobs._call("PUT", path, "comp=tier", headers={"x-ms-access-tier": "Archive"})
+    options = {"source": blobs.url(container), "destination": str(tmp_path / "out")}
+    assert run_module(**options)["error_kind"] == "archived"
+    blobs.put(container, "other", b"hot")
+    result = run_module(**options)
+    assert result["error_kind"] == "partial"
+    assert "archived:" in result["msg"]
+
+
 def test_odd_names_at_the_destination_of_an_upload_are_no_hindrance(
     blobs: Azurite, container: str, run_module: RunModule, tmp_path: pathlib.Path
 ) -> None:
