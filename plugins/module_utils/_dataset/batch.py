@@ -13,7 +13,11 @@ import typing as t
 import urllib.parse
 from dataclasses import dataclass, field, replace
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy.argv import CopyRequest, suggest_processes
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy.argv import (
+    CopyRequest,
+    slowed,
+    suggest_processes,
+)
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy.run import CopyOutcome
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.identity import ManagedIdentity
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.manifest import Blob, final_name, is_gzip
@@ -77,6 +81,7 @@ class BatchCopier:
         self._permit = permit_of(run, self._place)
         self._room = LandingRoom(settings.landing, settings.landing_limit_bytes)
         self._receipts = StatePaths(run.destination).receipts
+        self._throttled = 0  # how many times an account was asked for too much by this rank
         # Keeps its token from batch to batch.
         self._login = ManagedIdentity(settings.identity_client_id).token if settings.identity == "msi" else None
 
@@ -94,6 +99,7 @@ class BatchCopier:
             log = ReceiptLog(self._receipts, self._writer(batch, attempt))
             landed = self._land_all(left, landing, log, hooks)
             stuck = landed.error is not None and landed.error.kind == "stuck"
+            self._throttled += landed.error is not None and landed.error.kind == "throttled"
             return landed
         except OSError as error:
             return BatchOutcome(
@@ -222,7 +228,7 @@ class BatchCopier:
             kinds.setdefault(kind, []).append(blob.name)
             size_of[kind] = size_of.get(kind, 0) + blob.size
         caps = split_cap(settings.cap_mbps, size_of)
-        return [
+        requests = [
             CopyRequest(
                 azcopy=settings.azcopy,
                 source=_directory_url(self._run.sources[source]),
@@ -246,6 +252,7 @@ class BatchCopier:
             )
             for (source, by_azcopy), names in kinds.items()
         ]
+        return [slowed(request, self._throttled, available_cpus()) for request in requests]
 
     def _item(self, raw_name: str, blob: Blob, landing: str) -> LandingItem:
         by_azcopy = self._inflated_by_azcopy(blob)

@@ -151,7 +151,7 @@ def test_a_source_with_a_query_is_refused_without_repeating_it() -> None:
         ("..", "'..'"),
         ("./a", "'.'"),
         ("a/./b", "'.'"),
-        ("", "empty component"),
+        ("", "its source's prefix, a directory"),
         ("a//b", "empty component"),
         ("a/", "empty component"),
         ("a\nb", "line break"),

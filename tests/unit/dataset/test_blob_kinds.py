@@ -65,6 +65,21 @@ def test_a_directory_with_data_is_refused_before_anything_is_copied(staging) -> 
     assert caught.value.kind == "bad_input"
 
 
+def test_a_symbolic_link_is_refused_before_anything_is_copied_and_can_be_left_out(staging) -> None:
+    staging.put("a.bin", b"a", compress=False)
+    for name, key, value in (("link", "is_symlink", "true"), ("upper", "Is_symlink", "True")):
+        call(staging, name, body=b"a.bin", blob__type="BlockBlob", **{f"meta__{key}": value})
+    call(staging, "no link", body=b"data", blob__type="BlockBlob", meta__is_symlink="false")
+    staging.content["no link"] = b"data"
+    with pytest.raises(ClusterError, match=r"^2 blobs are .*symbolic links.*'link', 'upper'\.") as caught:
+        staging.plan()
+    assert (caught.value.kind, caught.value.details) == ("bad_input", {"names": ["link", "upper"]})
+    assert not (staging.destination / "data").exists()
+    sources = [{**source, "exclude": ["link", "upper"]} for source in staging.params()["sources"]]
+    assert staging.stage(sources=sources)["verified"]["verdict"] == "ok"
+    assert staging.files() == staging.content
+
+
 def test_azcopy_leaves_encodings_alone_that_it_cannot_inflate(staging) -> None:
     staging.put("a.bin.gz", b"inflated " * 500)
     raw = b"not really brotli " * 50
