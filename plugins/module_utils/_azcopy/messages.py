@@ -289,6 +289,9 @@ _CAUSES = (
     ),
 )
 
+#: How Go begins what it says when a program panics, or its runtime can get no memory or thread. A stack of many lines follows.
+_PANIC = re.compile(r"(?:panic|fatal error|runtime): ")
+
 # Causes that end the whole copy: every further file would fail the same way.
 FATAL_KINDS = frozenset(
     (
@@ -351,12 +354,17 @@ def classify(
     if cause:
         return cause
     how = f"was killed by signal {-rc}" if rc < 0 else f"ended with exit code {rc}"
-    last = state.tail[-1][:300] if state.tail else "it printed nothing"
+    last = find_panic(state.complaints) or (state.tail[-1] if state.tail else "it printed nothing")
     return ClusterError(
-        "azcopy_unsuitable" if rc in (2, 126, 127) else "partial",
-        f"AzCopy {how} before the copy was done; its last words: {last}",
+        "azcopy_crashed",
+        f"AzCopy {how} before the copy was done; its last words: {last[:300]}",
         "Run again; if it happens again, look at the memory of the node and at AzCopy's log.",
     )
+
+
+def find_panic(lines: t.Iterable[str]) -> str:
+    """What a Go program says of its own crash, without the stack that follows; "" where it says nothing of the kind."""
+    return next((line for line in lines if _PANIC.match(line)), "")
 
 
 def check_counts(
@@ -425,6 +433,7 @@ __all__ = [
     "check_counts",
     "classify",
     "find_cause",
+    "find_panic",
     "number",
     "parse_line",
 ]

@@ -17,6 +17,7 @@ import subprocess
 import time
 import urllib.request
 
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy.messages import find_panic
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.refusal import untrusted
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.url import BlobUrl
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
@@ -116,6 +117,13 @@ def _judge(path: str, rc: int, output: str) -> AzcopyProbe:
             "azcopy_unsuitable",
             f"AzCopy cannot start: the library {library.group(1)} is missing.",
             "Install libsecret (package libsecret-1-0 on Debian and Ubuntu, libsecret on RHEL and SUSE).",
+        )
+    panic = find_panic(output.splitlines())
+    if rc < 0 or panic:
+        raise ClusterError(
+            "azcopy_crashed",
+            f"`{path} --version` {f'was killed by signal {-rc}' if rc < 0 else f'crashed: {panic[:200]}'}.",
+            "Run again; if it happens again, look at the memory of the node.",
         )
     version = re.search(r"azcopy version (\d+)\.(\d+)\.(\d+)(\S*)", output)
     if rc != 0 or not version:
