@@ -231,7 +231,8 @@ _CAUSES = (
         "io",
         # Sockets fail in the same words, but Go names the network on that line: `write tcp 10.0.0.4:51234->...: write: ...`.
         rf"(?m:^)(?!.*\b{_SOCKET}).*?(?:transport endpoint is not connected|stale (?:NFS )?file handle|input/output error"
-        r"|no such device|cannot send after transport endpoint shutdown|connection timed out|host is down|remote I/O error)",
+        r"|no such device|cannot send after transport endpoint shutdown|connection timed out|host is down|remote I/O error"
+        r"|communication error on send)",
         "The local file system fails, or is not there any more.",
         "Check that it is still mounted and its servers and disks are well, then run again: only what is missing will be "
         "copied.",

@@ -28,9 +28,9 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import C
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gzip.part_file import (
     ANYBODY,
     AS_EVER,
-    GONE_ERRNOS,
     Permit,
     disk_errors,
+    is_final,
     parent_of_file,
     part_file,
     take_in,
@@ -336,9 +336,8 @@ def _open_raw(src: str, raw_size: int | None) -> t.Iterator[t.BinaryIO]:
     try:
         handle = os.open(src, os.O_RDONLY | os.O_NOFOLLOW)
     except OSError as exc:
-        kind = "io" if exc.errno in GONE_ERRNOS else "not_found"
         raise ClusterError(
-            kind,
+            "not_found" if is_final(exc) else "io",
             f"The downloaded file `{src}` cannot be read: {exc.strerror}.",
             "Check the landing disk, then run again.",
         ) from exc

@@ -126,6 +126,7 @@ def test_a_refusal_of_an_expired_sas_says_so(expiry: str, kind: str) -> None:
             "azcopy_unsuitable",
         ),
         ("write /data/x: disk quota exceeded", "disk_full"),
+        ("open /mnt/beegfs/x: communication error on send", "io"),
         (
             "412 The condition specified using HTTP conditional header(s) is not met. ConditionNotMet",
             "changed_at_source",

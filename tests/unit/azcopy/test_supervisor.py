@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import os
 import pathlib
 import signal
@@ -291,6 +292,52 @@ def test_a_missing_program_is_named_without_the_option_that_it_came_by() -> None
         probe.probe("/nowhere/azcopy")
     assert caught.value.kind == "azcopy_missing"
     assert "`" not in caught.value.remedy
+
+
+@pytest.mark.parametrize("start", ["probe", "copy"])
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [(errno.EAGAIN, "io"), (errno.ENOMEM, "io"), (errno.ECOMM, "io"), (errno.EPERM, "azcopy_unsuitable")],
+)
+def test_a_node_that_cannot_start_a_program_now_may_do_so_later(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, start: str, code: int, kind: str
+) -> None:
+    azcopy = stand_in(tmp_path, "end()")
+
+    def fail(*_arguments: t.Any, **_options: t.Any) -> t.NoReturn:
+        raise OSError(code, os.strerror(code))
+
+    if start == "copy":
+        probe.probe(azcopy)
+    monkeypatch.setattr(subprocess, "Popen", fail)
+    outcome = run_copy(request(azcopy, tmp_path), preflight=False)
+    assert outcome.error is not None
+    assert outcome.error.kind == kind
+    assert os.strerror(code) in outcome.error.message
+
+
+def test_a_program_on_a_file_system_that_fails_is_not_missing(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_arguments: t.Any, **_options: t.Any) -> t.NoReturn:
+        raise OSError(errno.ECOMM, os.strerror(errno.ECOMM))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "stat", fail)
+        with pytest.raises(ClusterError) as caught:
+            probe.probe(str(tmp_path / "azcopy"))
+    assert caught.value.kind == "io"
+
+
+def test_a_program_that_does_not_answer_may_do_so_later(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(probe, "_PROBE_TIMEOUT_S", 0.1)
+    (tmp_path / "azcopy").write_text("#!/bin/sh\nexec sleep 60\n")
+    (tmp_path / "azcopy").chmod(0o755)
+    with pytest.raises(ClusterError, match="did not answer") as caught:
+        probe.probe(str(tmp_path / "azcopy"))
+    assert caught.value.kind == "io"
 
 
 def test_a_program_that_crashed_once_is_probed_again(tmp_path: pathlib.Path) -> None:
