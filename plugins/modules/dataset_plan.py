@@ -65,7 +65,9 @@ options:
     type: bool
     default: false
   decompress:
-    description: Blobs with Content-Encoding gzip are stored inflated, without C(.gz).
+    description:
+      - Blobs that are gzip are stored inflated, without C(.gz). Which ones are is told by their Content-Encoding, and by a name that ends
+        in C(.gz) where they have none; C(aws-chunked) and C(identity) are none. What turns out to be no gzip is named and not staged.
     type: bool
     default: false
   content:
