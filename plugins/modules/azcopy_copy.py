@@ -259,8 +259,9 @@ job_ids:
 error_kind:
   description:
     - Why the copy failed, for programs. One of V(auth_failed), V(sas_expired), V(container_missing), V(no_match),
-      V(not_found), V(partial), V(disk_full), V(unreachable), V(stalled), V(stuck), V(azcopy_missing), V(azcopy_unsuitable),
-      V(archived), V(bad_input), V(changed_at_source), V(corrupt), V(io), V(not_gzip), V(throttled), V(tls_untrusted), V(truncated).
+      V(not_found), V(partial), V(disk_full), V(unreachable), V(stalled), V(stuck), V(azcopy_crashed), V(azcopy_missing),
+      V(azcopy_unsuitable), V(archived), V(bad_input), V(changed_at_source), V(corrupt), V(io), V(not_gzip), V(throttled),
+      V(tls_untrusted), V(truncated).
   returned: failure
   type: str
   sample: sas_expired

@@ -238,7 +238,8 @@ _CAUSES = (
         "io",
         # Sockets fail in the same words, but Go names the network on that line: `write tcp 10.0.0.4:51234->...: write: ...`.
         rf"(?m:^)(?!.*\b{_SOCKET}).*?(?:transport endpoint is not connected|stale (?:NFS )?file handle|input/output error"
-        r"|no such device|cannot send after transport endpoint shutdown|connection timed out|host is down|remote I/O error)",
+        r"|no such device|cannot send after transport endpoint shutdown|connection timed out|host is down|remote I/O error"
+        r"|communication error on send)",
         "The local file system fails, or is not there any more.",
         "Check that it is still mounted and its servers and disks are well, then run again: only what is missing will be "
         "copied.",
@@ -314,6 +315,9 @@ _CAUSES = (
         "Check URL, name resolution, proxy and firewall from this node, then run again.",
     ),
 )
+
+#: How Go begins what it says when a program panics, or its runtime can get no memory or thread. A stack of many lines follows.
+_PANIC = re.compile(r"(?:panic|fatal error|runtime): ")
 
 # Causes that end the whole copy: every further file would fail the same way.
 FATAL_KINDS = frozenset(
@@ -411,12 +415,17 @@ def classify(
     if cause:
         return cause
     how = f"was killed by signal {-rc}" if rc < 0 else f"ended with exit code {rc}"
-    last = state.tail[-1][:300] if state.tail else "it printed nothing"
+    last = find_panic(state.complaints) or (state.tail[-1] if state.tail else "it printed nothing")
     return ClusterError(
-        "azcopy_unsuitable" if rc in (2, 126, 127) else "partial",
-        f"AzCopy {how} before the copy was done; its last words: {last}",
+        "azcopy_crashed",
+        f"AzCopy {how} before the copy was done; its last words: {last[:300]}",
         "Run again; if it happens again, look at the memory of the node and at AzCopy's log.",
     )
+
+
+def find_panic(lines: t.Iterable[str]) -> str:
+    """What a Go program says of its own crash, without the stack that follows; "" where it says nothing of the kind."""
+    return next((line for line in lines if _PANIC.match(line)), "")
 
 
 def check_counts(
@@ -485,6 +494,7 @@ __all__ = [
     "check_counts",
     "classify",
     "find_cause",
+    "find_panic",
     "number",
     "parse_line",
 ]

@@ -28,6 +28,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.blobs impo
     in_order,
     pack_all,
 )
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.encoding import inflated_name, is_gzip
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.own import regular
 
@@ -39,7 +40,6 @@ _MAX_COMPONENT_BYTES = 255  # NAME_MAX of the Linux filesystems
 _AZCOPY_BYTES = 49
 _NAMED = 5
 _LISTED = 100  # names that an error carries
-_GZIP_ENCODINGS = ("gzip", "x-gzip")
 
 
 class NameRoom(t.NamedTuple):
@@ -154,18 +154,9 @@ def collector_paused() -> t.Iterator[None]:
             gc.enable()
 
 
-def is_gzip(encoding: str) -> bool:
-    """Whether a blob's Content-Encoding says that its bytes are gzip."""
-    return encoding.lower() in _GZIP_ENCODINGS
-
-
 def final_name(blob: Blob, decompress: bool) -> str:
     """The name at the destination: a gzip blob that is decompressed loses a trailing ``.gz``, others keep theirs."""
-    name = blob.name
-    # A component that is nothing but ".gz" stays: without it the path would end in a slash.
-    if decompress and is_gzip(blob.encoding) and name.endswith(".gz") and not name.endswith("/.gz") and name != ".gz":
-        return name[:-3]
-    return name
+    return inflated_name(blob.name) if decompress and is_gzip(blob.name, blob.encoding) else blob.name
 
 
 # What no file below a destination can be called, and why: the file system would take it for another name, or another place.
@@ -382,5 +373,4 @@ __all__ = [
     "check_paths",
     "collector_paused",
     "final_name",
-    "is_gzip",
 ]

@@ -19,8 +19,9 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy.argv imp
     suggest_processes,
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy.run import CopyOutcome
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.encoding import is_gzip
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.identity import ManagedIdentity
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.manifest import Blob, final_name, is_gzip
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.manifest import Blob, final_name
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.probe import explain_absence
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.url import clean_sas, parse_blob_url
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.version import Source, Versions
@@ -216,15 +217,15 @@ class BatchCopier:
         return f"{blob.source}/{blob.name}"
 
     def _inflates(self, blob: Blob) -> bool:
-        return self._run.decompress and is_gzip(blob.encoding)
+        return self._run.decompress and is_gzip(blob.name, blob.encoding)
 
     def _requests(self, blobs: t.Iterable[Blob], landing: str) -> list[CopyRequest]:
-        # AzCopy's --decompress fails at encodings that it does not know, so those blobs have a copy of their own.
+        # AzCopy's --decompress fails at encodings that it does not know, so all but its own blobs have a copy without it.
         kinds: dict[tuple[int, bool], list[str]] = {}
         size_of: dict[tuple[int, bool], int] = {}
         settings = self._settings
         for blob in blobs:
-            kind = (blob.source, self._inflates(blob) and settings.decompress_engine == "azcopy")
+            kind = (blob.source, self._inflated_by_azcopy(blob))
             kinds.setdefault(kind, []).append(blob.name)
             size_of[kind] = size_of.get(kind, 0) + blob.size
         caps = split_cap(settings.cap_mbps, size_of)
@@ -269,7 +270,9 @@ class BatchCopier:
         )
 
     def _inflated_by_azcopy(self, blob: Blob) -> bool:
-        return self._inflates(blob) and self._settings.decompress_engine == "azcopy"
+        # It goes by this one word. What is gzip by its name, or in other words, is inflated here.
+        by_azcopy = self._settings.decompress_engine == "azcopy" and blob.encoding.lower() == "gzip"
+        return by_azcopy and self._inflates(blob)
 
     def _known_md5(self, blob: Blob) -> str:
         """The MD5 that the landed file must have, "" where none is known."""

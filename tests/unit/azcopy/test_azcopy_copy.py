@@ -398,6 +398,22 @@ def test_a_full_destination_is_said_before_anything_is_copied(
     assert not (tmp_path / "out").exists()
 
 
+def test_a_destination_that_may_be_too_small_for_what_is_inflated_is_said(
+    blobs: Azurite,
+    container: str,
+    run_module: RunModule,
+    tmp_path: pathlib.Path,
+    monkeypatch: pytest.MonkeyPatch,
+    warned: list[str],
+) -> None:
+    blobs.put(container, "a.gz", gzip.compress(os.urandom(10_000)))
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=15_000))
+    result = run_module(source=blobs.url(container), destination=str(tmp_path / "out"), decompress=True)
+    assert result["files_copied"] == 1
+    assert ["15000 bytes are free" in text for text in warned] == [True]
+
+
 @pytest.mark.parametrize("decompress", [False, True])
 @pytest.mark.parametrize(("code", "kind"), [(errno.ENOSPC, "disk_full"), (errno.EIO, "io")])
 def test_a_disk_that_fails_before_azcopy_starts_has_its_own_error(

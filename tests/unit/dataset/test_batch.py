@@ -22,6 +22,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.manifest i
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset import batch
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.batch import BatchCopier, CopySettings
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.model import FATAL_KINDS, RANK_KINDS, Hooks
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.rank import StageRequest, run_rank
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.receipts import (
     Receipt,
     ReceiptLog,
@@ -100,6 +101,28 @@ class Copying:
         self.copier = BatchCopier(run, replace(settings, concurrency=concurrency))
         self.receipts = pathlib.Path(StatePaths(str(self.data)).receipts, f"{run.id}-r0000b00.0.jsonl")
         self.batch: BatchInfo = run.batches[0]
+        self.wanted = StageRequest(
+            destination=str(self.data),
+            run=run.id,
+            rank=0,
+            host="gpu-1",
+            urls=[endpoint],
+            sas=settings.sas,
+            azcopy=str(azcopy),
+            cap_mbps=0,
+            processes=1,
+            concurrency=0,
+            threads=1,
+            decompress_engine="collection",
+            landing_path=str(self.landing),
+            landing_limit_gib=0,
+            log_path=str(place / "log"),
+            claim_expiry_s=240,
+            stall_timeout_s=240,
+            timeout_s=240,
+            identity="none",
+            identity_client_id="",
+        )
 
 
 @pytest.mark.slow
@@ -171,6 +194,20 @@ def test_an_account_that_throttles_is_asked_again_for_half_as_much_at_a_time(
         assert outcome.error.kind == "throttled"
         assert outcome.error.kind not in FATAL_KINDS | RANK_KINDS
     assert (tmp_path / "seen").read_text().split() == seen
+
+
+@pytest.mark.slow
+@pytest.mark.newest
+@pytest.mark.parametrize("call", ["--version", "copy"])
+def test_azcopy_that_panicked_once_is_tried_again(tmp_path: pathlib.Path, endpoint: str, call: str) -> None:
+    copying = Copying(tmp_path, endpoint, ["a", "b", "deep/er/c"], pause_s=0)
+    azcopy, real, mark = tmp_path / "azcopy", tmp_path / "real", tmp_path / "panicked"
+    azcopy.rename(real)
+    panic = f"[ -e {mark} ] || {{ touch {mark}; echo 'panic: runtime error: index out of range' >&2; exit 2; }}"
+    azcopy.write_text(f'#!/bin/sh\n[ "$1" != {call} ] || {panic}\nexec {real} "$@"\n')
+    azcopy.chmod(0o755)
+    assert run_rank(copying.wanted)["files"] == 3
+    assert mark.exists()
 
 
 def test_what_a_killed_try_renamed_gets_its_receipt(tmp_path: pathlib.Path) -> None:
