@@ -10,6 +10,7 @@ there is not an error: virtual machines, containers and old kernels each lack so
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import typing as t
 from pathlib import Path
@@ -24,6 +25,10 @@ _NVME_CONTROLLER = re.compile(r"^nvme\d+$")
 _NVIDIA_VENDOR = "0x10de"
 # Display controllers (0x03xxxx) only: NVSwitches, audio functions and USB controllers carry the same vendor.
 _DISPLAY_CLASS = "0x03"
+_3D_CLASS = "0x0302"
+_MELLANOX_VENDOR, _NETWORK_CLASS = "0x15b3", "0x02"
+# Generations 0 to 3 so far: 0xefa0 to 0xefa3.
+_AMAZON_VENDOR, _EFA_DEVICE = "0x1d0f", "0xefa"
 # Disks that look like local NVMe to the guest but are network storage: never scratch.
 _NETWORK_DISK_MODELS = ("Amazon Elastic Block Store", "MSFT NVMe Accelerator", "nvme_card-pd")
 
@@ -125,6 +130,29 @@ def read_pci_gpus(root: Path) -> list[dict[str, t.Any]] | None:
             continue
         found.append({"bus_id": name, "numa": pci_numa(root, name), "device_id": read_text(base / name / "device")})
     return found
+
+
+@dataclasses.dataclass(frozen=True)
+class Bus:
+    """What a PCI bus tells before any driver does: how many RDMA adapters and how many GPUs made for data centers it has."""
+
+    adapters: int = 0
+    gpus: int = 0
+
+
+NO_BUS = Bus()
+
+
+def read_bus(root: Path) -> Bus:
+    """Functions of NVIDIA's network adapters and Amazon's EFA, and NVIDIA's GPUs without a display (3D controllers)."""
+    base = root / "sys/bus/pci/devices"
+    adapters = gpus = 0
+    for name in entry_names(base):
+        vendor, kind = read_text(base / name / "vendor"), read_text(base / name / "class")
+        adapters += vendor == _MELLANOX_VENDOR and kind.startswith(_NETWORK_CLASS)
+        adapters += vendor == _AMAZON_VENDOR and read_text(base / name / "device").startswith(_EFA_DEVICE)
+        gpus += vendor == _NVIDIA_VENDOR and kind.startswith(_3D_CLASS)
+    return Bus(adapters, gpus)
 
 
 def _bus_id_of(device: Path) -> str | None:
@@ -272,11 +300,14 @@ def read_dmi(root: Path) -> dict[str, str]:
 
 
 __all__ = [
+    "NO_BUS",
+    "Bus",
     "bus_id_or_empty",
     "is_network_disk",
     "normalize_bus_id",
     "nvme_controller",
     "pci_numa",
+    "read_bus",
     "read_cpus",
     "read_dmi",
     "read_hcas",
