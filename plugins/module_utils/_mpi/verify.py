@@ -53,7 +53,7 @@ os.write(1, ("MARK" + line + "\\n").encode())
 #: Azure's images: azhpc-images, components/install_mpis.sh.
 NO_MPIRUN_REMEDY = (
     "Run the entry point install of hpcx_mpi. Where a package of the image only stands for Open MPI, as `hpcx-provides-openmpi` does on "
-    "Azure's HPC images, it installs nothing: set hpcx_mpi_source to preinstalled there."
+    "Azure's HPC images, it installs nothing: use the image's preinstalled HPC-X there."
 )
 _NO_MODULEFILE = "Unable to locate a modulefile"
 _NO_MPIRUN = ("mpirun: command not found", "mpirun: not found")

@@ -192,4 +192,4 @@ def test_no_mpirun_is_said_so(launch: Launch, monkeypatch: pytest.MonkeyPatch) -
     result = launch(hosts=["127.0.0.1"])
     assert result["error_kind"] == "mpi_missing"
     # A package of an image that only stands for Open MPI satisfies the package system.
-    assert "set hpcx_mpi_source to preinstalled" in result["remedy"]
+    assert "use the image's preinstalled HPC-X" in result["remedy"]
