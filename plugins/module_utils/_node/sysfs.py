@@ -20,6 +20,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.mounts imp
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._ranges import parse_ranges
 
 _BUS_ID = re.compile(r"^(?:([0-9a-f]{1,8}):)?([0-9a-f]{2}):([0-9a-f]{2})\.([0-7])$", re.IGNORECASE)
+_HOST_BRIDGE = re.compile(r"^pci[0-9a-f]{4,8}:[0-9a-f]{2}$")
 _NVME_DISK = re.compile(r"^nvme\d+n\d+$")
 _NVME_CONTROLLER = re.compile(r"^nvme\d+$")
 _NVIDIA_VENDOR = "0x10de"
@@ -117,6 +118,15 @@ def pci_numa(root: Path, bus_id: str) -> int | None:
     return number if number is not None and number >= 0 else None
 
 
+def pci_path(root: Path, bus_id: str) -> list[str]:
+    """The chain of bridges above a PCI device, as sysfs names them, from the host bridge (``pci0000:15``) down.
+
+    Empty where the kernel does not show it; only the host bridge, or a chain too short, where a hypervisor hides switches.
+    """
+    real = (root / "sys/bus/pci/devices" / bus_id).resolve()
+    return [part for part in real.parent.parts if _HOST_BRIDGE.match(part) or bus_id_or_empty(part) == part]
+
+
 def read_pci_gpus(root: Path) -> list[dict[str, t.Any]] | None:
     """NVIDIA GPUs on the PCI bus, driver or not; None when the bus cannot be listed."""
     base = root / "sys/bus/pci/devices"
@@ -186,6 +196,7 @@ def read_hcas(root: Path) -> list[dict[str, t.Any]] | None:
                     "state": read_text(attributes / "state").partition(": ")[2] or None,
                     "numa": pci_numa(root, bus_id) if bus_id else None,
                     "bus_id": bus_id,
+                    "pci_path": pci_path(root, bus_id) if bus_id else [],
                 }
             )
     return ports
@@ -307,6 +318,7 @@ __all__ = [
     "normalize_bus_id",
     "nvme_controller",
     "pci_numa",
+    "pci_path",
     "read_bus",
     "read_cpus",
     "read_dmi",

@@ -19,7 +19,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node.profile im
     deep_merge,
     validate_profile,
 )
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 PROFILES = Path(__file__).resolve().parents[3] / "roles/node_profile/files/profiles"
@@ -408,6 +408,7 @@ def machine(name: str, identity: str, driver: bool) -> dict[str, t.Any]:
     return {**node, "hcas": hcas, "nvme": nvme, "numa": numa, "memory_mib": 2097152, "cpus": {"threads": 192}}
 
 
+@settings(max_examples=40)
 @given(
     st.sampled_from(sorted(name for name in NAMES if "gpus" in SHIPPED[name])),
     st.sampled_from(["", "sku", "product"]),
