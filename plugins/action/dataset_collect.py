@@ -21,7 +21,7 @@ _NOT_ENDED = "The copy on {} has not ended, as far as is known. A disk or a moun
 _LOOK = "Look at its processes and at `dmesg` there; it may need a reboot. Then run again: that copies only what is missing."
 
 #: Kinds of errors that end one node's work and say nothing about the dataset.
-_OF_ONE_NODE = frozenset({"cancelled", "disk_full", "io", "timeout"})
+_OF_ONE_NODE = frozenset({"azcopy_crashed", "cancelled", "disk_full", "io", "timeout"})
 #: What async_status says where the job's file is gone, as after a reboot of a node whose disks are new each time.
 _NO_FILE = "could not find job"
 _OURS = "dataset_stage-"

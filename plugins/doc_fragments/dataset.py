@@ -66,6 +66,8 @@ options:
             other one with its last components, so that V(*.idx) is found in every directory. One that ends in a slash is a directory
             with all that is in it. These are the globs of rclone.
           - A glob that chooses nothing is an error.
+          - A text, as surveys give it, is a list in JSON, or globs with commas or line breaks between them. A comma within brackets or
+            braces belongs to its glob.
         type: list
         elements: str
         default: []

@@ -75,9 +75,11 @@ options:
     description:
       - How RV(hpcai.gpu_cluster.gpu_affinity#module:nccl_topology_xml)
         groups GPUs and HCAs below PCIe switches, which virtual machines hide.
-      - V(numa) is one switch per NUMA node, V(pair) one for each GPU with its HCA, V(none) puts all of them below the
-        processor. V(auto) is V(pair) where a NUMA node has more than two GPUs and as many HCAs, V(numa) where it has one or two
-        of both, else V(none), which gives the layouts that Azure ships for NDv4, NDv5, NDv2 and NCv4.
+      - V(numa) is one switch per NUMA node, V(pair) one for each HCA with the GPUs that it is nearest to, V(none) puts all
+        of them below the processor.
+      - V(auto) is what the facts say of switches (C(pci_path)). Where they say nothing it is V(pair) where a NUMA node has more than two
+        GPUs and as many HCAs, V(numa) where it has one or two of both, else V(none), which gives the layouts that Azure ships for NDv4,
+        NDv5, NDv2 and NCv4.
     type: str
     choices: [auto, numa, pair, none]
     default: auto

@@ -19,6 +19,8 @@ description:
   - AzCopy gets a standard input that stays open (at end of file it burns a CPU core), a watchdog on progress (some faults
     make it wait for ever, a dead endpoint for half an hour), and its temporary files are removed when it had to be killed.
   - The contents of O(source) go into O(destination); names below them are kept.
+  - A blob that its metadata mark as a directory (C(hdi_isfolder)) or a symbolic link (C(is_symlink)) is left out, as AzCopy does it. One
+    whose name no file can have (C(a//b), C(a/../b), a last component of more than 206 bytes) is refused before anything is copied.
 requirements:
   - AzCopy 10.16 or later on the node; 10.32.2 is the tested version. It needs libsecret.
 options:
@@ -257,8 +259,9 @@ job_ids:
 error_kind:
   description:
     - Why the copy failed, for programs. One of V(auth_failed), V(sas_expired), V(container_missing), V(no_match),
-      V(not_found), V(partial), V(disk_full), V(unreachable), V(stalled), V(stuck), V(azcopy_missing), V(azcopy_unsuitable),
-      V(bad_input), V(changed_at_source), V(corrupt), V(io), V(not_gzip), V(tls_untrusted), V(truncated).
+      V(not_found), V(partial), V(disk_full), V(unreachable), V(stalled), V(stuck), V(azcopy_crashed), V(azcopy_missing),
+      V(azcopy_unsuitable), V(archived), V(bad_input), V(changed_at_source), V(corrupt), V(io), V(not_gzip), V(throttled),
+      V(tls_untrusted), V(truncated).
   returned: failure
   type: str
   sample: sas_expired

@@ -25,8 +25,8 @@ options:
   complete:
     description:
       - RV(hpcai.gpu_cluster.dataset_watch#module:complete), which tells that other nodes have done the rest. Then a worker that stopped
-        before its end, because it was told to, its disk is full or fails, or its time was over, is a warning, too, where its node still
-        sees the destination.
+        before its end, because it was told to, its disk is full or fails, its AzCopy crashes, or its time was over, is a warning,
+        too, where its node still sees the destination.
     type: bool
     default: false
 extends_documentation_fragment:

@@ -65,7 +65,9 @@ options:
     type: bool
     default: false
   decompress:
-    description: Blobs with Content-Encoding gzip are stored inflated, without C(.gz).
+    description:
+      - Blobs that are gzip are stored inflated, without C(.gz). Which ones are is told by their Content-Encoding, and by a name that ends
+        in C(.gz) where they have none; C(aws-chunked) and C(identity) are none. What turns out to be no gzip is named and not staged.
     type: bool
     default: false
   content:
@@ -203,6 +205,18 @@ missing_bytes:
   description: Their bytes at the source.
   type: int
   returned: always
+needed_bytes:
+  description:
+    - What RV(missing_bytes) take at the destination. Of gzip that O(decompress) inflates each byte counts as RV(assumed_ratio).
+    - Where RV(missing_bytes) are more than the destination has free the module fails; where only these are, that is one of RV(notes).
+  type: int
+  returned: without O(return_manifest)
+assumed_ratio:
+  description:
+    - Inflated bytes per byte of gzip, as is assumed. It is the low end of what zlib's authors call typical, 2:1 to 5:1
+      (U(https://zlib.net/zlib_tech.html)); data may have any other.
+  type: int
+  returned: without O(return_manifest)
 shares:
   description: Per rank C(rank), C(host), C(files), C(bytes).
   type: list
@@ -222,7 +236,9 @@ bandwidth:
   elements: str
   returned: always
 notes:
-  description: Globs of O(sources[].exclude) that exclude nothing, one sentence each. They are warnings, too.
+  description:
+    - Globs of O(sources[].exclude) that exclude nothing, and RV(needed_bytes) that are more than the destination has free.
+    - One sentence each. They are warnings, too.
   type: list
   elements: str
   returned: always

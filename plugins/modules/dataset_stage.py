@@ -58,7 +58,8 @@ options:
     type: int
     default: 0
   decompress_engine:
-    description: V(collection) inflates here and checks everything; V(azcopy) uses AzCopy's C(--decompress).
+    description:
+      - V(collection) inflates here and checks everything; V(azcopy) uses AzCopy's C(--decompress) for blobs with Content-Encoding gzip.
     type: str
     choices: [collection, azcopy]
     default: collection

@@ -22,6 +22,8 @@ description:
     that order, too, so set C(CUDA_DEVICE_ORDER=PCI_BUS_ID).
   - A GPU whose NUMA node the kernel does not know (C(-1), common in virtual machines) is placed by the profile, if the
     profile's NUMA nodes have the CPUs of this node. What cannot be placed is refused with the reason.
+  - A rank's HCA is the nearest to its first GPU, by the PCI bridges that the facts name (C(pci_path)), then by NUMA node. Of those
+    equally near GPUs take one after the other. GPUs below a switch with a single HCA share it.
 options:
   profile:
     description:

@@ -95,6 +95,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import C
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.command import run_job
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._mpi.request import ARGUMENT_SPEC, Request
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._mpi.verify import (
+    NO_MPIRUN_REMEDY,
     judge,
     launch_argv,
     launch_failure,
@@ -108,7 +109,7 @@ def check(request: Request) -> dict[str, t.Any]:
     try:
         rc, stdout, stderr = run_job(launch_argv(request), request.user, request.timeout_s)
     except FileNotFoundError as exc:
-        raise ClusterError("mpi_missing", f"There is no {exc.filename} on this node.", "Run hpcx_mpi here.") from exc
+        raise ClusterError("mpi_missing", f"There is no {exc.filename} on this node.", NO_MPIRUN_REMEDY) from exc
     ranks = parse_ranks(stdout)
     problems = judge(ranks, request) if ranks or rc == 0 else []
     if rc != 0 and not problems:

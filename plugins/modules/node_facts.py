@@ -66,8 +66,11 @@ ansible_facts:
           returned: always
         gpus:
           description:
-            - GPUs that answered, as C({index, uuid, name, bus_id, numa, minor, memory_mib, driver, persistence, clocks,
-              ecc, mig, remapped_rows}).
+            - GPUs that answered, as C({index, uuid, name, bus_id, numa, pci_path, minor, memory_mib, driver, persistence,
+              clocks, ecc, mig, remapped_rows}).
+            - C(pci_path) is the chain of PCI bridges above the device, from the host bridge down, in the names of C(/sys/devices).
+              Devices with the same beginning of it share a switch. Hypervisors may hide switches, so that it has the host bridge only,
+              and it is empty where the kernel tells nothing.
             - C(index) is the number that C(nvidia-smi) gives a GPU, C(minor) the one in the name of its device file
               (C(/dev/nvidia2)). They need not be the same. C(minor) is null where the driver does not tell it.
             - C(clocks) has C(sm_mhz), C(mem_mhz), C(max_sm_mhz), C(max_mem_mhz), C(applications_sm_mhz) and
@@ -90,7 +93,9 @@ ansible_facts:
           type: dict
           returned: always
         hcas:
-          description: Ports of RDMA adapters as C({device, port, netdev, link_layer, rate_gbps, state, numa, bus_id}).
+          description:
+            - Ports of RDMA adapters as C({device, port, netdev, link_layer, rate_gbps, state, numa, bus_id, pci_path}), with
+              C(pci_path) as for GPUs.
           type: list
           elements: dict
           returned: always

@@ -97,6 +97,13 @@ options:
         description: The digest of the archive, 64 hexadecimal digits.
         type: str
         required: true
+      built_for:
+        description:
+          - The release for which the vendor built it, as the name of the archive has it, such as V(ubuntu24.04) or V(redhat9).
+          - On another release of Ubuntu or of RHEL and its rebuilds nothing is fetched, and the module fails. Other distributions have no
+            builds of their own, and are not compared.
+        type: str
+        default: ""
       strip_components:
         description: How many leading components the names in the archive lose.
         type: int

@@ -25,6 +25,8 @@ options:
     description:
       - What is expected, as in a profile. Other keys are refused, because one that is never read would switch the check off.
       - A rate or a link layer alone expects one such port. Empty expects nothing in particular.
+      - Where nothing is expected, there is a warning if the node has RDMA ports and none is active, and if it has none beside RDMA
+        adapters or at least eight data-center GPUs on its PCI bus. O(fabric.count=0) says that none is expected.
     type: dict
     default: {}
     suboptions:
@@ -47,7 +49,8 @@ options:
             description: V(InfiniBand) or V(Ethernet).
             type: str
       count:
-        description: The number of active ports of at least O(fabric.rate_gbps) with O(fabric.link_layer).
+        description:
+          - The number of active ports of at least O(fabric.rate_gbps) with O(fabric.link_layer). V(0) expects none and accepts any.
         type: int
       rate_gbps:
         description: The least rate of ports that are counted, in Gb/s.
@@ -132,7 +135,8 @@ EXAMPLES = r"""
 
 RETURN = r"""
 verdicts:
-  description: What was judged, as C({check, verdict, what, expected, found, source, remedy}).
+  description:
+    - What was judged, as C({check, verdict, what, expected, found, source, remedy}). Those that are V(warn) are shown as warnings.
   returned: always
   type: list
   elements: dict
@@ -158,6 +162,7 @@ error_kind:
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError, names_programs
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node.compare import describe
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma.check import check
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma.check_request import ARGUMENT_SPEC, CheckRequest
 
@@ -171,11 +176,8 @@ def main() -> None:
         result = check(CheckRequest.of(module.params), module)
     except ClusterError as exc:
         module.fail_json(**exc.as_result())
-    for row in result.get("bandwidth", []):
-        if row["tries"] > 1:
-            module.warn(
-                f"ib_write_bw of {row['device']} with {row['peer']} needed {row['tries']} tries: {row['first_error']}"
-            )
+    for line in describe(result["verdicts"], "warn").splitlines():
+        module.warn(line)
     module.fail_json(**result) if result.pop("failed", False) else module.exit_json(**result)
 
 

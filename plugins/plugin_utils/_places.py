@@ -24,9 +24,12 @@ from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._role_variables 
     ModuleAction,
     names_role_variables,
 )
-from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._survey_texts import as_list
+from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._survey_texts import as_globs, as_list
 
 Result = dict[str, t.Any]
+
+#: What of a source is a list of globs.
+_GLOBS = ("include", "exclude")
 
 
 def places_of(value: t.Any) -> t.Iterator[tuple[str, str]]:
@@ -50,12 +53,31 @@ def faults_of(value: t.Any) -> t.Iterator[ClusterError]:
             check_url(str(place["url"]))
             if isinstance(place.get("sas"), str):
                 clean_sas(place["sas"])
-            for name in ("include", "exclude"):
-                globs = place.get(name)
+            for name in _GLOBS:
+                globs = _globs(name, place.get(name))
                 for glob in globs if isinstance(globs, list) else []:
                     translate(str(glob))
         except ClusterError as error:
             yield error
+
+
+def _globs(name: str, value: t.Any) -> t.Any:
+    try:
+        return as_globs(value)
+    except ValueError as exc:
+        raise ClusterError("bad_input", f"`{name}` of a source {exc}", "Correct it and run again.") from None
+
+
+def _with_globs(sources: t.Any) -> t.Any:
+    """The sources with lists where globs are texts, which Ansible would separate at every comma."""
+    if not isinstance(sources, list):
+        return sources
+    return [
+        {key: _globs(key, value) if key in _GLOBS else value for key, value in source.items()}
+        if isinstance(source, dict)
+        else source
+        for source in sources
+    ]
 
 
 def _with_url(value: t.Any) -> t.Iterator[Result]:
@@ -79,7 +101,7 @@ class PlacesModuleAction(ModuleAction):
         try:
             refuse_out_of_step(self._task)
             if "sources" in self._task.args:
-                self._task.args["sources"] = as_list(self._task.args["sources"])
+                self._task.args["sources"] = _with_globs(as_list(self._task.args["sources"]))
             for url, prefix in places_of(self._task.args):
                 check_place(url, prefix)
         except ClusterError as error:

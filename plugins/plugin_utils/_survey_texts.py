@@ -26,14 +26,57 @@ def as_list(value: t.Any) -> t.Any:
     text = value.strip()
     if not text.startswith(("[", "{")):
         return [part for part in map(str.strip, text.split(",")) if part]
+    found = _json(text)
+    return found if isinstance(found, list) else [found]
+
+
+def as_globs(value: t.Any) -> t.Any:
+    """A text as the globs that it stands for: JSON, or globs with commas or line breaks between them. Any other value as it is.
+
+    A comma within ``[,;]`` or ``{a,b}`` belongs to its glob, and so does one behind a backslash. Raises ValueError as ``as_list`` does.
+    """
+    if not isinstance(value, str):
+        return value
+    text = value.strip()
+    if _JSON_LIST.match(text):
+        return _json(text)
+    return [glob for glob in map(str.strip, _split_globs(text)) if glob]
+
+
+#: As no glob begins that anybody would write: brackets that are empty, or hold a quote first.
+_JSON_LIST = re.compile(r"""\[\s*(?:["']|\]$)""")
+
+
+def _split_globs(text: str) -> list[str]:
+    globs = [""]
+    braces, in_class, escaped = 0, False, False
+    for character in text:
+        if character == "\n" or (character == "," and not (braces or in_class or escaped)):
+            globs.append("")
+            braces, in_class, escaped = 0, False, False
+            continue
+        globs[-1] += character
+        if escaped:
+            escaped = False
+        elif character == "\\":
+            escaped = True
+        elif in_class:
+            in_class = character != "]"
+        elif character == "[":
+            in_class = True
+        else:
+            braces = max(braces + {"{": 1, "}": -1}.get(character, 0), 0)
+    return globs
+
+
+def _json(text: str) -> t.Any:
     try:
-        found = json.loads(text)
+        return json.loads(text)
     except ValueError as exc:
         why = f"{exc.msg}, character {exc.pos + 1}" if isinstance(exc, json.JSONDecodeError) else "a number is too long"
         raise ValueError(
             f'is a text that begins as JSON does and is none ({why}). Write ["a", "b"], or a,b without brackets.'
         ) from None
-    return found if isinstance(found, list) else [found]
 
 
 def _require_places(items: t.Sequence[t.Any]) -> None:
@@ -82,4 +125,4 @@ def meant(option: t.Mapping[str, t.Any], value: t.Any) -> t.Any:
     return found
 
 
-__all__ = ["as_dict", "as_list", "is_unset", "meant"]
+__all__ = ["as_dict", "as_globs", "as_list", "is_unset", "meant"]

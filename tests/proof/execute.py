@@ -73,6 +73,8 @@ class Runner:
         for directory in (self.records, self.logs):
             directory.mkdir(parents=True, exist_ok=True)
         self._processes: set[subprocess.Popen[bytes]] = set()
+        #: Held where a command starts, and where an interrupted run sees to it that no other one does.
+        self._starting, self._interrupted = threading.Lock(), False
         #: Seconds that measured steps have taken in this run, and those that they were estimated to take.
         self._took_s = self._estimated_s = 0.0
 
@@ -104,9 +106,10 @@ class Runner:
         def end(start: Start, outcome: Outcome) -> None:
             step = start.step
             if outcome.result == "failed" and outcome.log and step.renewal and not step.first_log:
-                waiting.insert(0, schedule.again(start, step.renewal, self._keep_first(outcome)))
+                first_log = self._keep_first(outcome)
+                waiting.insert(0, schedule.again(start, step.renewal, first_log))
                 seconds[step.name] += sum(seconds.get(name, 0.0) for name in step.renewal.like)
-                self.clock.say(f"{step.name} is run once more, on nodes that are made anew")
+                self.clock.say(f"{step.name} is run once more, on nodes that are made anew; its log is now {first_log}")
                 return
             if step.first_log:
                 result = "flaky" if outcome.result == "ok" else outcome.result
@@ -139,6 +142,8 @@ class Runner:
                     del running[start.step.name]
                     end(start, outcome)
         except BaseException:
+            with self._starting:
+                self._interrupted = True
             for process in list(self._processes):
                 _end(process)
             raise
@@ -176,7 +181,7 @@ class Runner:
         for number, argv in enumerate(step.commands):
             log = self.logs / f"{stem}-{number}.log"
             environment = self._environment(start, f"{stem}-{number}")
-            hangs_s = began + self._limit_s(estimate_s, step.name in self.measured - self.must, self._pace())
+            hangs_s = began + self._limit_s(estimate_s, self._is_strict(step), self._pace())
             own_s, left_s = min(step.limit_s, hangs_s - self.clock.seconds()), self._left_s(step)
             problem = self._command(argv, log, environment, max(1.0, min(own_s, left_s)))
             took, told = self.clock.seconds() - began, str(log.relative_to(self.root))
@@ -188,6 +193,10 @@ class Runner:
                 return outcome
         self.clock.say(f"{step.name}: ok in {took:.0f} s")
         return Outcome(step.name, "ok", took, start.member, log=told if step.first_log else "")
+
+    def _is_strict(self, step: Step) -> bool:
+        """Whether a step has to end as it was measured: one that would take the budget from others."""
+        return bool(self.budget_s) and step.name in self.measured - self.must
 
     def _left_s(self, step: Step) -> float:
         """What is left of the budget. What must run, and what is run once more, does not ask for it."""
@@ -212,19 +221,22 @@ class Runner:
         """Run a command with its output in the log. Returns what went wrong, or nothing."""
         with log.open("wb") as stream:
             try:
-                process = subprocess.Popen(
-                    argv,
-                    cwd=self.root,
-                    env=environment,
-                    stdin=subprocess.DEVNULL,
-                    stdout=stream,
-                    stderr=subprocess.STDOUT,
-                    start_new_session=True,
-                    pass_fds=self._shared,
-                )
+                with self._starting:
+                    if self._interrupted:
+                        return "not started, for the run was interrupted"
+                    process = subprocess.Popen(
+                        argv,
+                        cwd=self.root,
+                        env=environment,
+                        stdin=subprocess.DEVNULL,
+                        stdout=stream,
+                        stderr=subprocess.STDOUT,
+                        start_new_session=True,
+                        pass_fds=self._shared,
+                    )
+                    self._processes.add(process)
             except OSError as exc:
                 return f"cannot be started: {exc}"
-            self._processes.add(process)
             try:
                 status = process.wait(timeout=limit_s)
             except subprocess.TimeoutExpired:

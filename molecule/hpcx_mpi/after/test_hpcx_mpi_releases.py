@@ -21,6 +21,10 @@ def test_modules_lead_to_each_release_and_to_the_current_one(host: t.Any) -> Non
     assert built.startswith("--with-hcoll")
 
 
+def test_the_image_s_hpcx_is_used_where_it_lies(host: t.Any) -> None:
+    assert seen(host)["image"] == "/opt/hpcx-0.0.3-gcc-doca_ofed-ubuntu24.04-cuda13-x86_64/ompi/bin/mpirun"
+
+
 def test_the_version_in_use_is_not_removed_without_consent(host: t.Any) -> None:
     assert seen(host)["used"] == "in_use"
 

@@ -300,6 +300,16 @@ def suggest_processes(files: int, cpus: int) -> int:
     return max(1, min(MOST_PROCESSES, 2 * cpus, files // 250))
 
 
+def slowed(request: CopyRequest, times: int, cpus: int) -> CopyRequest:
+    """The request to an account that has throttled so many times: with half as many requests in flight for each of them."""
+    if not times:
+        return request
+    # AzCopy's own number, of each process (10.32.2).
+    usual = request.concurrency or (32 if cpus <= 4 else min(16 * cpus, 300)) * request.processes
+    concurrency = max(usual >> times, 1)
+    return dataclasses.replace(request, concurrency=concurrency, processes=min(request.processes, concurrency))
+
+
 def split_request(request: CopyRequest) -> list[CopyRequest]:
     """One request per process: the file list dealt out in turn, cap and concurrency shared."""
     names = request.file_list
@@ -330,6 +340,7 @@ __all__ = [
     "build_argv",
     "build_environment",
     "check_request",
+    "slowed",
     "split_request",
     "suggest_processes",
 ]

@@ -31,6 +31,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy.source i
     unsure,
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy.there import files_there
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.manifest import check_paths
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gzip.room import available_cpus
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.beneath import refuse_links
@@ -48,6 +49,7 @@ def make_plan(request: CopyRequest, settings: Settings) -> Plan:
     files = source_files(request, listing)
     check_expected(files, settings)
     if request.is_download:
+        check_paths(file.name for file in files)
         # Raises when two files would get one name, and where a directory of one is a link: nothing is read or written through it.
         refuse_links(request.destination, target_names(files, settings).values())
         needed, warnings = _needed_downloads(request, settings, files), unsure(files)

@@ -22,14 +22,17 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy.model im
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy.record import recorded_if_it_fails, write_record
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy.run import run_copy
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy.source import processes
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.encoding import is_gzip
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gzip.room import free_bytes
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gzip.room import check_room
 
 
 def copy(request: CopyRequest, settings: Settings, plan: Plan) -> Report:
     """Copy what the plan needs, check it, and write the record."""
+    notes = []
     if request.is_download:
-        _check_space(request.destination, plan.needed_bytes)
+        packed = sum(file.size for file in plan.needed if is_gzip(file.name)) if settings.decompress else 0
+        notes = check_room(request.destination, plan.needed_bytes, packed)
     everything = len(plan.needed) == len(plan.files)
     names = [file.name for file in plan.needed]
     # A single file as the source cannot be listed relative to itself, and needs no list.
@@ -51,20 +54,9 @@ def copy(request: CopyRequest, settings: Settings, plan: Plan) -> Report:
         if outcome.error is not None:
             outcome.error.details.setdefault("log_tail", outcome.log_tail[-10:])
             raise outcome.error
-    return Report(len(names), plan.needed_bytes, outcome.seconds, outcome.gbps, outcome.job_ids, outcome.warnings)
-
-
-def _check_space(destination: str, needed: int) -> None:
-    folder = destination
-    while not os.path.isdir(folder):
-        folder = os.path.dirname(folder)
-    free = free_bytes(folder)
-    if needed > free:
-        raise ClusterError(
-            "disk_full",
-            f"{needed} bytes have to be copied, `{folder}` has {free} bytes free. Nothing was copied.",
-            "Free space or choose another destination.",
-        )
+    return Report(
+        len(names), plan.needed_bytes, outcome.seconds, outcome.gbps, outcome.job_ids, outcome.warnings + notes
+    )
 
 
 def _check_arrived(request: CopyRequest, settings: Settings, needed: list[SourceFile]) -> None:

@@ -150,7 +150,10 @@ class Job:
         for name in (f"{self.state.job_id}.log", f"{self.state.job_id}-scanning.log"):
             try:
                 with open(os.path.join(self.request.log_dir, name), "rb") as stream:
-                    stream.seek(max(0, os.fstat(stream.fileno()).st_size - _LOG_TAIL_BYTES))
+                    before = os.fstat(stream.fileno()).st_size - _LOG_TAIL_BYTES
+                    if before > 0:  # whole lines: of half a name nobody could tell that it is one
+                        stream.seek(before)
+                        stream.readline()
                     texts.append(stream.read().decode("utf-8", "replace"))
             except OSError:
                 continue

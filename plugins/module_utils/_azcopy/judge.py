@@ -94,6 +94,7 @@ def _verdict(job: Job) -> ClusterError | None:
         job.rc,
         stopped=job.stopped,
         log_text="" if job.rc == 0 and not job.stopped else job.log_text(),
+        local=job.request.local,
         sas=job.request.token,
         now=time.time(),
     )
@@ -118,7 +119,8 @@ def _refusal(copied: Supervisor, owner: int) -> ClusterError | None:
     """Why listed files were passed over, when that was a refusal: AzCopy takes those for files that are not there."""
     for job in copied.jobs:
         if job.owner == owner:
-            cause = find_cause("\n".join(job.state.complaints), sas=job.request.token, now=time.time())
+            said = "\n".join(job.state.complaints)
+            cause = find_cause(said, paths=[job.request.local], sas=job.request.token, now=time.time())
             if cause is not None and cause.kind in ("auth_failed", "sas_expired"):
                 return cause
     return None

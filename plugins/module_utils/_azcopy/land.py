@@ -28,6 +28,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy.model im
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy.record import RECORD_PREFIX
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy.run import CopyOutcome, run_copy
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy.share import share_id
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.encoding import is_gzip
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gzip.drain import LandingItem, drain
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gzip.part_file import disk_errors, sweep_parts
@@ -93,7 +94,8 @@ def _items(request: CopyRequest, settings: Settings, needed: list[SourceFile], l
             final_path=os.path.join(request.destination, finals[file.name]),
             raw_size=None if settings.inflated_by_azcopy else file.size,
             raw_md5=file.md5 if settings.inflates_here else "",
-            decompress=(file.name.endswith(".gz") or None) if settings.inflates_here else False,
+            # A dry run tells no Content-Encoding. The bytes tell where the name does not.
+            decompress=(is_gzip(file.name) or None) if settings.inflates_here else False,
             root=request.destination,
             checked=not settings.inflates_here,
         )

@@ -177,6 +177,13 @@ def _cause(kind: str, pattern: str, message: str, remedy: str) -> _Cause:
 
 #: How Go begins what it says about a socket.
 _SOCKET = r"(?:close|dial|read|readfrom|set|write) (?:tcp|udp)[46]?\b"
+
+
+def _status(code: str) -> str:
+    """An HTTP status as AzCopy gives it: of a transfer in its log (`DOWNLOADFAILED: ... : 503 : 503 ...`), of a request elsewhere."""
+    return rf"(?:\bRESPONSE (?:Status: )?|FAILED: .* : ){code}\b"
+
+
 # First match wins. Texts: Azure's error codes (learn.microsoft.com, "Status and error codes") and AzCopy 10.32.2.
 _CAUSES = (
     _cause(
@@ -215,7 +222,7 @@ _CAUSES = (
         r"AuthenticationFailed|AuthorizationFailure|NoAuthenticationInformation|InvalidAuthenticationInfo"
         r"|AuthorizationSourceIPMismatch|AuthorizationProtocolMismatch|PublicAccessNotPermitted"
         r"|KeyBasedAuthenticationNotPermitted|InsufficientAccountPermissions|Authentication failed, it is either"
-        r"|failed to perform auto-login|no SAS token or OAuth token|RESPONSE 40[13]",
+        rf"|failed to perform auto-login|no SAS token or OAuth token|{_status('40[13]')}",
         "The server refused the SAS or identity.",
         "Check that the SAS belongs to this account, is complete (its signature too) and not URL-encoded twice; "
         "without a SAS set `identity`, or check the identity's role ('Storage Blob Data Reader', to upload 'Storage Blob "
@@ -231,10 +238,17 @@ _CAUSES = (
         "io",
         # Sockets fail in the same words, but Go names the network on that line: `write tcp 10.0.0.4:51234->...: write: ...`.
         rf"(?m:^)(?!.*\b{_SOCKET}).*?(?:transport endpoint is not connected|stale (?:NFS )?file handle|input/output error"
-        r"|no such device|cannot send after transport endpoint shutdown|connection timed out|host is down|remote I/O error)",
+        r"|no such device|cannot send after transport endpoint shutdown|connection timed out|host is down|remote I/O error"
+        r"|communication error on send)",
         "The local file system fails, or is not there any more.",
         "Check that it is still mounted and its servers and disks are well, then run again: only what is missing will be "
         "copied.",
+    ),
+    _cause(
+        "throttled",
+        rf"{_status('(?:429|503)')}|ServerBusy|TooManyRequests|is over the account limit",
+        "The storage account throttles: it is asked for more than its limit of requests or bytes per second.",
+        "Run again with a lower cap_mbps, or on fewer nodes at a time: only what is missing will be copied.",
     ),
     _cause(
         "bad_input",
@@ -244,7 +258,7 @@ _CAUSES = (
     ),
     _cause(
         "changed_at_source",
-        r"ConditionNotMet|the source.{0,40}(?:changed|modified)|RESPONSE 412",
+        rf"ConditionNotMet|the source.{{0,40}}(?:changed|modified)|{_status('412')}",
         "A blob was replaced while it was being copied.",
         "Run again when no program writes to the source any more.",
     ),
@@ -256,14 +270,21 @@ _CAUSES = (
     ),
     _cause(
         "truncated",
-        r"unexpected EOF",
+        # Of the worker only: a connection that breaks off ends in the same words.
+        r"decompression worker.{0,20}: unexpected EOF",
         "A blob ends in the middle of its compressed data.",
         "Upload the blob again from a good copy.",
     ),
     _cause(
+        "archived",
+        r"BlobArchived|BlobBeingRehydrated|not permitted on an archived blob|blob is (?:currently )?being rehydrated",
+        "A blob is in the archive tier, which cannot be read.",
+        "Set its tier to hot or cool, which takes hours (`az storage blob set-tier`), then run again.",
+    ),
+    _cause(
         "not_found",
         r"specified file was not found|BlobNotFound|specified blob does not exist|cannot find the (?:file|path)"
-        r"|no such file or directory|ResourceNotFound",
+        rf"|no such file or directory|ResourceNotFound|{_status('404')}",
         "The source does not exist.",
         "Check the prefix or file names (they are case-sensitive), and list the container to see what is there.",
     ),
@@ -272,6 +293,12 @@ _CAUSES = (
         r"permission denied|read-only file system|not a directory|is a directory",
         "The local path cannot be written or read.",
         "Check owner, mode and type of the local path.",
+    ),
+    _cause(
+        "bad_input",
+        r"file name too long",
+        "A name is too long for the file system: AzCopy writes `.azDownload-`, an id and `-` before it, 49 bytes.",
+        "Rename it, or choose another destination.",
     ),
     _cause(
         "tls_untrusted",
@@ -283,11 +310,14 @@ _CAUSES = (
     _cause(
         "unreachable",
         r"no such host|connection refused|network is unreachable|no route to host|i/o timeout|TLS handshake"
-        rf"|connection reset|\b{_SOCKET}|context deadline exceeded",
-        "The storage endpoint cannot be reached.",
-        "Check URL, name resolution, proxy and firewall from this node.",
+        rf"|connection reset|\b{_SOCKET}|context deadline exceeded|\bEOF\b|net/http: |http2: |{_status('(?:408|5[0-9][0-9])')}",
+        "The storage endpoint cannot be reached, or breaks off.",
+        "Check URL, name resolution, proxy and firewall from this node, then run again.",
     ),
 )
+
+#: How Go begins what it says when a program panics, or its runtime can get no memory or thread. A stack of many lines follows.
+_PANIC = re.compile(r"(?:panic|fatal error|runtime): ")
 
 # Causes that end the whole copy: every further file would fail the same way.
 FATAL_KINDS = frozenset(
@@ -299,14 +329,35 @@ FATAL_KINDS = frozenset(
         "disk_full",
         "io",
         "sas_expired",
+        "throttled",
         "tls_untrusted",
         "unreachable",
     )
 )
 
+# What carries names in AzCopy's words, and may be called like any error, beside local paths.
+_NAMING = re.compile(r"https?://[^\s\"<>]+|^.*\bJob-Command\b.*$", re.MULTILINE)
+#: What it puts before the name of a file that it writes.
+_TEMPORARY = re.compile(r"\.azDownload-[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}-")
+#: The destination of a transfer, which its log gives on a line of its own; a name may go on on the next.
+_DESTINATION = re.compile(r"^   Dst: (.+?)$(?=\n\d{4}/\d\d/\d\d |\s*\Z)", re.MULTILINE | re.DOTALL)
 
-def find_cause(text: str, *, sas: str = "", now: float = 0.0) -> ClusterError | None:
-    """The first known cause in AzCopy's own words, as an error; an authentication failure with an expired SAS says so."""
+
+def _without_names(text: str, paths: t.Iterable[str]) -> str:
+    """AzCopy's words without URLs, ``paths``, and the destinations that it names itself."""
+    named = {*paths, *_DESTINATION.findall(text)} - {""}
+    text = _TEMPORARY.sub("", text)
+    for path in sorted(named, key=len, reverse=True):
+        text = text.replace(path, "")
+    return _NAMING.sub("", text)
+
+
+def find_cause(text: str, *, paths: t.Iterable[str] = (), sas: str = "", now: float = 0.0) -> ClusterError | None:
+    """The first known cause in AzCopy's own words, as an error; an authentication failure with an expired SAS says so.
+
+    It is not looked for in names: those of blobs, and ``paths``, local ones that AzCopy may have named.
+    """
+    text = _without_names(text, paths)
     for cause in _CAUSES:
         match = cause.pattern.search(text)
         if not match:
@@ -320,17 +371,30 @@ def find_cause(text: str, *, sas: str = "", now: float = 0.0) -> ClusterError | 
 
 
 def classify(
-    state: JobState, rc: int, *, stopped: str = "", log_text: str = "", sas: str = "", now: float = 0.0
+    state: JobState,
+    rc: int,
+    *,
+    stopped: str = "",
+    log_text: str = "",
+    local: str = "",
+    sas: str = "",
+    now: float = 0.0,
 ) -> ClusterError | None:
     """The verdict on one ended process, except for the counts (see ``check_counts``); None when it did its work.
 
     ``stopped`` says why the supervisor ended it (``cancelled``, ``timeout``, ``stalled``, or ''), ``log_text`` is the end
-    of the job's log, ``now`` the time to judge the SAS by.
+    of the job's log, ``local`` the local side of the copy, ``now`` the time to judge the SAS by.
     """
     names = sorted(state.failed_files)
     details: dict[str, t.Any] = {"failed_files": names} if names else {}
-    said = "\n".join(state.complaints)
-    cause = find_cause(said, sas=sas, now=now) or find_cause(redact(log_text, sas), sas=sas, now=now)
+    # First what AzCopy says, then what it has logged, then the status of each transfer, which says least.
+    texts = (
+        "\n".join(state.complaints),
+        redact(log_text, sas),
+        "\n".join(f"RESPONSE {code}" for code in sorted(set(state.failed_files.values()))),
+    )
+    causes = (find_cause(text, paths=(local, *names), sas=sas, now=now) for text in texts)
+    cause = next(filter(None, causes), None)
     if stopped == "cancelled":
         return ClusterError("cancelled", "The copy was cancelled.", "Run again: only what is missing will be copied.")
     if stopped:
@@ -351,12 +415,17 @@ def classify(
     if cause:
         return cause
     how = f"was killed by signal {-rc}" if rc < 0 else f"ended with exit code {rc}"
-    last = state.tail[-1][:300] if state.tail else "it printed nothing"
+    last = find_panic(state.complaints) or (state.tail[-1] if state.tail else "it printed nothing")
     return ClusterError(
-        "azcopy_unsuitable" if rc in (2, 126, 127) else "partial",
-        f"AzCopy {how} before the copy was done; its last words: {last}",
+        "azcopy_crashed",
+        f"AzCopy {how} before the copy was done; its last words: {last[:300]}",
         "Run again; if it happens again, look at the memory of the node and at AzCopy's log.",
     )
+
+
+def find_panic(lines: t.Iterable[str]) -> str:
+    """What a Go program says of its own crash, without the stack that follows; "" where it says nothing of the kind."""
+    return next((line for line in lines if _PANIC.match(line)), "")
 
 
 def check_counts(
@@ -425,6 +494,7 @@ __all__ = [
     "check_counts",
     "classify",
     "find_cause",
+    "find_panic",
     "number",
     "parse_line",
 ]

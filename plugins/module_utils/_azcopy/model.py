@@ -12,6 +12,7 @@ import os
 import stat
 import typing as t
 
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.encoding import inflated_name
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 
 
@@ -98,7 +99,7 @@ def target_names(files: t.Iterable[SourceFile], settings: Settings) -> dict[str,
     names: dict[str, str] = {}
     taken: dict[str, str] = {}
     for file in files:
-        final = file.name[:-3] if settings.inflates_here and file.name.endswith(".gz") else file.name
+        final = inflated_name(file.name) if settings.inflates_here else file.name
         if final in taken:
             raise ClusterError(
                 "bad_input",

@@ -17,9 +17,11 @@ import subprocess
 import time
 import urllib.request
 
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy.messages import find_panic
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.refusal import untrusted
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.url import BlobUrl
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gzip.part_file import is_final
 
 # The version whose behavior the supervisor was measured and tested against.
 TESTED_VERSION = "10.32.2"
@@ -54,6 +56,8 @@ def probe(azcopy: str) -> AzcopyProbe:
     try:
         status = os.stat(path)
     except OSError as exc:
+        if not is_final(exc):
+            raise cannot_start(azcopy, exc) from exc
         raise ClusterError(
             "azcopy_missing",
             f"AzCopy is not at `{azcopy}` ({exc.strerror}).",
@@ -82,16 +86,23 @@ def _run_probe(path: str) -> AzcopyProbe:
         )
     except subprocess.TimeoutExpired as exc:
         raise ClusterError(
-            "azcopy_unsuitable",
+            "io",
             f"`{path} --version` did not answer within {_PROBE_TIMEOUT_S} s.",
             "Check the file system that holds the program.",
         ) from exc
     except OSError as exc:
-        raise _cannot_start(path, exc) from exc
+        raise cannot_start(path, exc) from exc
     return _judge(path, result.returncode, result.stdout.decode("utf-8", "replace"))
 
 
-def _cannot_start(path: str, exc: OSError) -> ClusterError:
+def cannot_start(path: str, exc: OSError) -> ClusterError:
+    """The error for a program that the system does not start: ``io`` where it may do so later."""
+    if not is_final(exc):
+        return ClusterError(
+            "io",
+            f"`{path}` cannot be started now: {exc.strerror}.",
+            "Check the file system that holds it, and the memory and processes of the node. Then run again.",
+        )
     if exc.errno == errno.EACCES:
         return ClusterError("azcopy_unsuitable", f"`{path}` is not executable.", f"Run `chmod 0755 {path}`.")
     if exc.errno == errno.ENOEXEC:
@@ -116,6 +127,13 @@ def _judge(path: str, rc: int, output: str) -> AzcopyProbe:
             "azcopy_unsuitable",
             f"AzCopy cannot start: the library {library.group(1)} is missing.",
             "Install libsecret (package libsecret-1-0 on Debian and Ubuntu, libsecret on RHEL and SUSE).",
+        )
+    panic = find_panic(output.splitlines())
+    if rc < 0 or panic:
+        raise ClusterError(
+            "azcopy_crashed",
+            f"`{path} --version` {f'was killed by signal {-rc}' if rc < 0 else f'crashed: {panic[:200]}'}.",
+            "Run again; if it happens again, look at the memory of the node.",
         )
     version = re.search(r"azcopy version (\d+)\.(\d+)\.(\d+)(\S*)", output)
     if rc != 0 or not version:
@@ -198,4 +216,4 @@ def _reason(exc: Exception) -> str:
     return getattr(exc, "strerror", None) or str(exc) or type(exc).__name__
 
 
-__all__ = ["TESTED_VERSION", "AzcopyProbe", "check_reachable", "probe"]
+__all__ = ["TESTED_VERSION", "AzcopyProbe", "cannot_start", "check_reachable", "probe"]

@@ -16,6 +16,7 @@ import typing as t
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy.argv import CopyRequest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gzip.part_file import disk_errors
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.node_name import node_digest
 
 
@@ -33,19 +34,17 @@ def private_directory(base: str, share: str) -> t.Iterator[str]:
     """
     base = base or f"/var/tmp/azcopy-{os.getuid()}"  # noqa: S108 - made with mode 0700, its owner is checked
     path = os.path.join(base, node_digest(share))
-    try:
+    with disk_errors(path, "log_dir"):
         # One after the other: makedirs has its mode for the last directory only.
         os.makedirs(base, mode=0o700, exist_ok=True)
         os.makedirs(path, mode=0o700, exist_ok=True)
         status = os.lstat(base)
-    except OSError as exc:
-        raise ClusterError("bad_input", f"`{path}` cannot be made: {exc.strerror}.", "Set log_dir.") from exc
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():
         raise ClusterError("bad_input", f"`{base}` belongs to another user.", "Set log_dir to a directory of your own.")
     with open(os.path.join(path, "lock"), "w", encoding="ascii") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as exc:
+        except (BlockingIOError, PermissionError) as exc:
             raise ClusterError(
                 "bad_input", "The same copy is already running on this node.", "Wait for it, or stop it first."
             ) from exc

@@ -36,15 +36,13 @@ def processes(request: CopyRequest, settings: Settings) -> int:
 
 def source_files(request: CopyRequest, listing: CopyOutcome) -> list[SourceFile]:
     """The files of a dry run by name; ``no_match`` or ``not_found`` where some or all are missing."""
-    side = request.destination if request.is_download else request.source
+    # AzCopy cleans this part of a path only: what follows is the blob's name to the letter, `a//b` and `a/../b` too.
+    below = len(os.path.normpath(request.destination)) + 1
     files = []
     for planned in listing.planned:
-        path = planned.destination if request.is_download else planned.source
-        name = os.path.relpath(path, side)
-        if name == ".":  # a single file
+        name = planned.destination[below:] if request.is_download else os.path.relpath(planned.source, request.source)
+        if name in ("", "."):  # a single file
             name = os.path.basename(planned.source)
-        if name.startswith("../"):
-            raise ClusterError("bad_input", f"`{name}` would leave the destination.", "Rename the blob.")
         files.append(SourceFile(name, planned.size, planned.md5))
     if not files and request.file_list is None:
         raise ClusterError(

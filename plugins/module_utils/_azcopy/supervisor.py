@@ -21,7 +21,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy.leftover
     remove_plans,
     sweep_leftovers,
 )
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy.probe import cannot_start
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gzip.part_file import disk_errors
 
 _POLL_S = 0.25
@@ -91,11 +91,7 @@ class Supervisor:
                 try:
                     job = Job(share, owner, list_file)
                 except OSError as exc:
-                    raise ClusterError(
-                        "azcopy_unsuitable",
-                        f"`{request.azcopy}` cannot be started: {exc.strerror}.",
-                        "Check the path, mode and architecture of the program.",
-                    ) from exc
+                    raise cannot_start(request.azcopy, exc) from exc
                 self.jobs.append(job)
                 self._selector.register(t.cast(t.Any, job.process.stdout), selectors.EVENT_READ, job)
 

@@ -12,6 +12,7 @@ import typing as t
 from dataclasses import dataclass, field
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gzip.part_file import is_final
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.beneath import is_utf8
 
 #: What becomes of symbolic links: the upload stops and names them, takes what they point to, or leaves them out.
@@ -73,9 +74,9 @@ def walk(
             "Run again when no program writes to it any more.",
         ) from exc
     except OSError as exc:
-        raise ClusterError(
-            "bad_input", f"`{exc.filename}` cannot be read: {exc.strerror}.", "Check its owner and mode."
-        ) from exc
+        kind = "bad_input" if is_final(exc) else "io"
+        remedy = "Check its owner and mode." if is_final(exc) else "Check its file system, then run again."
+        raise ClusterError(kind, f"`{exc.filename}` cannot be read: {exc.strerror}.", remedy) from exc
     for what, names in reader.refused.items():
         if names:
             shown = ", ".join(sorted(names)[:_NAMED]) + (", …" if len(names) > _NAMED else "")

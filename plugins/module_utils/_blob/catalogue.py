@@ -168,9 +168,9 @@ class _Crew:
             self._capacity.add(len(page.blobs))
             if page.next_marker and number == SPLIT_AFTER_PAGES:
                 listed = Blobs(blocks)
-                level = self._find_directories(job, listed)
+                parent, level = self._find_directories(job, listed)
                 if level.prefixes:
-                    return _split(job, listed, last, level)
+                    return _split(job, listed, last, parent, level)
             if self._stop.is_set():  # another listing failed, and its error ends this one too
                 break
         return blocks, []
@@ -186,8 +186,8 @@ class _Crew:
             self._opened.append(listing)
         return t.cast(Listing, listing)
 
-    def _find_directories(self, job: _Job, listed: t.Sequence[Blob]) -> Page:
-        """The virtual directories of a source and the blobs beside them, or none where that would not help.
+    def _find_directories(self, job: _Job, listed: t.Sequence[Blob]) -> tuple[str, Page]:
+        """A prefix with the virtual directories right below it and the blobs beside them, or none where that would not help.
 
         What is ``listed`` already tells how many blobs a directory has.
         """
@@ -202,15 +202,15 @@ class _Crew:
                 if level.next_marker or not level.prefixes:
                     break
                 if len(level.prefixes) > 1:
-                    return level
+                    return prefix, level
                 if level.blobs:
                     break
                 prefix = level.prefixes[0]
-        return Page([], [], "")
+        return prefix, Page([], [], "")
 
     def _are_filled(self, level: Page, listed: t.Sequence[Blob], start: int) -> bool:
         """Whether the directories of a level, whose names begin at ``start``, have enough blobs to be listed one by one."""
-        directories = {blob.name[start:].partition("/")[0] for blob in listed}
+        directories = {_directory(blob.name, start) for blob in listed}
         filled = len(listed) >= len(directories) * self._limits.page_size * _FILLED_PART
         return filled and len(level.prefixes) > len(level.blobs)
 
@@ -218,23 +218,23 @@ class _Crew:
         return Listing(job.url, job.sas, job.login, self._limits, self._stop)
 
 
-def _split(job: _Job, listed: Blobs, last: str, level: Page) -> tuple[list[Block], list[_Job]]:
-    """Keep what was listed of whole directories; list the one that was begun and those to come side by side.
+def _split(job: _Job, listed: Blobs, last: str, parent: str, level: Page) -> tuple[list[Block], list[_Job]]:
+    """Keep what was listed of whole directories below ``parent``; list the one that was begun and those to come side by side.
 
     A service lists a directory's blobs one after the other, whatever order it has for directories: the one that was begun is that
     of the name that came last.
     """
-    parent = level.prefixes[0].rstrip("/").rpartition("/")[0]
-    start = len(parent) + 1 - len(job.base) if parent else 0
-    whole = {_directory(blob.name[start:]) for blob in listed} - {_directory(last[start:]), ""}
-    kept = (blob for blob in listed if _directory(blob.name[start:]) in whole)
-    left = [prefix for prefix in level.prefixes if prefix.rstrip("/").rpartition("/")[2] not in whole]
+    start = len(parent) - len(job.base)
+    whole = {_directory(blob.name, start) for blob in listed} - {_directory(last, start), None}
+    kept = (blob for blob in listed if _directory(blob.name, start) in whole)
+    left = [prefix for prefix in level.prefixes if prefix[len(parent) :] not in whole]
     return pack_all(itertools.chain(kept, level.blobs)), [job._replace(prefix=prefix) for prefix in left]
 
 
-def _directory(name: str) -> str:
-    """The first component of a name, where that is a directory."""
-    return name.partition("/")[0] if "/" in name else ""
+def _directory(name: str, start: int) -> str | None:
+    """The component of a name that begins at ``start``, with its slash; None where that is the last, and so no directory."""
+    end = name.find("/", start)
+    return name[start : end + 1] if end >= 0 else None
 
 
 def _nothing_there(url: str, prefix: str) -> ClusterError:

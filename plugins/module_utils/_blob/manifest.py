@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import hashlib
+import itertools
 import json
 import os
 import re
@@ -27,6 +28,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.blobs impo
     in_order,
     pack_all,
 )
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.encoding import inflated_name, is_gzip
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.own import regular
 
@@ -38,7 +40,6 @@ _MAX_COMPONENT_BYTES = 255  # NAME_MAX of the Linux filesystems
 _AZCOPY_BYTES = 49
 _NAMED = 5
 _LISTED = 100  # names that an error carries
-_GZIP_ENCODINGS = ("gzip", "x-gzip")
 
 
 class NameRoom(t.NamedTuple):
@@ -153,26 +154,22 @@ def collector_paused() -> t.Iterator[None]:
             gc.enable()
 
 
-def is_gzip(encoding: str) -> bool:
-    """Whether a blob's Content-Encoding says that its bytes are gzip."""
-    return encoding.lower() in _GZIP_ENCODINGS
-
-
 def final_name(blob: Blob, decompress: bool) -> str:
     """The name at the destination: a gzip blob that is decompressed loses a trailing ``.gz``, others keep theirs."""
-    name = blob.name
-    # A component that is nothing but ".gz" stays: without it the path would end in a slash.
-    if decompress and is_gzip(blob.encoding) and name.endswith(".gz") and not name.endswith("/.gz") and name != ".gz":
-        return name[:-3]
-    return name
+    return inflated_name(blob.name) if decompress and is_gzip(blob.name, blob.encoding) else blob.name
 
 
+# What no file below a destination can be called, and why: the file system would take it for another name, or another place.
+_NO_PATH = (
+    (re.compile(r"^$"), "is that of its source's prefix, a directory"),
+    (re.compile(r"^/"), "is an absolute path"),
+    (re.compile(r"(^|/)\.\.?(/|$)"), "holds a '.' or '..' component"),
+    (re.compile(r"//|/$"), "holds an empty component"),
+)
 # A path that must not exist below a destination, and why. The order is the order of the explanations.
 _UNSAFE = (
     (re.compile(r"[\0\n\r]"), "holds a NUL or a line break"),
-    (re.compile(r"^/"), "is an absolute path"),
-    (re.compile(r"(^|/)\.\.?(/|$)"), "holds a '.' or '..' component"),
-    (re.compile(r"^$|//|/$"), "holds an empty component"),
+    *_NO_PATH,
     (re.compile(r"(^|/)\.staging(/|$)"), "uses the component '.staging', which this collection keeps for itself"),
     (re.compile(r"(^|/)\.azDownload-"), "begins with '.azDownload-', which AzCopy keeps for unfinished downloads"),
     # What ``_gzip.part_file`` names its files, and sweeps. Any other ``.part`` is a name like all.
@@ -201,9 +198,20 @@ def check_names(blobs: Blobs, decompress: bool, room: NameRoom = _ROOM) -> None:
                 refused[name] = reason
         clashes.look_for(portion, names)
     if refused:
-        raise _unsafe(refused, count)
+        raise _unsafe(refused, count, "Rename the blob, or leave it out (`exclude` of the source).")
     if clashes.error is not None:
         raise clashes.error
+
+
+def check_paths(names: t.Iterable[str]) -> None:
+    """Refuse names that no file below a destination can have, or that AzCopy has no room for: those of one copy, not of a dataset."""
+    found = ((name, _reason_against(name, _ROOM, _NO_PATH)) for name in names)
+    refused = {name: reason for name, reason in found if reason}
+    if refused:
+        first = dict(itertools.islice(refused.items(), _LISTED))
+        raise _unsafe(
+            first, len(refused), "Rename the blob, or choose what to copy by a source, pattern or list without it."
+        )
 
 
 def _unsafe_names(
@@ -221,17 +229,17 @@ def _unsafe_names(
         return
     for blob, name in zip(blobs, names):
         for one in (name, blob.name):
-            reason = _reason_against(one, room)
+            reason = _reason_against(one, room, _UNSAFE)
             if reason:
                 yield one, reason
                 break
 
 
-def _reason_against(name: str, room: NameRoom) -> str:
-    return next((reason for pattern, reason in _UNSAFE if pattern.search(name)), "") or _too_long(name, room)
+def _reason_against(name: str, room: NameRoom, unsafe: t.Iterable[tuple[re.Pattern[str], str]]) -> str:
+    return next((reason for pattern, reason in unsafe if pattern.search(name)), "") or _too_long(name, room)
 
 
-def _unsafe(refused: t.Mapping[str, str], count: int) -> ClusterError:
+def _unsafe(refused: t.Mapping[str, str], count: int, remedy: str) -> ClusterError:
     """One error for all names that are refused: how many, and the first of them with why."""
     (name, reason), *_others = refused.items()
     message = f"The blob name {name!r} cannot be staged: it {reason}."
@@ -241,7 +249,7 @@ def _unsafe(refused: t.Mapping[str, str], count: int) -> ClusterError:
     return ClusterError(
         "bad_input",
         message,
-        "Rename the blob, or leave it out (`exclude` of the source).",
+        remedy,
         name=name,
         names=list(refused),
     )
@@ -362,7 +370,7 @@ __all__ = [
     "Manifest",
     "NameRoom",
     "check_names",
+    "check_paths",
     "collector_paused",
     "final_name",
-    "is_gzip",
 ]

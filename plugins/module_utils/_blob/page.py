@@ -27,9 +27,11 @@ _NAME = re.compile(r'<Name(?: Encoded="(true|false)")?>([^<]*)</Name>')
 _METADATA = re.compile(r"<Metadata>.*?</Metadata>", re.DOTALL)
 _PREFIX = re.compile(r'<BlobPrefix><Name(?: Encoded="(true|false)")?>([^<]*)</Name>')
 _MARKER = re.compile(r"<NextMarker(?: ?/>|>([^<]*)</NextMarker>)")
-_ARCHIVED = ">Archive<"
-_MARKED = "di_isfolder>"
-_FOLDER_STUB = re.compile(r"<hdi_isfolder>\s*true\s*</hdi_isfolder>", re.IGNORECASE)
+# As AzCopy has them (10.32.2): the first letter of a key in either case, "true" in any.
+_FOLDER_STUB = re.compile(r"<([hH]di_isfolder)>\s*(?i:true)\s*</\1>")
+_LINK = re.compile(r"<([iI]s_symlink)>\s*(?i:true)\s*</\1>")
+# Without any of these on a page all of its blobs can be copied.
+_MARKS = (">Archive<", "di_isfolder>", "s_symlink>", "<CustomerProvidedKeySha256>")
 _DIRECTORY_MARKS = ("di_isfolder", "<ResourceType>directory", "/</Name>")
 
 
@@ -37,8 +39,9 @@ class PageError(Exception):
     """The page is cut short or not what the service documents. The text says which."""
 
 
-#: ``archived``: in the archive tier. ``folder``: with data, but marked as a directory, for which AzCopy takes it.
-Reason = t.Literal["archived", "folder"]
+#: ``archived``: in the archive tier. ``folder``: with data, but marked as a directory, for which AzCopy takes it. ``link``: marked as a
+#: symbolic link, which AzCopy passes over. ``encrypted``: with a key that the service does not have.
+Reason = t.Literal["archived", "encrypted", "folder", "link"]
 
 
 class Page(t.NamedTuple):
@@ -78,7 +81,7 @@ def parse_page(text: str, cut: int = 0, source: int = 0, *, directories: bool = 
     """
     marker = next_marker(text)
     unreadable: list[tuple[Blob, Reason]] = []
-    blobs = None if _ARCHIVED in text or _MARKED in text else _read_alike(text, cut, source)
+    blobs = None if any(mark in text for mark in _MARKS) else _read_alike(text, cut, source)
     if blobs is None:
         blobs = _read_each(text, cut, source, unreadable)
     prefixes = [_decode(name, encoded) for encoded, name in _PREFIX.findall(text)] if directories else []
@@ -191,6 +194,10 @@ def _read_each(text: str, cut: int, source: int, unreadable: list[tuple[Blob, Re
         blobs.append(Blob(full[cut:], size, md5, etag, encoding, source))
         if is_directory:
             unreadable.append((blobs[-1], "folder"))
+        elif _LINK.search(entry):
+            unreadable.append((blobs[-1], "link"))
+        elif properties.get("CustomerProvidedKeySha256"):
+            unreadable.append((blobs[-1], "encrypted"))
         elif properties.get("AccessTier") == "Archive":
             unreadable.append((blobs[-1], "archived"))
     if len(blobs) != count:

@@ -12,6 +12,38 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.manifest i
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 
 _NAMED = 5
+_OR_LEAVE_OUT = "or leave them out (`exclude` of the source)."
+
+
+class _Refusal(t.NamedTuple):
+    kind: str
+    what: str
+    remedy: str
+
+
+#: By the reason that a page gives. The first that is found is told.
+_REFUSALS = {
+    "folder": _Refusal(
+        "bad_input",
+        "marked as directories (hdi_isfolder) and hold data, which AzCopy does not copy",
+        "Remove this metadata from them, ",
+    ),
+    "link": _Refusal(
+        "bad_input",
+        "marked as symbolic links (is_symlink), which AzCopy does not copy",
+        "Upload the files that they point to under these names, ",
+    ),
+    "encrypted": _Refusal(
+        "bad_input",
+        "encrypted with a key that the storage account does not have (customer-provided), which AzCopy cannot read",
+        "Upload them again without such a key, ",
+    ),
+    "archived": _Refusal(
+        "archived",
+        "in the archive tier, which cannot be read",
+        "Set their tier to hot or cool, which takes hours (`az storage blob set-tier`), then run again; ",
+    ),
+}
 
 
 def check_readable(unreadable: t.Mapping[tuple[int, str], str], wanted: t.Iterable[Blob]) -> None:
@@ -23,22 +55,15 @@ def check_readable(unreadable: t.Mapping[tuple[int, str], str], wanted: t.Iterab
         reason = unreadable.get((blob.source, blob.name))
         if reason:
             found.setdefault(reason, []).append(blob.name)
-    if "folder" in found:
-        raise ClusterError(
-            "bad_input",
-            f"{_count(found['folder'])} marked as directories (hdi_isfolder) and hold data, which AzCopy does not copy: "
-            f"{_listed(found['folder'])}.",
-            "Remove this metadata from them, or choose a prefix that leaves them out.",
-            names=found["folder"][:100],
-        )
-    if "archived" in found:
-        raise ClusterError(
-            "archived",
-            f"{_count(found['archived'])} in the archive tier, which cannot be read: {_listed(found['archived'])}.",
-            "Set their tier to hot or cool, which takes hours (`az storage blob set-tier`), then run again; or choose a prefix "
-            "that leaves them out.",
-            names=found["archived"][:100],
-        )
+    for reason, refusal in _REFUSALS.items():
+        if reason in found:
+            names = found[reason]
+            raise ClusterError(
+                refusal.kind,
+                f"{_count(names)} {refusal.what}: {_listed(names)}.",
+                refusal.remedy + _OR_LEAVE_OUT,
+                names=names[:100],
+            )
 
 
 def _count(names: t.Sequence[str]) -> str:

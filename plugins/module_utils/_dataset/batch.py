@@ -13,10 +13,15 @@ import typing as t
 import urllib.parse
 from dataclasses import dataclass, field, replace
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy.argv import CopyRequest, suggest_processes
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy.argv import (
+    CopyRequest,
+    slowed,
+    suggest_processes,
+)
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy.run import CopyOutcome
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.encoding import is_gzip
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.identity import ManagedIdentity
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.manifest import Blob, final_name, is_gzip
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.manifest import Blob, final_name
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.probe import explain_absence
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.url import clean_sas, parse_blob_url
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.version import Source, Versions
@@ -77,6 +82,7 @@ class BatchCopier:
         self._permit = permit_of(run, self._place)
         self._room = LandingRoom(settings.landing, settings.landing_limit_bytes)
         self._receipts = StatePaths(run.destination).receipts
+        self._throttled = 0  # how many times an account was asked for too much by this rank
         # Keeps its token from batch to batch.
         self._login = ManagedIdentity(settings.identity_client_id).token if settings.identity == "msi" else None
 
@@ -94,6 +100,7 @@ class BatchCopier:
             log = ReceiptLog(self._receipts, self._writer(batch, attempt))
             landed = self._land_all(left, landing, log, hooks)
             stuck = landed.error is not None and landed.error.kind == "stuck"
+            self._throttled += landed.error is not None and landed.error.kind == "throttled"
             return landed
         except OSError as error:
             return BatchOutcome(
@@ -210,19 +217,19 @@ class BatchCopier:
         return f"{blob.source}/{blob.name}"
 
     def _inflates(self, blob: Blob) -> bool:
-        return self._run.decompress and is_gzip(blob.encoding)
+        return self._run.decompress and is_gzip(blob.name, blob.encoding)
 
     def _requests(self, blobs: t.Iterable[Blob], landing: str) -> list[CopyRequest]:
-        # AzCopy's --decompress fails at encodings that it does not know, so those blobs have a copy of their own.
+        # AzCopy's --decompress fails at encodings that it does not know, so all but its own blobs have a copy without it.
         kinds: dict[tuple[int, bool], list[str]] = {}
         size_of: dict[tuple[int, bool], int] = {}
         settings = self._settings
         for blob in blobs:
-            kind = (blob.source, self._inflates(blob) and settings.decompress_engine == "azcopy")
+            kind = (blob.source, self._inflated_by_azcopy(blob))
             kinds.setdefault(kind, []).append(blob.name)
             size_of[kind] = size_of.get(kind, 0) + blob.size
         caps = split_cap(settings.cap_mbps, size_of)
-        return [
+        requests = [
             CopyRequest(
                 azcopy=settings.azcopy,
                 source=_directory_url(self._run.sources[source]),
@@ -246,6 +253,7 @@ class BatchCopier:
             )
             for (source, by_azcopy), names in kinds.items()
         ]
+        return [slowed(request, self._throttled, available_cpus()) for request in requests]
 
     def _item(self, raw_name: str, blob: Blob, landing: str) -> LandingItem:
         by_azcopy = self._inflated_by_azcopy(blob)
@@ -262,7 +270,9 @@ class BatchCopier:
         )
 
     def _inflated_by_azcopy(self, blob: Blob) -> bool:
-        return self._inflates(blob) and self._settings.decompress_engine == "azcopy"
+        # It goes by this one word. What is gzip by its name, or in other words, is inflated here.
+        by_azcopy = self._settings.decompress_engine == "azcopy" and blob.encoding.lower() == "gzip"
+        return by_azcopy and self._inflates(blob)
 
     def _known_md5(self, blob: Blob) -> str:
         """The MD5 that the landed file must have, "" where none is known."""

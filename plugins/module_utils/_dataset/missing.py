@@ -7,12 +7,11 @@
 from __future__ import annotations
 
 import heapq
-import os
-import shutil
 import typing as t
 from array import array
 from dataclasses import dataclass
 
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.encoding import is_gzip
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.manifest import final_name
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.unreadable import check_readable
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.dataset import Dataset
@@ -27,13 +26,15 @@ _NAMED = 5
 class Missing:
     """What a look found among ``total`` files. ``to_copy`` are positions among them, of ``raw_bytes`` over the network.
 
-    ``others`` have another owner, group or mode than they shall have. With ``unreported`` all is there, and nobody has said so yet.
+    ``gzip_bytes`` of them will be inflated. ``others`` have another owner, group or mode than they shall have. With ``unreported`` all
+    is there, and nobody has said so yet.
     """
 
     total: int
     inventory: Inventory
     to_copy: array[int]
     raw_bytes: int
+    gzip_bytes: int
     others: list[str]
     unreported: bool
 
@@ -64,21 +65,8 @@ def find_missing(
     others = others_below(dataset.destination, whole, ownership) if ownership.any else []
     # The workers of an interrupted run may have finished it, and no task was left to report it.
     unreported = not to_copy and dataset.unreported()
-    return Missing(len(blobs), inventory, to_copy, sum(missing.sizes), others, unreported)
-
-
-def check_space(destination: str, needed: int) -> None:
-    """Inflated files need more than this; but less can never be enough."""
-    existing = destination
-    while not os.path.isdir(existing):
-        existing = os.path.dirname(existing) or "/"
-    free = shutil.disk_usage(existing).free
-    if needed > free:
-        raise ClusterError(
-            "disk_full",
-            f"{needed} bytes are missing at {destination}, where only {free} bytes are free.",
-            "Free space, or choose a larger file system.",
-        )
+    packed = sum(blob.size for blob in missing if is_gzip(blob.name, blob.encoding)) if dataset.decompress else 0
+    return Missing(len(blobs), inventory, to_copy, sum(missing.sizes), packed, others, unreported)
 
 
 def _foreign(names: t.Sequence[str], destination: str) -> ClusterError:
@@ -90,4 +78,4 @@ def _foreign(names: t.Sequence[str], destination: str) -> ClusterError:
     )
 
 
-__all__ = ["Missing", "check_space", "find_missing"]
+__all__ = ["Missing", "find_missing"]

@@ -24,6 +24,8 @@ FATAL_KINDS = frozenset(
         "tls_untrusted",
     }
 )
+#: May pass, or may be this node's alone: it pauses, tries again, and leaves the rest to others where that lasts.
+TROUBLE_KINDS = frozenset({"azcopy_crashed", "io"})
 #: This rank cannot go on, another one may.
 RANK_KINDS = frozenset({"disk_full", "not_mounted", "stuck", "superseded"})
 
@@ -59,4 +61,4 @@ def stopped() -> ClusterError:
     return ClusterError("cancelled", "The copy was stopped.", "Run again to copy the rest.")
 
 
-__all__ = ["FATAL_KINDS", "RANK_KINDS", "BatchOutcome", "CopyBatch", "Hooks", "stopped"]
+__all__ = ["FATAL_KINDS", "RANK_KINDS", "TROUBLE_KINDS", "BatchOutcome", "CopyBatch", "Hooks", "stopped"]

@@ -35,7 +35,6 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.followe
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.killed import killed_hosts
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.missing import (
     Missing,
-    check_space,
     find_missing,
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.name_room import name_room
@@ -45,6 +44,11 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.state i
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.writable import check_directory, check_writable
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gzip.part_file import disk_errors
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gzip.room import (
+    ASSUMED_RATIO,
+    assumed_bytes,
+    check_room,
+)
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.ownership import (
     Ownership,
     find_ownership,
@@ -147,7 +151,7 @@ def prepare(wanted: PlanRequest, *, write: bool) -> dict[str, t.Any]:
     if write and found.to_copy:
         check_writable("destination", wanted.destination)
         check_writable("landing_path", wanted.landing_path or wanted.destination)
-    check_space(wanted.destination, found.raw_bytes)
+    notes += check_room(wanted.destination, found.raw_bytes, found.gzip_bytes)
     bandwidth = plan_download(
         nodes=wanted.at_once,
         nic_mbps=wanted.nic_mbps,
@@ -202,6 +206,8 @@ def _told(wanted: PlanRequest, found: Missing, run: Run, bandwidth: DownloadPlan
         "run": run.id if to_copy else "",
         "missing_files": len(to_copy),
         "missing_bytes": found.raw_bytes,
+        "needed_bytes": assumed_bytes(found.raw_bytes, found.gzip_bytes),
+        "assumed_ratio": ASSUMED_RATIO,
         "shares": [vars(share) for share in run.shares],
         "imbalance": run.imbalance,
         "cap_mbps": bandwidth.cap_mbps,

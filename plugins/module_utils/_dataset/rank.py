@@ -26,6 +26,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.landing
     words_for,
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.log_files import prune_logs
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.model import TROUBLE_KINDS
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.run import RankProgress, Run, read_run
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.state import check_state
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.worker import Worker
@@ -85,7 +86,12 @@ def run_rank(wanted: StageRequest) -> dict[str, t.Any]:
     _check_sources(run, wanted.urls)
     show_start(run.destination, run.id)
     Ownership(**run.ownership).check_here(wanted.host)
-    probe(wanted.azcopy)
+    try:
+        probe(wanted.azcopy)
+    except ClusterError as error:
+        if error.kind not in TROUBLE_KINDS:
+            raise
+        # The first batch probes it again.
     if wanted.landing_path:
         check_writable("landing_path", wanted.landing_path)
     landing = landing_of(wanted.landing_path, run.destination, wanted.host)

@@ -25,7 +25,8 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import astuple, dataclass
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.manifest import Blob, is_gzip
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.encoding import is_gzip
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.manifest import Blob
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.beneath import is_proper, refuse_links, unlink
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.durable import sync_directory
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.own import regular
@@ -59,7 +60,7 @@ class Receipt:
         """Whether the file holds inflated bytes. None where that cannot be told: then it is safer to copy it again."""
         if self.inflated is not None:
             return self.inflated
-        if not is_gzip(blob.encoding):
+        if not is_gzip(blob.name, blob.encoding):
             return False
         if self.size != self.raw_size:
             return True

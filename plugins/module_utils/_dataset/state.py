@@ -28,7 +28,8 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.manifest import Blob, final_name, is_gzip
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.encoding import is_gzip
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.manifest import Blob, final_name
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.receipts import Receipt, Receipts, about
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.beneath import refuse_links
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.durable import sync_directory
@@ -186,7 +187,7 @@ def _look_at(
         return "missing", 0, None
     if not stat.S_ISREG(found.st_mode):
         return "foreign", 0, None
-    inflated = decompress and is_gzip(blob.encoding)
+    inflated = decompress and is_gzip(blob.name, blob.encoding)
     if not receipts:
         adopted = None if inflated else _adopt(blob, name, path, found)
         return ("verified", found.st_size, adopted) if adopted else ("foreign", 0, None)

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 # Private to the collection: it may change without notice.
-"""How long a rank goes on trying while a file system fails."""
+"""How long a rank goes on trying while a file system fails, or AzCopy crashes."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class Tolerance:
         self._trouble.pop(act, None)
 
 
-class IoTrouble:
-    """Batches that failed with ``io`` since the last one that was copied. Times are in seconds, of the caller's clock.
+class Trouble:
+    """Batches that failed with one of ``TROUBLE_KINDS`` since the last one that was copied. Times are in seconds, of the caller's clock.
 
     A rank ends when more than ``most`` failed and the first of them is older than ``forgiven_s``. Until then it pauses between
     the tries, each time twice as long: every try uses up an attempt of a batch.
@@ -66,4 +66,4 @@ class IoTrouble:
         return max(0.0, self._rest_until - now) if self._failed else 0.0
 
 
-__all__ = ["IoTrouble", "Tolerance"]
+__all__ = ["Tolerance", "Trouble"]

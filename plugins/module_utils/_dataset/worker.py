@@ -22,6 +22,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.looks i
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.model import (
     FATAL_KINDS,
     RANK_KINDS,
+    TROUBLE_KINDS,
     BatchOutcome,
     CopyBatch,
     Hooks,
@@ -30,15 +31,15 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.pace im
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.place import Place
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.run import BatchInfo, RankProgress, Run
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.slow_owners import SlowOwners
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.trouble import IoTrouble, Tolerance
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.trouble import Tolerance, Trouble
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 
 _BATCHES_IN_FLIGHT = 3
 _CLAIMS_LOOKED_AT = 8
 #: A shared file system that loses a server blocks or fails for a while before it goes on without it.
 _TROUBLE_S = 60.0
-#: A landing disk that is gone would use up the attempts of every batch: the rank ends when more fail than are in flight, which
-#: all fail when the shared file system does for a moment, and when that has lasted for a while.
+#: A landing disk that is gone, or an AzCopy that always crashes, would use up the attempts of every batch: the rank ends when more
+#: fail than are in flight, which all fail when the shared file system does for a moment, and when that has lasted for a while.
 _FORGIVEN_BATCHES = _BATCHES_IN_FLIGHT
 
 
@@ -72,7 +73,7 @@ class Worker:
         self._ended = threading.Event()
         self._superseded = Standing(run).is_lost
         self._place = Place(run)
-        self._io_trouble = IoTrouble(_FORGIVEN_BATCHES, _TROUBLE_S, poll_s)
+        self._trouble = Trouble(_FORGIVEN_BATCHES, _TROUBLE_S, poll_s)
         self._lock = threading.Lock()
         self._network = threading.Semaphore(1)
         self._in_flight: dict[Future[BatchOutcome], str] = {}
@@ -146,7 +147,7 @@ class Worker:
 
     def _look(self, now: float) -> tuple[str, int] | None:
         """What to copy next, where it is time to look."""
-        if self._io_trouble.rest_s(now) or self._looks.wait_s(now):
+        if self._trouble.rest_s(now) or self._looks.wait_s(now):
             return None
         picked: tuple[str, int] | None = self._tolerate(self._pick)
         if picked is None:
@@ -256,13 +257,13 @@ class Worker:
             )
 
     def _weigh(self, batch: BatchInfo, outcome: BatchOutcome) -> None:
-        """Before the network is free for the next batch: whether a file system is in trouble, and for too long."""
+        """Before the network is free for the next batch: whether this node is in trouble, and for too long."""
         with self._lock:
             if outcome.error is None:
-                self._io_trouble.over()
+                self._trouble.over()
                 return
-            io_failed = outcome.error.kind == "io" and batch.id not in self._lost
-            lasts = io_failed and self._io_trouble.failed(time.monotonic())
+            troubled = outcome.error.kind in TROUBLE_KINDS and batch.id not in self._lost
+            lasts = troubled and self._trouble.failed(time.monotonic())
         if lasts:
             self._give_up(outcome.error)
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 import html
 import typing as t
 
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_affinity.nearest import nearest_hcas, switch_of
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_affinity.topology import (
     ANYWHERE,
     Gpu,
@@ -42,6 +43,8 @@ _BRIDGE, _GPU, _INFINIBAND = "0x060400", "0x030200", "0x020700"
 _IDENTITY = ("arch", "vendor", "familyid", "modelid")
 #: A value has 253 characters at most (MAX_STR_LEN in src/graph/xml.h): 28 words of 8 digits, and commas between them.
 _MASK_CPUS = 28 * 32
+# The layout that needs no guess: what lies below one port of the host bridge.
+_KNOWN = "known"
 #: GPUs and HCAs that lie together.
 Group = tuple[list[Gpu], list[Hca]]
 
@@ -71,11 +74,15 @@ def _near(node: NumaNode, topology: Topology) -> Group:
 
 
 def _likely_layout(topology: Topology) -> str:
-    """Two GPUs with two HCAs share a switch of an HGX A100 board (NDv4), more than two are pairs (NDv5). Where no NUMA node
+    """Where the kernel tells of GPUs below a port of their host bridge, that is what it is. Virtual machines hide it:
+
+    Two GPUs with two HCAs share a switch of an HGX A100 board (NDv4), more than two are pairs (NDv5). Where no NUMA node
     has as many of both (NDv2: four GPUs and one HCA, NCv4: GPUs alone) nothing tells what lies together.
 
     One whole NUMA node decides for all, so that a GPU that is missing does not change what is said of the others.
     """
+    if any(switch_of(gpu) for gpu in topology.gpus):
+        return _KNOWN
     near = [_near(node, topology) for node in topology.nodes]
     even = [len(gpus) for gpus, hcas in near if gpus and len(gpus) == len(hcas)]
     return "none" if not even else "pair" if max(even) > 2 else "numa"
@@ -86,10 +93,17 @@ def _groups(node: NumaNode, topology: Topology, layout: str) -> list[Group]:
     gpus, hcas = _near(node, topology)
     if layout == "none":
         return [*(([gpu], []) for gpu in gpus), *(([], [hca]) for hca in hcas)]
-    if layout == "pair":
-        pairs = [(gpus[at : at + 1], hcas[at : at + 1]) for at in range(max(len(gpus), len(hcas)))]
-        return [pair for pair in pairs if any(pair)]
-    return [(gpus, hcas)] if gpus or hcas else []
+    if layout == "numa":
+        return [(gpus, hcas)] if gpus or hcas else []
+    nearest = nearest_hcas(topology) if layout == "pair" else {}
+    groups: dict[t.Hashable, Group] = {}
+    for gpu in gpus:
+        hca = nearest.get(gpu.index)
+        near = hca if hca in hcas else None
+        groups.setdefault(near or (layout == _KNOWN and switch_of(gpu)) or gpu, ([], []))[0].append(gpu)
+    for hca in hcas:
+        groups.setdefault((layout == _KNOWN and switch_of(hca)) or hca, ([], []))[1].append(hca)
+    return list(groups.values())
 
 
 def _devices(group: Group, depth: int, link: t.Mapping[str, t.Any]) -> list[str]:

@@ -5,7 +5,7 @@
 """Decide which GPUs, CPUs, memory and HCA every rank of a node gets.
 
 Ranks are numbered like the GPUs they use: rank 0 takes the first GPU (or the first few), and so on. CPUs come from the
-NUMA nodes of those GPUs and from nowhere else.
+NUMA nodes of those GPUs and from nowhere else, the HCA is the nearest to the first of them.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import dataclasses
 import typing as t
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_affinity.nearest import nearest_hcas
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_affinity.topology import (
     ANYWHERE,
     Core,
@@ -196,25 +197,6 @@ class _Shares:
         return tuple(sorted(cpu for core in _take(shares, threads) for cpu in core))
 
 
-def _nearest_hcas(topology: Topology, groups: t.Sequence[tuple[Gpu, ...]]) -> list[Hca | None]:
-    """The HCA of every rank: of its first GPU's NUMA node, in the same order as the GPUs there; else any, in turn."""
-    order: dict[int, list[int]] = {}
-    for gpu in topology.gpus:
-        order.setdefault(gpu.numa, []).append(gpu.index)
-    chosen: list[Hca | None] = []
-    for group in groups:
-        first = group[0]
-        near = [hca for hca in topology.hcas if hca.numa == first.numa]
-        position = order[first.numa].index(first.index)
-        if near:
-            chosen.append(near[position * len(near) // len(order[first.numa])])
-        elif topology.hcas:
-            chosen.append(topology.hcas[first.index % len(topology.hcas)])
-        else:
-            chosen.append(None)
-    return chosen
-
-
 def make_plan(topology: Topology, request: Request) -> Plan:
     """Every rank's GPUs, CPUs, memory nodes and HCA. Raises ClusterError with the reason for what cannot be."""
     _check(request)
@@ -251,11 +233,14 @@ def make_plan(topology: Topology, request: Request) -> Plan:
     if any(len(_numa_of(group, topology)) > 1 for group in groups):
         notes.append("a rank uses GPUs of several NUMA nodes: part of its memory is far from each GPU")
     ranks = []
-    for rank, (group, hca) in enumerate(zip(groups, _nearest_hcas(topology, groups))):
+    hcas = nearest_hcas(topology)
+    for rank, group in enumerate(groups):
         memory = _numa_of(group, topology)
         shared = tuple(sorted(cpu for numa in memory for cpu in usable[numa][0]))
         own = shares.of(rank, memory, request.threads_per_rank)
-        ranks.append(Rank(rank, group, memory, shared, own, own if binding == "cores" else shared, hca))
+        ranks.append(
+            Rank(rank, group, memory, shared, own, own if binding == "cores" else shared, hcas.get(group[0].index))
+        )
     return Plan(topology, request, binding, tuple(ranks), tuple(sorted(reserved)), (*topology.notes, *notes))
 
 

@@ -75,6 +75,7 @@ _RATE = Kind(
 )
 _MAPPING = Kind("a mapping", lambda value: isinstance(value, t.Mapping))
 _ITEM = dataclasses.replace(_MAPPING, needed=True)
+_PATH = Kind("a list of names of PCI bridges", _list_of(_is_word))
 _LIST = Kind("a list", lambda value: isinstance(value, list))
 
 #: The mappings of the facts and the lists of them, by where they are.
@@ -89,8 +90,9 @@ _FACTS = {
         "name": _TEXT,
         "minor": _COUNT,
         "mig": _MAPPING,
+        "pci_path": _PATH,
     },
-    ("hcas", "*"): {"device": _NAME, "numa": _NUMA, "bus_id": _BUS, "rate_gbps": _RATE},
+    ("hcas", "*"): {"device": _NAME, "numa": _NUMA, "bus_id": _BUS, "rate_gbps": _RATE, "pci_path": _PATH},
 }
 _PROFILE = {
     (): {"name": _TEXT},

@@ -31,7 +31,7 @@ class NumaNode:
 
 @dataclasses.dataclass(frozen=True)
 class Gpu:
-    """``minor`` is the N of its /dev/nvidiaN; None where it is not known."""
+    """``minor`` is the N of its /dev/nvidiaN; None where it is not known. ``pci_path``: see node_facts."""
 
     index: int
     numa: int
@@ -39,6 +39,7 @@ class Gpu:
     uuid: str = ""
     model: str = ""
     minor: int | None = None
+    pci_path: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,6 +48,10 @@ class Hca:
     numa: int
     bus_id: str = ""
     rate_gbps: float = 0
+    pci_path: tuple[str, ...] = ()
+
+
+Device = t.Union[Gpu, Hca]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -266,6 +271,7 @@ def _gpus_at_home(gpus: Entries, home: t.Mapping[int, int]) -> tuple[Gpu, ...]:
             gpu.get("uuid") or "",
             gpu.get("name") or "",
             gpu.get("minor"),
+            tuple(gpu.get("pci_path") or ()),
         )
         for gpu in gpus
         if gpu["index"] in home
@@ -282,7 +288,8 @@ def _hcas_at_home(ports: Entries, nodes: t.Sequence[NumaNode], planned: Topology
         bus_id = port.get("bus_id") or ""
         numa = int(port["numa"]) if port.get("numa") is not None else -1
         numa = places.get(bus_id, -1) if numa < 0 else numa
-        hcas[port["device"]] = Hca(port["device"], numa, bus_id, port.get("rate_gbps") or 0)
+        path = tuple(port.get("pci_path") or ())
+        hcas[port["device"]] = Hca(port["device"], numa, bus_id, port.get("rate_gbps") or 0, path)
     return _fastest(hca for hca in hcas.values() if hca.numa in known)
 
 
@@ -322,6 +329,7 @@ __all__ = [
     "ANYWHERE",
     "UNPLACED",
     "Core",
+    "Device",
     "Gpu",
     "Hca",
     "NumaNode",

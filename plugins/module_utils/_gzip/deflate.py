@@ -20,7 +20,7 @@ import typing as t
 import zlib
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gzip.part_file import disk_errors, part_file
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gzip.part_file import disk_errors, is_final, part_file
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gzip.room import available_cpus
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.beneath import parent_of
 
@@ -55,7 +55,8 @@ def deflate_file(
     try:
         handle = _open_source(src, src_root)
     except OSError as exc:
-        raise ClusterError("not_found", f"`{src}` cannot be read: {exc.strerror}.", "Check the path and mode.") from exc
+        kind = "not_found" if is_final(exc) else "io"
+        raise ClusterError(kind, f"`{src}` cannot be read: {exc.strerror}.", "Check the path and mode.") from exc
     with os.fdopen(handle, "rb", buffering=0) as source, part_file(dst, dst_root) as (write, target):
         before = os.fstat(handle)
         machine = _compressor(engine)

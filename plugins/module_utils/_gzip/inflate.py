@@ -28,9 +28,9 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import C
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gzip.part_file import (
     ANYBODY,
     AS_EVER,
-    GONE_ERRNOS,
     Permit,
     disk_errors,
+    is_final,
     parent_of_file,
     part_file,
     take_in,
@@ -182,7 +182,9 @@ def _inflate_members(
         # Padding of zero bytes after a member (tapes, block devices) is allowed; it may be long.
         block = block.lstrip(b"\0") or _skip_padding(reader)
     if not members:
-        raise ClusterError("not_gzip", f"`{label}` is marked gzip but is empty (0 bytes).", _UPLOAD_AGAIN)
+        raise ClusterError(
+            "not_gzip", f"`{label}` is gzip by its Content-Encoding or name, but is empty (0 bytes).", _UPLOAD_AGAIN
+        )
     return members, crc, size
 
 
@@ -197,8 +199,9 @@ def _not_a_member(label: str, members: int, block: bytes) -> ClusterError:
     if not members:
         return ClusterError(
             "not_gzip",
-            f"`{label}` is marked gzip but does not begin like gzip (found {binascii.hexlify(block[:4]).decode()}).",
-            "Upload it again compressed, or remove its content encoding.",
+            f"`{label}` is gzip by its Content-Encoding or name, but does not begin like gzip "
+            f"(found {binascii.hexlify(block[:4]).decode()}).",
+            "Upload it again compressed, or without that Content-Encoding and `.gz`.",
         )
     if block == MAGIC[:1]:
         return ClusterError("truncated", f"`{label}` ends within the header of a gzip member.", _UPLOAD_AGAIN)
@@ -336,9 +339,8 @@ def _open_raw(src: str, raw_size: int | None) -> t.Iterator[t.BinaryIO]:
     try:
         handle = os.open(src, os.O_RDONLY | os.O_NOFOLLOW)
     except OSError as exc:
-        kind = "io" if exc.errno in GONE_ERRNOS else "not_found"
         raise ClusterError(
-            kind,
+            "not_found" if is_final(exc) else "io",
             f"The downloaded file `{src}` cannot be read: {exc.strerror}.",
             "Check the landing disk, then run again.",
         ) from exc

@@ -28,19 +28,28 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.ownership 
 
 AS_EVER = Ownership()
 _COUNTER = itertools.count()
-# A file system that fails or went away: what a disk, a FUSE mount (GlusterFS) and NFS say then. No option mends these.
-GONE_ERRNOS = frozenset(
-    (
-        errno.EHOSTDOWN,
-        errno.EIO,
-        errno.ENODEV,
-        errno.ENOTCONN,
-        errno.ENXIO,
-        errno.EREMOTEIO,
-        errno.ESHUTDOWN,
-        errno.ESTALE,
-        errno.ETIMEDOUT,
-    )
+_FULL_ERRNOS = (errno.ENOSPC, errno.EDQUOT)
+# What the path, its owner and mode, or the kind of its file system is the reason of. What a disk, NFS, or the client of a parallel
+# file system may say of its own trouble has no end: BeeGFS has ECOMM, and EINTR, EAGAIN, EBUSY and ENOMEM pass, too.
+_FINAL_ERRNOS = (
+    errno.EACCES,
+    errno.EEXIST,
+    errno.EFBIG,
+    errno.EILSEQ,
+    errno.EINVAL,
+    errno.EISDIR,
+    errno.ELOOP,
+    errno.EMLINK,
+    errno.ENAMETOOLONG,
+    errno.ENOENT,
+    errno.ENOEXEC,
+    errno.ENOSYS,
+    errno.ENOTDIR,
+    errno.ENOTEMPTY,
+    errno.EOPNOTSUPP,
+    errno.EPERM,
+    errno.EROFS,
+    errno.EXDEV,
 )
 _DIGITS = 12
 # What ``_part_name`` makes: other people's hidden .part files are not ours to sweep.
@@ -115,6 +124,11 @@ def parent_of_file(
         yield parent
 
 
+def is_final(error: OSError) -> bool:
+    """Whether the same call would fail again. All else is trouble that a file system or a node may get over."""
+    return error.errno in _FINAL_ERRNOS
+
+
 @contextlib.contextmanager
 def disk_errors(dst: str, what: str = "destination") -> t.Iterator[None]:
     """Turn the operating system's errors about a destination into ours: ``disk_full``, ``io``, or ``bad_input``.
@@ -124,20 +138,20 @@ def disk_errors(dst: str, what: str = "destination") -> t.Iterator[None]:
     try:
         yield
     except OSError as exc:
-        if exc.errno in (errno.ENOSPC, errno.EDQUOT):
+        if exc.errno in _FULL_ERRNOS:
             raise ClusterError(
                 "disk_full",
                 f"No space is left for `{dst}`.",
                 f"Free space or choose another {what}, then run again: only what is missing will be copied.",
             ) from exc
-        if exc.errno in GONE_ERRNOS:
+        if is_final(exc):
             raise ClusterError(
-                "io",
-                f"The file system of `{dst}` fails: {exc.strerror}.",
-                "Check that it is still mounted and its servers and disks are well, then run again.",
+                "bad_input", f"`{dst}` cannot be written: {exc.strerror}.", f"Check owner, mode and type of the {what}."
             ) from exc
         raise ClusterError(
-            "bad_input", f"`{dst}` cannot be written: {exc.strerror}.", f"Check owner, mode and type of the {what}."
+            "io",
+            f"The file system of `{dst}` fails: {exc.strerror or exc}.",
+            "Check that it is still mounted and its servers and disks are well, then run again.",
         ) from exc
 
 
@@ -241,9 +255,9 @@ def sweep_parts(directory: str, *, older_than_s: float) -> int:
 __all__ = [
     "ANYBODY",
     "AS_EVER",
-    "GONE_ERRNOS",
     "Permit",
     "disk_errors",
+    "is_final",
     "is_part",
     "is_tagged",
     "make_directories",

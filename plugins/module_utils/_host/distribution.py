@@ -7,10 +7,13 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 
 #: RHEL and what is built from its sources.
 EL = frozenset({"rhel", "almalinux", "rocky", "centos", "ol"})
 _DEBIAN = frozenset({"debian", "ubuntu"})
+# How vendors name a release in the names of files: HPC-X (`ubuntu24.04`, `redhat9`), MLNX_OFED and DOCA (`rhel9.4`).
+_RELEASE = re.compile(r"(ubuntu|redhat|rhel)(\d+(?:\.\d+)?)")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,4 +41,17 @@ def parse_os_release(text: str) -> Distribution:
     return Distribution(ident, fields.get("VERSION_ID", ""), fields.get("PRETTY_NAME", ident))
 
 
-__all__ = ["EL", "Distribution", "parse_os_release"]
+def is_built_for(release: str, node: Distribution) -> bool:
+    """Whether what a vendor built for a ``release`` is for this node. Of EL the major version counts, of Ubuntu both.
+
+    True where that cannot be told: vendors have no builds for other distributions, and their users take those for a relative.
+    """
+    found = _RELEASE.fullmatch(release)
+    if not found or node.id not in EL | {"ubuntu"}:
+        return True
+    if (found[1] == "ubuntu") != (node.id == "ubuntu"):
+        return False
+    return found[2] == node.version if node.id == "ubuntu" else found[2].split(".")[0] == node.version.split(".")[0]
+
+
+__all__ = ["EL", "Distribution", "is_built_for", "parse_os_release"]

@@ -50,11 +50,20 @@ line = json.dumps({"rank": rank, "size": size, "host": host, "sum": total})
 os.write(1, ("MARK" + line + "\\n").encode())
 """.replace("MARK", _MARK)
 
+#: Azure's images: azhpc-images, components/install_mpis.sh.
+NO_MPIRUN_REMEDY = (
+    "Run the entry point install of hpcx_mpi. Where a package of the image only stands for Open MPI, as `hpcx-provides-openmpi` does on "
+    "Azure's HPC images, it installs nothing: use the image's preinstalled HPC-X there."
+)
 _NO_MODULEFILE = "Unable to locate a modulefile"
+_NO_MPIRUN = ("mpirun: command not found", "mpirun: not found")
+_NO_HPCX = "The HPC-X of the image cannot be told"
 # What helps where it is not the same as with most failures: the directory has another name on each distribution.
 _REMEDIES = {
     _NO_MODULEFILE: "Have it written into a directory that `bash -lc 'echo $MODULEPATH'` names on that node: /etc/modulefiles on EL, "
-    "/usr/share/modules/modulefiles on Debian and Ubuntu."
+    "/usr/share/modules/modulefiles on Debian and Ubuntu.",
+    _NO_HPCX: "`ls -d /opt/hpcx*` on that node shows what its image brought: name one of these, or install another MPI.",
+    **dict.fromkeys(_NO_MPIRUN, NO_MPIRUN_REMEDY),
 }
 # What mpirun prints when it cannot do its work (Open MPI 4 and 5), and what that means. The first match counts.
 _FAILURES = (
@@ -68,9 +77,9 @@ _FAILURES = (
     ("libmpi.so.40: cannot open", "launch_failed", "a rank could not load libmpi.so.40"),
     ("orted: command not found", "launch_failed", "a node has no MPI where the first node has it"),
     ("orted: No such file or directory", "launch_failed", "a node has no MPI where the first node has it"),
+    (_NO_HPCX, "mpi_missing", "the image's HPC-X cannot be told"),
     (_NO_MODULEFILE, "mpi_missing", "the environment module does not exist on the first node"),
-    ("mpirun: command not found", "mpi_missing", "there is no mpirun on the first node"),
-    ("mpirun: not found", "mpi_missing", "there is no mpirun on the first node"),
+    *((words, "mpi_missing", "there is no mpirun on the first node") for words in _NO_MPIRUN),
     ("attempt to run as root", "launch_failed", "mpirun refuses to run as root"),
 )
 
@@ -153,10 +162,14 @@ def launch_failure(stdout: str, stderr: str, rc: int) -> ClusterError:
             line = next(line for line in text.splitlines() if needle in line)
             named = re.search(r"(?:connect to host |resolve hostname |@)([A-Za-z0-9_.-]*[A-Za-z0-9])", line)
             where = f" ({named.group(1)})" if named else ""
+            if needle == _NO_HPCX:
+                # Environment Modules breaks lines, and goes on with where in the modulefile that was.
+                said = text.partition(needle)[2].partition("while executing")[0]
+                where = " ".join(said.split())[:300]
             return ClusterError(kind, f"mpirun failed: {meaning}{where}.", remedy, stderr=stderr[-3000:])
     last = [line for line in text.splitlines() if line.strip() and not line.startswith("---")][-1:]
     said = last[0].strip()[:300] if last else "it said nothing"
     return ClusterError("launch_failed", f"mpirun exited with {rc}: {said}.", remedy, stderr=stderr[-3000:])
 
 
-__all__ = ["RANK_PROGRAM", "Rank", "judge", "launch_argv", "launch_failure", "parse_ranks"]
+__all__ = ["NO_MPIRUN_REMEDY", "RANK_PROGRAM", "Rank", "judge", "launch_argv", "launch_failure", "parse_ranks"]

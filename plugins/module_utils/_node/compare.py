@@ -142,7 +142,8 @@ def _count_gpus(section: _Section, facts: Facts, answered: bool, whole: dict[str
     number, count = len(facts["gpus"]), section.values["count"]
     if number > count or (answered and number != count):
         reasons = [f"{item['what']}: {item['reason']}" for item in facts["unknown"] if item["what"].startswith("gpu ")]
-        section.add("fail", "number of GPUs", count, "; ".join([str(number), *reasons]), _GPU_REMEDY)
+        remedy = f"{_GPU_REMEDY} A machine made with another number has another profile: set its `name`."
+        section.add("fail", "number of GPUs", count, "; ".join([str(number), *reasons]), remedy)
     elif number < count:
         section.add("incomplete", "number of GPUs", count, f"{number}: {whole['reason']}", whole["remedy"])
 

@@ -94,6 +94,7 @@ def _gpus(root: Path, facts: Facts, report: smi.SmiReport, asking: tuple[str, fl
     on_bus = {gpu["bus_id"]: gpu for gpu in facts["pci_gpus"] or []}
     for gpu in facts["gpus"]:
         gpu["numa"] = sysfs.pci_numa(root, gpu["bus_id"])
+        gpu["pci_path"] = sysfs.pci_path(root, gpu["bus_id"])
         # A driver in which nvidia-smi hangs may not let go of whoever reads its files either.
         gpu["minor"] = _minor(root, gpu["bus_id"]) if report.state == "answered" else None
         gpu["remapped_rows"] = rows.get(gpu["bus_id"])

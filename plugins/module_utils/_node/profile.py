@@ -258,40 +258,60 @@ def model_name(name: str) -> str:
 
 
 def _fit(profile: Profile, facts: dict[str, t.Any]) -> int:
-    """How well a profile's GPUs fit those found: 3 same addresses, 2 some of them, 1 same model and number, 0 not."""
+    """What of a profile's GPUs those found fit: 2 model and addresses, 1 the one of the two that is known, 0 nothing.
+
+    Never how many there are: the node that lacks one is the node that has to be compared with its own profile.
+    """
     expected = profile.get("gpus")
     if not expected:
         return 0
-    wanted = set(expected.get("bus_ids", []))
-    gpus = facts["gpus"]
+    wanted, gpus = set(expected.get("bus_ids", [])), facts["gpus"]
+    # Without a driver addresses are all there is.
+    found = {gpu["bus_id"] for gpu in gpus or facts.get("pci_gpus") or []}
+    if not found or len(found) > expected.get("count", 0) or (wanted and not found <= wanted):
+        return 0
     if not gpus:
-        # No driver yet: addresses are all there is, and a part of them proves nothing.
-        on_bus = {gpu["bus_id"] for gpu in facts.get("pci_gpus") or []}
-        return 3 if wanted and on_bus == wanted else 0
+        return 1 if wanted else 0
     models = {model_name(model["name"]) for model in expected.get("models", [])}
     if not {model_name(gpu["name"]) for gpu in gpus} <= models:
         return 0
-    found = {gpu["bus_id"] for gpu in gpus}
-    if not wanted:
-        return 1 if len(gpus) == expected.get("count") else 0
-    if found == wanted:
-        return 3
-    return 2 if found < wanted else 0
+    return 2 if wanted else 1
+
+
+def _by_chance(profile: Profile, facts: dict[str, t.Any]) -> bool:
+    """Whether the GPUs without a driver, and so without a model, are too few of the profile's for their addresses to tell."""
+    return not facts["gpus"] and 2 * len(facts.get("pci_gpus") or []) < profile["gpus"]["count"]
+
+
+def _may_be(profile: Profile, platform: dict[str, t.Any], own: list[Profile]) -> bool:
+    """Whether a profile may be chosen by a model or by addresses alone: not where the machine has a name, and another one.
+
+    Machine types of a cloud have one, two or four GPUs of a board: only the site knows whether its profile means them.
+    """
+    skus, products = _match(profile, "skus"), _match(profile, "products")
+    if platform.get("sku"):
+        return profile in own and not skus
+    if platform.get("product"):
+        # A cloud whose metadata did not answer does not tell the machine type.
+        return not products and (not skus or bool(platform.get("cloud")))
+    return True
 
 
 def _by_hardware(profiles: list[Profile], facts: dict[str, t.Any], library: Library) -> tuple[Profile | None, str]:
     fits = [(_fit(profile, facts), profile) for profile in profiles]
     best = max((fit for fit, _profile in fits), default=0)
     winners = [profile for fit, profile in fits if fit == best] if best else []
+    own = library.load_own() if winners else []
+    if best == 1:
+        winners = [profile for profile in winners if _may_be(profile, facts["platform"], own)]
     # A site has its own profile because the shipped one does not do.
-    own = library.load_own() if len(winners) > 1 else []
     winners = [profile for profile in winners if profile in own] or winners
     if best == 1:
-        # By model and number alone: a machine that a cloud or its firmware would have named is not it.
+        # A machine that a cloud or its firmware would have named is not it.
         winners = [profile for profile in winners if not profile.get("match")] or winners
-    if len(winners) == 1:
+    if len(winners) == 1 and not _by_chance(winners[0], facts):
         return winners[0], ""
-    if winners:
+    if len(winners) > 1:
         names = ", ".join(sorted(profile["name"] for profile in winners))
         return None, f"the hardware fits several profiles ({names}): set `name`"
     return None, "the hardware fits no profile"

@@ -10,6 +10,7 @@ there is not an error: virtual machines, containers and old kernels each lack so
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import typing as t
 from pathlib import Path
@@ -19,11 +20,16 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.mounts imp
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._ranges import parse_ranges
 
 _BUS_ID = re.compile(r"^(?:([0-9a-f]{1,8}):)?([0-9a-f]{2}):([0-9a-f]{2})\.([0-7])$", re.IGNORECASE)
+_HOST_BRIDGE = re.compile(r"^pci[0-9a-f]{4,8}:[0-9a-f]{2}$")
 _NVME_DISK = re.compile(r"^nvme\d+n\d+$")
 _NVME_CONTROLLER = re.compile(r"^nvme\d+$")
 _NVIDIA_VENDOR = "0x10de"
 # Display controllers (0x03xxxx) only: NVSwitches, audio functions and USB controllers carry the same vendor.
 _DISPLAY_CLASS = "0x03"
+_3D_CLASS = "0x0302"
+_MELLANOX_VENDOR, _NETWORK_CLASS = "0x15b3", "0x02"
+# Generations 0 to 3 so far: 0xefa0 to 0xefa3.
+_AMAZON_VENDOR, _EFA_DEVICE = "0x1d0f", "0xefa"
 # Disks that look like local NVMe to the guest but are network storage: never scratch.
 _NETWORK_DISK_MODELS = ("Amazon Elastic Block Store", "MSFT NVMe Accelerator", "nvme_card-pd")
 
@@ -112,6 +118,15 @@ def pci_numa(root: Path, bus_id: str) -> int | None:
     return number if number is not None and number >= 0 else None
 
 
+def pci_path(root: Path, bus_id: str) -> list[str]:
+    """The chain of bridges above a PCI device, as sysfs names them, from the host bridge (``pci0000:15``) down.
+
+    Empty where the kernel does not show it; only the host bridge, or a chain too short, where a hypervisor hides switches.
+    """
+    real = (root / "sys/bus/pci/devices" / bus_id).resolve()
+    return [part for part in real.parent.parts if _HOST_BRIDGE.match(part) or bus_id_or_empty(part) == part]
+
+
 def read_pci_gpus(root: Path) -> list[dict[str, t.Any]] | None:
     """NVIDIA GPUs on the PCI bus, driver or not; None when the bus cannot be listed."""
     base = root / "sys/bus/pci/devices"
@@ -125,6 +140,29 @@ def read_pci_gpus(root: Path) -> list[dict[str, t.Any]] | None:
             continue
         found.append({"bus_id": name, "numa": pci_numa(root, name), "device_id": read_text(base / name / "device")})
     return found
+
+
+@dataclasses.dataclass(frozen=True)
+class Bus:
+    """What a PCI bus tells before any driver does: how many RDMA adapters and how many GPUs made for data centers it has."""
+
+    adapters: int = 0
+    gpus: int = 0
+
+
+NO_BUS = Bus()
+
+
+def read_bus(root: Path) -> Bus:
+    """Functions of NVIDIA's network adapters and Amazon's EFA, and NVIDIA's GPUs without a display (3D controllers)."""
+    base = root / "sys/bus/pci/devices"
+    adapters = gpus = 0
+    for name in entry_names(base):
+        vendor, kind = read_text(base / name / "vendor"), read_text(base / name / "class")
+        adapters += vendor == _MELLANOX_VENDOR and kind.startswith(_NETWORK_CLASS)
+        adapters += vendor == _AMAZON_VENDOR and read_text(base / name / "device").startswith(_EFA_DEVICE)
+        gpus += vendor == _NVIDIA_VENDOR and kind.startswith(_3D_CLASS)
+    return Bus(adapters, gpus)
 
 
 def _bus_id_of(device: Path) -> str | None:
@@ -158,6 +196,7 @@ def read_hcas(root: Path) -> list[dict[str, t.Any]] | None:
                     "state": read_text(attributes / "state").partition(": ")[2] or None,
                     "numa": pci_numa(root, bus_id) if bus_id else None,
                     "bus_id": bus_id,
+                    "pci_path": pci_path(root, bus_id) if bus_id else [],
                 }
             )
     return ports
@@ -272,11 +311,15 @@ def read_dmi(root: Path) -> dict[str, str]:
 
 
 __all__ = [
+    "NO_BUS",
+    "Bus",
     "bus_id_or_empty",
     "is_network_disk",
     "normalize_bus_id",
     "nvme_controller",
     "pci_numa",
+    "pci_path",
+    "read_bus",
     "read_cpus",
     "read_dmi",
     "read_hcas",

@@ -9,11 +9,14 @@ from __future__ import annotations
 import dataclasses
 import glob
 import os
+import pathlib
 import time
 import typing as t
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.changes import Change, Changes
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.command import Host
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.distribution import parse_os_release
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.files import read_text
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.mounts import read_mounts
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.units import (
     UnitState,
@@ -42,6 +45,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.plan
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.read import look, owner_ids
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.request import Absent, request_of
 
+_OS_RELEASE = pathlib.Path("/etc/os-release")
 #: How long systemd may take to know a unit file that was just written.
 _SETTLE_S = 10.0
 
@@ -54,6 +58,7 @@ class NodeState:
         self.request = request_of(params, of_task=of_task)
         self.host = host
         self.running = is_running()
+        self.node = parse_os_release(read_text(_OS_RELEASE))
         self.missing: list[str] = []
         self.changes = Changes()
 
@@ -65,7 +70,7 @@ class NodeState:
         archives = [
             item.path
             for item in self.request.archives
-            if item.controller_src and not item.staged_src and plan_archive(item, look(item.path))
+            if item.controller_src and not item.staged_src and plan_archive(item, look(item.path), self.node)
         ]
         return {"packages": self.missing, "package_manager": manager, "archives": archives, "files": []}
 
@@ -102,7 +107,7 @@ class NodeState:
                 have = look(os.path.realpath(directory.path))
             plan.append(plan_directory(directory, have, *owner_ids(directory, tolerate=tolerate)))
         archives = [(item, look(item.path)) for item in self.request.archives]
-        plan += [plan_archive(item, have) for item, have in archives]
+        plan += [plan_archive(item, have, self.node) for item, have in archives]
         plan += [plan_build(item, have) for item, have in archives]
         for file in self.request.files:
             plan.append(plan_file(file, look(file.path, content=True), *owner_ids(file, tolerate=tolerate)))

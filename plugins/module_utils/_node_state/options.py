@@ -41,6 +41,7 @@ ARGUMENT_SPEC: dict[str, t.Any] = {
             "controller_src": {"type": "path"},
             "staged_src": {"type": "path"},
             "sha256": {"type": "str", "required": True},
+            "built_for": {"type": "str", "default": ""},
             "strip_components": {"type": "int", "default": 1},
             "timeout_s": {"type": "int", "default": 900},
             "build": {"type": "list", "elements": "str", "default": []},

@@ -16,6 +16,7 @@ import typing as t
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.changes import Change
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.distribution import Distribution, is_built_for
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.units import UnitState
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.content import digest, shown
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.request import (
@@ -133,10 +134,16 @@ def plan_link(item: Link, have: PathState) -> Change | None:
     return Change("link", path, f"point at {target}", f"{have.target}\n", f"{target}\n", item)
 
 
-def plan_archive(item: Archive, have: PathState) -> Change | None:
+def plan_archive(item: Archive, have: PathState, node: Distribution) -> Change | None:
     """A directory made from an archive. One that we did not make, or made from another archive, is left alone."""
     path = item.path
     if have.kind == "absent":
+        if not is_built_for(item.built_for, node):
+            raise ClusterError(
+                "wrong_release",
+                f"The archive for {path} is built for {item.built_for}, and this node is {node.name}. Nothing was fetched.",
+                "Name the archive that is built for this node's release, and its sha256.",
+            )
         return Change("archive", path, "unpack", "", f"sha256: {item.sha256}\n", item)
     if have.archive == item.sha256:
         return None

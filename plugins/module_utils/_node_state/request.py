@@ -61,13 +61,17 @@ class Link:
 
 @dataclasses.dataclass(frozen=True)
 class Archive:
-    """A directory that is unpacked from an archive. ``build`` has the words of a command to run in it."""
+    """A directory that is unpacked from an archive. ``build`` has the words of a command to run in it.
+
+    ``built_for`` is the release of a distribution as vendors name it: ``ubuntu24.04``, ``redhat9``.
+    """
 
     path: str
     sha256: str
     src: str = ""
     controller_src: str = ""
     staged_src: str = ""
+    built_for: str = ""
     strip_components: int = 1
     timeout_s: int = 900
     build: tuple[str, ...] = ()

@@ -15,7 +15,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.command im
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.kernels import next_kernel
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.units import is_running
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node.compare import describe
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node.sysfs import read_hcas
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node.sysfs import read_bus, read_hcas
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma import perftest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma.check_request import CheckRequest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma.limits import limit_allowed, read_limits
@@ -42,7 +42,8 @@ def check(request: CheckRequest, host: Runner) -> dict[str, t.Any]:
     """Read, judge, and measure if asked to; returns the module's result, with ``failed`` where something is wrong."""
     system, wanted = read_system(), request.wanted
     modules = read_modules(host, system) if wanted.kernel_parts else Modules()
-    ports, judged = settled(request.fabric, lambda: read_hcas(Path("/")) or [], request.settle_s)
+    root = Path("/")
+    ports, judged = settled(request.fabric, lambda: read_hcas(root) or [], request.settle_s, read_bus(root))
     software = read_software(host, system)
     verdicts = judge_stack(wanted, software, modules) + _next_boot(wanted, software, system, host)
     verdicts += _services(request, host) + judged

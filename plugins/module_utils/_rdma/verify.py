@@ -10,6 +10,7 @@ import time
 import typing as t
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node.compare import compare
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node.sysfs import NO_BUS, Bus
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma.limits import in_kernel_s_words
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma.model import Modules, Software, Wanted
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma.perftest import Bandwidth
@@ -18,6 +19,9 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma.plan impor
 Port = dict[str, t.Any]
 Verdict = dict[str, t.Any]
 _POLL_S = 0.5
+# Of so many, only machines are made whose GPUs train together over a fabric of their own.
+_GPUS_OF_A_FABRIC = 8
+_NONE_EXPECTED = "or say with `fabric` that none is expected: `count` 0"
 
 
 def is_active(port: Port) -> bool:
@@ -25,10 +29,12 @@ def is_active(port: Port) -> bool:
     return str(port.get("state", "")).upper() == "ACTIVE"
 
 
-def judge_ports(expected: t.Mapping[str, t.Any], ports: t.Sequence[Port]) -> list[Verdict]:
+def judge_ports(expected: t.Mapping[str, t.Any], ports: t.Sequence[Port], bus: Bus = NO_BUS) -> list[Verdict]:
     """Ports against a profile's ``fabric`` section; ``link_layer`` beside ``count`` says which ports count.
 
     A port that is down does not count, whatever rate it still shows. A rate or link layer alone expects one such port.
+    Where nothing is expected, a node that cannot use RDMA although it looks made for it gets a warning; a ``count`` of 0 says
+    that this is as it should be.
     """
     section = {"source": "variables of the role", "date": "this run", **expected}
     link_layer = section.pop("link_layer", "")
@@ -47,20 +53,43 @@ def judge_ports(expected: t.Mapping[str, t.Any], ports: t.Sequence[Port]) -> lis
             if verdict["verdict"] == "fail" and down:
                 verdict["found"] = f"{verdict['found']} ({', '.join(down)})"
         verdicts += judged
-    if not verdicts:
-        verdicts.append(_verdict("ok", "RDMA ports", "none in particular", f"{len(ports)}"))
-    return verdicts
+    if not verdicts and "count" not in section:
+        verdicts += _judge_unexpected(ports, bus)
+    return verdicts or [_verdict("ok", "RDMA ports", "none in particular", f"{len(ports)}")]
+
+
+def _judge_unexpected(ports: t.Sequence[Port], bus: Bus) -> list[Verdict]:
+    """A warning where nobody said what to expect, and no port can be used on a node that has ports, adapters or many GPUs."""
+    if any(map(is_active, ports)):
+        return []
+    if ports:
+        down = ", ".join(f"{port['device']} is {port['state']}" for port in ports)
+        remedy = f"Check cables, switch ports and the subnet manager (ibstat), {_NONE_EXPECTED}."
+        return [
+            _verdict(
+                "warn", "RDMA ports", "an ACTIVE one among those there are", f"none of {len(ports)}: {down}", remedy
+            )
+        ]
+    if bus.adapters:
+        remedy = (
+            f"See with `lspci -k` whether a driver is bound to them (mlx5_core with mlx5_ib, efa), {_NONE_EXPECTED}."
+        )
+        return [_verdict("warn", "RDMA ports", f"those of {bus.adapters} adapters on the PCI bus", "none", remedy)]
+    if bus.gpus >= _GPUS_OF_A_FABRIC:
+        remedy = f"Look for the adapters with lspci, {_NONE_EXPECTED}."
+        return [_verdict("warn", "RDMA ports", f"some beside {bus.gpus} data-center GPUs", "none", remedy)]
+    return []
 
 
 def settled(
-    expected: t.Mapping[str, t.Any], read: t.Callable[[], t.Sequence[Port]], wait_s: float
+    expected: t.Mapping[str, t.Any], read: t.Callable[[], t.Sequence[Port]], wait_s: float, bus: Bus = NO_BUS
 ) -> tuple[list[Port], list[Verdict]]:
     """Ports and their verdicts, once they are right or the time is over: links need a while after their driver was loaded."""
     deadline = time.monotonic() + wait_s
     while True:
         ports = list(read())
-        verdicts = judge_ports(expected, ports)
-        if time.monotonic() >= deadline or not {"fail", "incomplete"} & {one["verdict"] for one in verdicts}:
+        verdicts = judge_ports(expected, ports, bus)
+        if time.monotonic() >= deadline or {one["verdict"] for one in verdicts} == {"ok"}:
             return ports, verdicts
         time.sleep(_POLL_S)
 

@@ -115,7 +115,7 @@ FAULTS: tuple[Fault, ...] = (
     ),
     Fault("stop", 6, "stopped while it copies", "cancelled", flags=("--cap-mbps", "8", "--block-size-mb", "0.5"),
           options=_SLOW, disturb="stop"),
-    Fault("kill", 7, "AzCopy killed while it copies", "partial", flags=("--cap-mbps", "8", "--block-size-mb", "0.5"),
+    Fault("kill", 7, "AzCopy killed while it copies", "azcopy_crashed", flags=("--cap-mbps", "8", "--block-size-mb", "0.5"),
           options=_SLOW, disturb="kill"),
     Fault("resume_without_sas", 8, "resumed without a SAS", "auth_failed",
           flags=("--cap-mbps", "8", "--block-size-mb", "0.5"), options=_SLOW, disturb="resume_without_sas"),

@@ -229,6 +229,60 @@ def test_two_blobs_that_would_get_one_name_are_refused(
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("x" * 230, "a component of 230 bytes, and AzCopy leaves room for 206"),
+        ("d//f01.bin", "an empty component"),
+        ("d/./f01.bin", "a '.' or '..' component"),
+        ("d/../../up", "a '.' or '..' component"),
+        ("d/", "an empty component"),
+        ("/f", "an absolute path"),
+    ],
+    ids=lambda text: text[:20],
+)
+def test_a_name_that_no_file_can_have_is_refused_before_anything_is_copied(
+    blobs: Azurite, container: str, run_module: RunModule, tmp_path: pathlib.Path, name: str, reason: str
+) -> None:
+    """AzCopy gives some of them another name, and fails on others without a reason that the copy could name."""
+    blobs.put(container, "p/d/f01.bin", b"one")
+    blobs.put(container, f"p/{name}", b"two")
+    options = {"source": blobs.url(container, "p"), "destination": str(tmp_path / "out")}
+    result = run_module(**options)
+    assert (result["failed"], result["error_kind"]) == (True, "bad_input")
+    assert result["names"] == [name]
+    assert reason in result["msg"]
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("name", ["x.bin", "ContainerNotFound.bin", "no space left on device"])
+def test_an_archived_blob_is_told_whatever_its_name(
+    blobs: Azurite, container: str, run_module: RunModule, tmp_path: pathlib.Path, name: str
+) -> None:
+    blobs.put(container, name, b"cold")
+    path = f"{container}/{urllib.parse.quote(name)}"
+    blobs._call("PUT", path, "comp=tier", headers={"x-ms-access-tier": "Archive"})
+    options = {"source": blobs.url(container), "destination": str(tmp_path / "out")}
+    assert run_module(**options)["error_kind"] == "archived"
+    blobs.put(container, "other", b"hot")
+    result = run_module(**options)
+    assert result["error_kind"] == "partial"
+    assert "archived:" in result["msg"]
+
+
+def test_odd_names_at_the_destination_of_an_upload_are_no_hindrance(
+    blobs: Azurite, container: str, run_module: RunModule, tmp_path: pathlib.Path
+) -> None:
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "f").write_bytes(b"new")
+    for name in ("p/d//f", "p//f", "p/../f", "p/d/../../f"):
+        blobs.put(container, name, b"old")
+    options = {"source": str(tmp_path / "src"), "destination": blobs.url(container, "p")}
+    assert run_module(**options)["files_copied"] == 1
+    assert not run_module(**options)["changed"]
+    assert blobs.get(container, "p/f") == b"new"
+
+
 @pytest.mark.newest
 def test_uploads_compressed_then_nothing_then_what_changed(
     blobs: Azurite, container: str, run_module: RunModule, tmp_path: pathlib.Path
@@ -342,6 +396,22 @@ def test_a_full_destination_is_said_before_anything_is_copied(
     result = run_module(source=blobs.url(container), destination=str(tmp_path / "out"))
     assert result["error_kind"] == "disk_full"
     assert not (tmp_path / "out").exists()
+
+
+def test_a_destination_that_may_be_too_small_for_what_is_inflated_is_said(
+    blobs: Azurite,
+    container: str,
+    run_module: RunModule,
+    tmp_path: pathlib.Path,
+    monkeypatch: pytest.MonkeyPatch,
+    warned: list[str],
+) -> None:
+    blobs.put(container, "a.gz", gzip.compress(os.urandom(10_000)))
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=15_000))
+    result = run_module(source=blobs.url(container), destination=str(tmp_path / "out"), decompress=True)
+    assert result["files_copied"] == 1
+    assert ["15000 bytes are free" in text for text in warned] == [True]
 
 
 @pytest.mark.parametrize("decompress", [False, True])

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import os
 import pathlib
 import signal
@@ -196,7 +197,7 @@ def test_leftovers_of_a_killed_job_are_swept_and_those_of_others_stay(tmp_path: 
     )
     outcome = run_copy(request(azcopy, tmp_path), preflight=False)
     assert outcome.error is not None
-    assert outcome.error.kind == "partial"
+    assert outcome.error.kind == "azcopy_crashed"
     assert "signal 9" in outcome.error.message
     assert [path.name for path in out.iterdir()] == [".azDownload-other-x"]
     assert sweep_leftovers(str(tmp_path / "out")) == 1
@@ -268,6 +269,9 @@ def test_no_secret_in_anything_that_comes_back(tmp_path: pathlib.Path) -> None:
             "libsecret-1-0",
         ),
         ("#!/bin/sh\necho azcopy version 10.10.0\n", 0o755, "azcopy_unsuitable", "too old"),
+        ("#!/bin/sh\necho 'panic: no luck' >&2\nexit 2\n", 0o755, "azcopy_crashed", "panic: no luck"),
+        ("#!/bin/sh\nkill -9 $$\n", 0o755, "azcopy_crashed", "killed by signal 9"),
+        ("#!/bin/sh\nexit 2\n", 0o755, "azcopy_unsuitable", "ended with 2"),
         ("#!/bin/sh\necho hello\n", 0o755, "azcopy_unsuitable", "hello"),
     ],
 )
@@ -288,6 +292,61 @@ def test_a_missing_program_is_named_without_the_option_that_it_came_by() -> None
         probe.probe("/nowhere/azcopy")
     assert caught.value.kind == "azcopy_missing"
     assert "`" not in caught.value.remedy
+
+
+@pytest.mark.parametrize("start", ["probe", "copy"])
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [(errno.EAGAIN, "io"), (errno.ENOMEM, "io"), (errno.ECOMM, "io"), (errno.EPERM, "azcopy_unsuitable")],
+)
+def test_a_node_that_cannot_start_a_program_now_may_do_so_later(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, start: str, code: int, kind: str
+) -> None:
+    azcopy = stand_in(tmp_path, "end()")
+
+    def fail(*_arguments: t.Any, **_options: t.Any) -> t.NoReturn:
+        raise OSError(code, os.strerror(code))
+
+    if start == "copy":
+        probe.probe(azcopy)
+    monkeypatch.setattr(subprocess, "Popen", fail)
+    outcome = run_copy(request(azcopy, tmp_path), preflight=False)
+    assert outcome.error is not None
+    assert outcome.error.kind == kind
+    assert os.strerror(code) in outcome.error.message
+
+
+def test_a_program_on_a_file_system_that_fails_is_not_missing(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_arguments: t.Any, **_options: t.Any) -> t.NoReturn:
+        raise OSError(errno.ECOMM, os.strerror(errno.ECOMM))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "stat", fail)
+        with pytest.raises(ClusterError) as caught:
+            probe.probe(str(tmp_path / "azcopy"))
+    assert caught.value.kind == "io"
+
+
+def test_a_program_that_does_not_answer_may_do_so_later(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(probe, "_PROBE_TIMEOUT_S", 0.1)
+    (tmp_path / "azcopy").write_text("#!/bin/sh\nexec sleep 60\n")
+    (tmp_path / "azcopy").chmod(0o755)
+    with pytest.raises(ClusterError, match="did not answer") as caught:
+        probe.probe(str(tmp_path / "azcopy"))
+    assert caught.value.kind == "io"
+
+
+def test_a_program_that_crashed_once_is_probed_again(tmp_path: pathlib.Path) -> None:
+    crash = f"[ -e {tmp_path}/again ] || {{ touch {tmp_path}/again; echo 'fatal error: no luck' >&2; exit 2; }}"
+    (tmp_path / "azcopy").write_text(f"#!/bin/sh\n{crash}\necho azcopy version 10.32.2\n")
+    (tmp_path / "azcopy").chmod(0o755)
+    with pytest.raises(ClusterError, match="no luck"):
+        probe.probe(str(tmp_path / "azcopy"))
+    assert probe.probe(str(tmp_path / "azcopy")).version == "10.32.2"
 
 
 def test_probe_warns_of_untested_versions_and_runs_once(tmp_path: pathlib.Path) -> None:

@@ -10,15 +10,18 @@ import pathlib
 import threading
 import time
 import typing as t
+from unittest import mock
 
 import pytest
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob import patience
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob import catalogue, patience
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.capacity import Capacity, free_memory_bytes
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.catalogue import (
     build_manifest,
     directory_prefix,
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from lab.blob.listed import list_blobs
 from lab.list_server import Entry, Fault, ListServer, dataset, in_process
 
@@ -390,6 +393,49 @@ def test_directories_that_fill_pages_are_listed_side_by_side_however_many_there_
         assert [blob.name for blob in manifest.blobs] == sorted(names)
         assert listed_whole(server, "") + listed_whole(server, "train/") <= 20, "the rest is listed by directories"
         assert server.stats["LIST"] <= 300 + 40
+
+
+def test_a_name_with_an_empty_component_is_listed_beside_a_directory_called_like_its_parent() -> None:
+    """``train//`` below ``train/`` was taken for ``train/train/``, which had been listed already."""
+    names = [
+        *(f"train/-a/{number}" for number in range(6)),
+        "train//lost",
+        *(f"train/train/{number:02d}" for number in range(12)),
+        *(f"train/zz/{number:02d}" for number in range(12)),
+    ]
+    with in_process(names) as server:
+        manifest = build_manifest([{"url": server.url, "prefix": "train"}], page_size=3)
+        assert listed_whole(server, "train/") < 11, "the rest is listed by directories"
+    assert [f"train/{blob.name}" for blob in manifest.blobs] == sorted(names)
+
+
+# Few components, so that a directory is often called like its parent: "" between two slashes, "-" sorts before the slash.
+DIRECTORIES = st.lists(st.sampled_from(["", "a", "-", "b"]), max_size=3).map(
+    lambda parts: "".join(f"{p}/" for p in parts)
+)
+
+
+@pytest.mark.slow
+def test_a_listing_is_what_is_there_whatever_the_names_and_the_size_of_a_page() -> None:
+    with in_process([]) as server:
+
+        @given(
+            st.dictionaries(DIRECTORIES, st.integers(1, 8), min_size=1, max_size=12),
+            st.sets(DIRECTORIES.filter(bool), max_size=3),
+            st.integers(1, 3),
+            st.integers(1, 12),
+            st.sampled_from(["", "a", "a/a"]),
+        )
+        @settings(max_examples=200)
+        def is_listed(files: dict[str, int], marked: set[str], page_size: int, pages: int, prefix: str) -> None:
+            base = directory_prefix(prefix)
+            names = {f"{directory}{number}" for directory, count in files.items() for number in range(count)} | marked
+            server.names = sorted(base + name for name in names)
+            with mock.patch.object(catalogue, "SPLIT_AFTER_PAGES", pages):
+                manifest = build_manifest([{"url": server.url, "prefix": prefix}], page_size=page_size)
+            assert [base + blob.name for blob in manifest.blobs] == server.names
+
+        is_listed()
 
 
 def test_what_nobody_can_copy_beside_the_directories_of_a_large_container_is_named() -> None:

@@ -9,7 +9,15 @@ import itertools
 import typing as t
 
 import pytest
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.page import PageError, page_text, parse_page
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.manifest import Blob
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.page import (
+    PageError,
+    Reason,
+    page_text,
+    parse_page,
+)
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.unreadable import check_readable
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -86,11 +94,55 @@ def test_blobs_that_cannot_be_copied_are_told_with_the_reason(neighbors: int) ->
             blob("b", archive),
             blob("c", hot, "<Metadata><hdi_isfolder>true</hdi_isfolder></Metadata>"),
             blob("d", hot, "<Metadata><AccessTier>Archive</AccessTier><x>Archive</x></Metadata>"),
+            blob("l", hot, "<Metadata><Is_symlink>TRUE</Is_symlink></Metadata>"),
+            blob("la", archive, "<Metadata><is_symlink>true</is_symlink></Metadata>"),
+            blob("lf", hot, "<Metadata><is_symlink>false</is_symlink><was_symlink>true</was_symlink></Metadata>"),
+            blob(
+                "x",
+                f"{hot}<CustomerProvidedKeySha256>q83v</CustomerProvidedKeySha256>",
+                '<Metadata Encrypted="true" />',
+            ),
             *(blob(f"e{number}", hot) for number in range(neighbors)),
         )
     )
-    assert [(one.name, reason) for one, reason in result.unreadable] == [("b", "archived"), ("c", "folder")]
-    assert len(result.blobs) == 3 + 2 * neighbors
+    assert {one.name: reason for one, reason in result.unreadable} == {
+        "b": "archived",
+        "c": "folder",
+        "l": "link",
+        "la": "link",
+        "x": "encrypted",
+    }
+    assert len(result.blobs) == 7 + 2 * neighbors
+
+
+@pytest.mark.parametrize("reason", t.get_args(Reason))
+def test_each_reason_is_a_refusal_that_names_the_blobs(reason: str) -> None:
+    wanted = [Blob(f"b{number}", 1) for number in range(9)]
+    with pytest.raises(ClusterError) as caught:
+        check_readable({(0, f"b{number}"): reason for number in (2, 4)} | {(1, "b3"): reason}, wanted)
+    assert caught.value.details["names"] == ["b2", "b4"]
+    assert caught.value.kind == ("archived" if reason == "archived" else "bad_input")
+    check_readable({(0, "other"): reason}, wanted)
+
+
+@pytest.mark.parametrize(
+    ("metadata", "reason"),
+    [
+        ("<is_symlink>true</is_symlink>", "link"),
+        ("<hdi_isfolder>true</hdi_isfolder>", "folder"),
+        ("", "archived"),
+        ("", "encrypted"),
+    ],
+)
+def test_one_such_blob_among_thousands_is_found(metadata: str, reason: str) -> None:
+    """Pages without one are read by another way, which looks at no metadata."""
+    hot = "".join(PROPERTIES.values()).format(size=7)
+    own = hot
+    own += "<AccessTier>Archive</AccessTier>" * (reason == "archived")
+    own += "<CustomerProvidedKeySha256>q83v</CustomerProvidedKeySha256>" * (reason == "encrypted")
+    marked = blob("marked", own, f"<Metadata>{metadata}</Metadata>")
+    result = parse_page(page(*(blob(f"a{number}", hot) for number in range(2000)), marked))
+    assert [(one.name, why) for one, why in result.unreadable] == [("marked", reason)]
 
 
 def test_names_are_cut_and_sources_numbered() -> None:

@@ -151,7 +151,7 @@ def test_a_source_with_a_query_is_refused_without_repeating_it() -> None:
         ("..", "'..'"),
         ("./a", "'.'"),
         ("a/./b", "'.'"),
-        ("", "empty component"),
+        ("", "its source's prefix, a directory"),
         ("a//b", "empty component"),
         ("a/", "empty component"),
         ("a\nb", "line break"),
@@ -284,6 +284,12 @@ def test_a_directory_may_be_called_like_a_packed_file() -> None:
     check([Blob("x.gz", 1, encoding="gzip"), Blob("x.gz/y", 1, source=1)], decompress=True)
 
 
+def test_names_that_only_their_ending_makes_one_are_refused() -> None:
+    """Without a Content-Encoding it is the name that says gzip."""
+    with pytest.raises(ClusterError, match="'a' is the target of two blobs"):
+        check([Blob("a", 1), Blob("a.gz", 1)], decompress=True)
+
+
 def test_without_decompression_both_spellings_may_stand_side_by_side() -> None:
     check([Blob("a.gz", 1, encoding="gzip"), Blob("a", 1)], decompress=False)
 
@@ -294,7 +300,15 @@ def test_without_decompression_both_spellings_may_stand_side_by_side() -> None:
         ("a.gz", True, "gzip", "a"),
         ("a.gz", True, "GZIP", "a"),
         ("a.gz", False, "gzip", "a.gz"),
-        ("a.gz", True, "", "a.gz"),
+        ("a.gz", True, "", "a"),
+        ("a.gz", False, "", "a.gz"),
+        ("a.gz", True, "gzip,aws-chunked", "a"),
+        ("a.gz", True, "aws-chunked, GZip", "a"),
+        ("a.gz", True, "aws-chunked", "a"),
+        ("a.gz", True, "identity", "a"),
+        ("a.gz", True, "gzip, gzip", "a.gz"),
+        ("a.gz", True, "br, gzip", "a.gz"),
+        ("a", True, "", "a"),
         ("a.gz", True, "br", "a.gz"),
         ("a.tfrecord", True, "gzip", "a.tfrecord"),
         ("a.gz.gz", True, "gzip", "a.gz"),

@@ -15,11 +15,14 @@ import sys
 import threading
 import time
 import typing as t
+from dataclasses import replace
 
 import pytest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.manifest import Blob, Manifest
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset import batch
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.batch import BatchCopier, CopySettings
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.model import Hooks
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.model import FATAL_KINDS, RANK_KINDS, Hooks
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.rank import StageRequest, run_rank
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.receipts import (
     Receipt,
     ReceiptLog,
@@ -45,6 +48,19 @@ for name in {names!r}:
     time.sleep({pause_s})
 time.sleep(240)
 """
+THROTTLED = """#!{python}
+import json, os, pathlib, sys
+if sys.argv[1:] == ["--version"]:
+    print("azcopy version 10.32.2")
+    sys.exit()
+with open({seen!r}, "a") as stream:
+    print(os.environ.get("AZCOPY_CONCURRENCY_VALUE", "default"), file=stream)
+failed = [{{"Src": "https://account.blob.core.windows.net/data/a", "ErrorCode": "503"}}]
+counts = {{"JobStatus": "CompletedWithErrors", "TotalTransfers": "3", "TransfersFailed": "3"}}
+for kind, more in (("Progress", {{"FailedTransfers": failed}}), ("EndOfJob", {{}})):
+    print(json.dumps({{"MessageType": kind, "MessageContent": json.dumps({{**counts, **more}})}}))
+sys.exit(1)
+"""
 HOOKS = Hooks(lambda *_sizes: None, lambda: None, lambda: False)
 
 
@@ -60,7 +76,9 @@ def endpoint() -> t.Iterator[str]:
 class Copying:
     """A batch of three files, and AzCopy's stand-in, which delivers ``names`` at its leisure and never ends by itself."""
 
-    def __init__(self, place: pathlib.Path, endpoint: str, names: list[str], pause_s: float) -> None:
+    def __init__(
+        self, place: pathlib.Path, endpoint: str, names: list[str], pause_s: float, concurrency: int = 0
+    ) -> None:
         self.data, self.pid, self.landing = place / "data", place / "pid", place / "landing"
         azcopy = place / "azcopy"
         azcopy.write_text(AZCOPY.format(python=sys.executable, pid=str(self.pid), names=names, pause_s=pause_s))
@@ -80,9 +98,31 @@ class Copying:
         write_run(run, blobs_of)
         self.landing.mkdir()
         settings = CopySettings(str(azcopy), str(self.landing), ["sv=1&sig=c2lnbmF0dXJl"], log_dir=str(place / "log"))
-        self.copier = BatchCopier(run, settings)
+        self.copier = BatchCopier(run, replace(settings, concurrency=concurrency))
         self.receipts = pathlib.Path(StatePaths(str(self.data)).receipts, f"{run.id}-r0000b00.0.jsonl")
         self.batch: BatchInfo = run.batches[0]
+        self.wanted = StageRequest(
+            destination=str(self.data),
+            run=run.id,
+            rank=0,
+            host="gpu-1",
+            urls=[endpoint],
+            sas=settings.sas,
+            azcopy=str(azcopy),
+            cap_mbps=0,
+            processes=1,
+            concurrency=0,
+            threads=1,
+            decompress_engine="collection",
+            landing_path=str(self.landing),
+            landing_limit_gib=0,
+            log_path=str(place / "log"),
+            claim_expiry_s=240,
+            stall_timeout_s=240,
+            timeout_s=240,
+            identity="none",
+            identity_client_id="",
+        )
 
 
 @pytest.mark.slow
@@ -133,6 +173,41 @@ def test_a_receipt_stands_for_what_is_on_disk(
     assert set(judged) == {"a", "b", "deep/er/c"}
     assert copying.receipts.stat().st_ino in on_disk
     assert copying.receipts.parent.stat().st_ino in on_disk
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("concurrency", "seen"),
+    [(0, ["default", "16", "8", "4"]), (7, ["7", "3", "1", "1"])],
+    ids=["AzCopy's own", "asked for"],
+)
+def test_an_account_that_throttles_is_asked_again_for_half_as_much_at_a_time(
+    tmp_path: pathlib.Path, endpoint: str, monkeypatch: pytest.MonkeyPatch, concurrency: int, seen: list[str]
+) -> None:
+    monkeypatch.setattr(batch, "available_cpus", lambda: 2)
+    copying = Copying(tmp_path, endpoint, [], 0, concurrency)
+    azcopy = tmp_path / "azcopy"
+    azcopy.write_text(THROTTLED.format(python=sys.executable, seen=str(tmp_path / "seen")))
+    for attempt in range(4):
+        outcome = copying.copier(copying.batch, attempt, HOOKS)
+        assert outcome.error is not None
+        assert outcome.error.kind == "throttled"
+        assert outcome.error.kind not in FATAL_KINDS | RANK_KINDS
+    assert (tmp_path / "seen").read_text().split() == seen
+
+
+@pytest.mark.slow
+@pytest.mark.newest
+@pytest.mark.parametrize("call", ["--version", "copy"])
+def test_azcopy_that_panicked_once_is_tried_again(tmp_path: pathlib.Path, endpoint: str, call: str) -> None:
+    copying = Copying(tmp_path, endpoint, ["a", "b", "deep/er/c"], pause_s=0)
+    azcopy, real, mark = tmp_path / "azcopy", tmp_path / "real", tmp_path / "panicked"
+    azcopy.rename(real)
+    panic = f"[ -e {mark} ] || {{ touch {mark}; echo 'panic: runtime error: index out of range' >&2; exit 2; }}"
+    azcopy.write_text(f'#!/bin/sh\n[ "$1" != {call} ] || {panic}\nexec {real} "$@"\n')
+    azcopy.chmod(0o755)
+    assert run_rank(copying.wanted)["files"] == 3
+    assert mark.exists()
 
 
 def test_what_a_killed_try_renamed_gets_its_receipt(tmp_path: pathlib.Path) -> None:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import gzip
 import typing as t
 import urllib.parse
 
@@ -63,6 +64,47 @@ def test_a_directory_with_data_is_refused_before_anything_is_copied(staging) -> 
     with pytest.raises(ClusterError, match=r"^2 blobs are marked as directories.*'full', 'fuller'\.") as caught:
         staging.plan()
     assert caught.value.kind == "bad_input"
+
+
+def test_a_symbolic_link_is_refused_before_anything_is_copied_and_can_be_left_out(staging) -> None:
+    staging.put("a.bin", b"a", compress=False)
+    for name, key, value in (("link", "is_symlink", "true"), ("upper", "Is_symlink", "True")):
+        call(staging, name, body=b"a.bin", blob__type="BlockBlob", **{f"meta__{key}": value})
+    call(staging, "no link", body=b"data", blob__type="BlockBlob", meta__is_symlink="false")
+    staging.content["no link"] = b"data"
+    with pytest.raises(ClusterError, match=r"^2 blobs are .*symbolic links.*'link', 'upper'\.") as caught:
+        staging.plan()
+    assert (caught.value.kind, caught.value.details) == ("bad_input", {"names": ["link", "upper"]})
+    assert not (staging.destination / "data").exists()
+    sources = [{**source, "exclude": ["link", "upper"]} for source in staging.params()["sources"]]
+    assert staging.stage(sources=sources)["verified"]["verdict"] == "ok"
+    assert staging.files() == staging.content
+
+
+@pytest.mark.parametrize("engine", ["collection", "azcopy"])
+@pytest.mark.parametrize("encoding", ["", "gzip,aws-chunked", "aws-chunked", "gzip"])
+def test_gzip_is_inflated_however_its_content_encoding_says_so(one_batch, engine: str, encoding: str) -> None:
+    """By the name, where it says nothing."""
+    one_batch.options["decompress_engine"] = engine
+    for number in range(3):
+        content = f"inflated {number} ".encode() * 500
+        raw = gzip.compress(content, mtime=0)
+        one_batch.service.put(one_batch.container, f"train/{number}.tfrecord.gz", raw, encoding=encoding)
+        one_batch.content[f"train/{number}.tfrecord"] = content
+    one_batch.put("train/index.idx", b"no gzip", compress=False)
+    assert one_batch.stage()["verified"]["verdict"] == "ok"
+    assert one_batch.files() == one_batch.content
+    assert one_batch.verify()["verdict"] == "ok"
+    again = one_batch.plan()
+    assert (again["changed"], again["missing_files"], again["verified_files"]) == (False, 0, 4)
+
+
+def test_what_is_only_called_gzip_is_named(one_batch) -> None:
+    one_batch.service.put(one_batch.container, "a.gz", b"no gzip at all")
+    one_batch.put("b.bin", b"whole", compress=False)
+    result = one_batch.stage()["verified"]
+    assert [(cause["kind"], cause["name"]) for cause in result["causes"]] == [("not_gzip", "a.gz")]
+    assert one_batch.files() == {"b.bin": b"whole"}
 
 
 def test_azcopy_leaves_encodings_alone_that_it_cannot_inflate(staging) -> None:

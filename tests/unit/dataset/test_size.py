@@ -8,13 +8,14 @@ from __future__ import annotations
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import typing as t
 
 import pytest
 from ansible_collections.hpcai.gpu_cluster.plugins.modules import dataset_plan
-from lab.list_server import dataset, in_process
+from lab.list_server import Entry, dataset, in_process
 from module_run import run_main
 
 #: Plans twice in one process, so that what a listing takes whatever its length is there before it counts.
@@ -70,6 +71,22 @@ def test_a_name_takes_less_than_400_bytes_from_the_listing_to_the_batches(tmp_pa
     results = [json.loads(line) for line in done.stdout.splitlines()]
     assert [files for files, _peak in results] == [FEW, MANY]
     assert (results[1][1] - results[0][1]) / (MANY - FEW) < 400, results
+
+
+@pytest.mark.parametrize("names", [["a.bin", "b.tfrecord.gz"], ["a.bin", "b.bin"]], ids=["gzip", "plain"])
+@pytest.mark.parametrize("decompress", [False, True])
+def test_inflated_bytes_count_where_the_room_is_judged(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, names: list[str], decompress: bool
+) -> None:
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _path: usage._replace(free=2500))
+    with in_process([Entry(name, 1000) for name in names]) as server:
+        told = {"destination": str(tmp_path / "data"), "sources": [{"url": server.url}], "hosts": ["gpu-1"]}
+        more = {"decompress": decompress, "identity": "none", "_ansible_check_mode": True}
+        result = run_main(dataset_plan.main, {**told, **more})
+    inflates = decompress and "b.tfrecord.gz" in names
+    assert (result["missing_bytes"], result["needed_bytes"]) == (2000, 3000 if inflates else 2000)
+    assert ["3000" in note for note in result["notes"]] == [True] * inflates
 
 
 def test_the_memory_that_receipts_take_is_not_promised_to_names(tmp_path: pathlib.Path) -> None:

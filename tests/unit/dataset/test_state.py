@@ -16,12 +16,22 @@ CONTENT = b"content " * 50
 RAW = gzip.compress(CONTENT, mtime=0)
 
 
-def state_of(tmp_path: pathlib.Path, content: bytes, *, encoding: str, decompress: bool, form: tuple[bool, ...]) -> str:
+def state_of(
+    tmp_path: pathlib.Path,
+    content: bytes,
+    *,
+    encoding: str,
+    decompress: bool,
+    form: tuple[bool, ...],
+    blob_name: str = "a",
+    name: str = "a",
+) -> str:
     """The state of a file with a receipt, whose blob has the size of RAW."""
-    (tmp_path / "a").write_bytes(content)
-    receipt = ("a", "etag", "", len(RAW), len(content), zlib.crc32(content), (tmp_path / "a").stat().st_mtime_ns, *form)
+    (tmp_path / name).write_bytes(content)
+    mtime_ns = (tmp_path / name).stat().st_mtime_ns
+    receipt = (name, "etag", "", len(RAW), len(content), zlib.crc32(content), mtime_ns, *form)
     (tmp_path / "log.jsonl").write_text(json.dumps(receipt) + "\n")
-    blob = Blob("a", len(RAW), etag="etag", encoding=encoding)
+    blob = Blob(blob_name, len(RAW), etag="etag", encoding=encoding)
     found = inspect_destination([blob], str(tmp_path), read_receipts(str(tmp_path)), decompress=decompress)
     return next(name for name in ("verified", "missing", "altered", "outdated", "foreign") if getattr(found, name))
 
@@ -50,6 +60,20 @@ SAME_SIZE = b"x" * len(RAW)
 )
 def test_without_a_word_of_the_receipt_the_file_tells(tmp_path, content: bytes, decompress: bool, state: str) -> None:
     assert state_of(tmp_path, content, encoding="gzip", decompress=decompress, form=()) == state
+
+
+@pytest.mark.parametrize("encoding", ["", "gzip,aws-chunked"])
+@pytest.mark.parametrize("form", [(True,), (False,), ()], ids=["inflated", "raw", "not-said"])
+@pytest.mark.parametrize("decompress", [True, False])
+def test_what_is_gzip_by_its_name_has_two_forms(
+    tmp_path, encoding: str, form: tuple[bool, ...], decompress: bool
+) -> None:
+    name = "a" if decompress else "a.gz"
+    content = CONTENT if form == (True,) else RAW
+    state = state_of(
+        tmp_path, content, encoding=encoding, decompress=decompress, form=form, blob_name="a.gz", name=name
+    )
+    assert state == ("verified" if (form == (True,)) == decompress else "outdated")
 
 
 @pytest.mark.parametrize("decompress", [True, False])

@@ -5,11 +5,11 @@
 
 from __future__ import annotations
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.trouble import IoTrouble
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.trouble import Trouble
 
 
 def test_pauses_double_and_the_rank_ends_after_the_time_that_is_forgiven() -> None:
-    trouble = IoTrouble(most=3, forgiven_s=60, pause_s=1)
+    trouble = Trouble(most=3, forgiven_s=60, pause_s=1)
     now, pauses = 1000.0, []
     while not trouble.failed(now):
         pauses.append(trouble.rest_s(now))
@@ -19,12 +19,12 @@ def test_pauses_double_and_the_rank_ends_after_the_time_that_is_forgiven() -> No
 
 
 def test_few_failures_end_no_rank_however_long_they_last() -> None:
-    trouble = IoTrouble(most=3, forgiven_s=60, pause_s=1)
+    trouble = Trouble(most=3, forgiven_s=60, pause_s=1)
     assert [trouble.failed(now) for now in (0, 1000, 2000, 3000)] == [False, False, False, True]
 
 
 def test_a_batch_that_was_copied_ends_the_trouble() -> None:
-    trouble = IoTrouble(most=3, forgiven_s=60, pause_s=1)
+    trouble = Trouble(most=3, forgiven_s=60, pause_s=1)
     for now in (0, 30, 61):
         trouble.failed(now)
     trouble.over()

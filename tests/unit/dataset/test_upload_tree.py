@@ -111,17 +111,21 @@ def test_a_name_that_is_not_utf8_is_refused_so_that_it_can_be_printed(source: pa
     assert r"are not UTF-8: 'empty/caf\udce9'." in error.message.encode().decode()
 
 
-def test_a_directory_that_cannot_be_read_is_named(source: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("code", "kind"), [(errno.EACCES, "bad_input"), (errno.ECOMM, "io")])
+def test_a_directory_that_cannot_be_read_is_named(
+    source: pathlib.Path, monkeypatch: pytest.MonkeyPatch, code: int, kind: str
+) -> None:
     """Root reads all but what is on another machine's disk."""
     scandir = os.scandir
 
     def forbidden(path: str) -> t.Any:
         if path.endswith("empty"):
-            raise PermissionError(errno.EACCES, "Permission denied", path)
+            raise OSError(code, os.strerror(code), path)
         return scandir(path)
 
     monkeypatch.setattr(os, "scandir", forbidden)
-    assert str(source / "empty") in refused(source).message
+    error = refused(source)
+    assert (error.kind, str(source / "empty") in error.message) == (kind, True)
 
 
 def test_a_directory_that_goes_away_is_named(source: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -181,7 +181,8 @@ def test_the_magic_of_the_next_member_may_lie_across_two_reads(tmp_path: pathlib
 
 
 @pytest.mark.parametrize(
-    ("code", "kind"), [(errno.ENOENT, "not_found"), (errno.EACCES, "not_found"), (errno.EIO, "io")]
+    ("code", "kind"),
+    [(errno.ENOENT, "not_found"), (errno.EACCES, "not_found"), (errno.EIO, "io"), (errno.ECOMM, "io")],
 )
 def test_a_landing_disk_that_fails_is_told_from_a_file_that_is_not_there(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, code: int, kind: str

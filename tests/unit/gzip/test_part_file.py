@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import pathlib
 import shutil
@@ -16,6 +17,39 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gzip import part_file
+
+FULL = {errno.ENOSPC, errno.EDQUOT}
+#: About the path and who may use it: the same call fails again, whatever the file system gets over.
+FINAL = {
+    errno.EACCES,
+    errno.EEXIST,
+    errno.EFBIG,
+    errno.EILSEQ,
+    errno.EINVAL,
+    errno.EISDIR,
+    errno.ELOOP,
+    errno.EMLINK,
+    errno.ENAMETOOLONG,
+    errno.ENOENT,
+    errno.ENOEXEC,
+    errno.ENOSYS,
+    errno.ENOTDIR,
+    errno.ENOTEMPTY,
+    errno.EOPNOTSUPP,
+    errno.EPERM,
+    errno.EROFS,
+    errno.EXDEV,
+}
+
+
+@pytest.mark.parametrize("code", [*errno.errorcode, None], ids=errno.errorcode.get)
+def test_only_what_is_about_the_path_is_final_and_all_else_is_tried_again(code: int | None) -> None:
+    """A parallel file system's client may give any other number when a server is away: BeeGFS says ECOMM."""
+    error = OSError(code, os.strerror(code)) if code else OSError("no number")
+    with pytest.raises(ClusterError) as caught, part_file.disk_errors("/scratch/x"):
+        raise error
+    assert caught.value.kind == ("disk_full" if code in FULL else "bad_input" if code in FINAL else "io")
+    assert part_file.is_final(error) == (code in FINAL)
 
 
 @pytest.fixture

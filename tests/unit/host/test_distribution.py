@@ -6,7 +6,11 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.distribution import Distribution, parse_os_release
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.distribution import (
+    Distribution,
+    is_built_for,
+    parse_os_release,
+)
 
 
 @pytest.mark.parametrize(
@@ -27,3 +31,23 @@ def test_a_distribution(text: str, expected: tuple[str, str, str], manager: str)
     found = parse_os_release(text)
     assert found == Distribution(*expected)
     assert found.manager == manager
+
+
+@pytest.mark.parametrize(
+    ("release", "node", "fits"),
+    [
+        ("ubuntu24.04", ("ubuntu", "24.04"), True),
+        ("ubuntu24.04", ("ubuntu", "22.04"), False),
+        ("ubuntu24.04", ("rocky", "9.5"), False),
+        ("redhat9", ("almalinux", "9.5"), True),
+        ("redhat9", ("rhel", "10.0"), False),
+        ("redhat9", ("ubuntu", "24.04"), False),
+        ("rhel9.4", ("rhel", "9.6"), True),
+        # No vendor builds for these, and names that are not known say nothing.
+        ("ubuntu24.04", ("debian", "12"), True),
+        ("suse15.6", ("ubuntu", "24.04"), True),
+        ("", ("ubuntu", "24.04"), True),
+    ],
+)
+def test_what_is_built_for_a_release_is_for_nodes_that_have_it(release: str, node: tuple[str, str], fits: bool) -> None:
+    assert is_built_for(release, Distribution(*node)) is fits

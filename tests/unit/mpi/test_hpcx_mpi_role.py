@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The hpcai.gpu_cluster developers
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the role hpcx_mpi would write, in check mode on this machine: every file of both sources and both fabrics, to the byte."""
+"""What the role hpcx_mpi would write, in check mode on this machine: every file of all sources and both fabrics, to the byte."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 import typing as t
@@ -39,6 +40,7 @@ HPCX: dict[str, t.Any] = {
     "hpcx_mpi_sha256": {"2.25.1-ubuntu24.04-cuda13-x86_64": "0" * 64},
 }
 DISTRO: dict[str, t.Any] = {"hpcx_mpi_source": "distro", "hpcx_mpi_distro_prefix": "/usr/lib64/openmpi"}
+PREINSTALLED: dict[str, t.Any] = {"hpcx_mpi_source": "preinstalled"}
 INFINIBAND: dict[str, t.Any] = {
     "hpcx_mpi_fabric": "infiniband",
     "hpcx_mpi_mca_params": {"coll_hcoll_enable": "1", "x_quoted": 'a "$b" [c]'},
@@ -51,6 +53,7 @@ NODES = {
     "hpcx-beside": {**HPCX, **TCP, "hpcx_mpi_make_current": False, "hpcx_mpi_remove_current": True},
     "distro-infiniband": {**DISTRO, **INFINIBAND, "hpcx_mpi_distro_prefix": ""},
     "distro-tcp": {**DISTRO, **TCP},
+    "preinstalled-infiniband": {**PREINSTALLED, **INFINIBAND, "hpcx_mpi_preinstalled_modulefile": "hpcx-rebuild"},
     "as it comes": HPCX,
     "no interface": {**DISTRO, "hpcx_mpi_fabric": "tcp", "hpcx_mpi_interface": ""},
     "with a list": {**HPCX, "hpcx_mpi_ucx_transports": "rc,sm,self,cuda", "hpcx_mpi_allow_overwrite": True},
@@ -203,6 +206,10 @@ def test_a_modulefile_of_somebody_else_is_replaced_only_with_consent(
             ],
         ),
         (
+            "preinstalled-infiniband",
+            ["/opt/hpcx/current", f"{MODULES}/mpi/current", "/etc/hpcx_mpi", f"{MODULES}/mpi", "/opt/hpcx"],
+        ),
+        (
             "distro-tcp",
             ["/opt/hpcx/current", f"{MODULES}/mpi/current", "/etc/hpcx_mpi", f"{MODULES}/mpi", "/opt/hpcx"],
         ),
@@ -220,3 +227,43 @@ def test_the_version_in_use_goes_with_consent_only(
         "hpcx-tcp": ["/opt/other/current"],
         "hpcx-beside": [""],
     }.get(name, [])
+
+
+#: What Environment Modules and Lmod give to a modulefile, as far as ours asks for it.
+TCL = """
+proc module-whatis {args} {}
+proc conflict {args} {}
+proc setenv {args} {}
+proc module {what path} { puts "$what $path" }
+source [lindex $argv 0]
+"""
+
+
+@pytest.mark.skipif(not shutil.which("tclsh"), reason="needs tclsh")
+@pytest.mark.parametrize(
+    ("there", "said"),
+    [
+        (["hpcx-2/modulefiles/hpcx-rebuild"], "load %s/hpcx-2/modulefiles/hpcx-rebuild"),
+        (["hpcx-2/modulefiles/hpcx"], "there is no %s/hpcx-2/modulefiles/hpcx-rebuild"),
+        ([], "0 directories fit %s/hpcx-* ()"),
+        (["hpcx-1/x", "hpcx-2/x"], "2 directories fit %s/hpcx-* (%s/hpcx-1, %s/hpcx-2)"),
+        # An archive that was left there is no directory.
+        (["hpcx-1.tbz", "hpcx-2/modulefiles/hpcx-rebuild"], "load %s/hpcx-2/modulefiles/hpcx-rebuild"),
+    ],
+)
+def test_the_image_s_hpcx_is_found_where_the_module_is_loaded(
+    results: dict[str, list[dict[str, t.Any]]], tmp_path: pathlib.Path, there: list[str], said: str
+) -> None:
+    for name in there:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("#%Module1.0\n")
+    text = shown(results["preinstalled-infiniband"][0]).partition(f"file {MODULES}/mpi/current <==\n")[2]
+    (tmp_path / "current").write_text(text.replace("/opt/hpcx-", f"{tmp_path}/hpcx-"))
+    (tmp_path / "modules.tcl").write_text(TCL)
+    done = subprocess.run(
+        ["tclsh", tmp_path / "modules.tcl", tmp_path / "current"], capture_output=True, text=True, check=False
+    )
+    found = said.startswith("load ")
+    assert (done.returncode == 0) is found
+    assert said.replace("%s", str(tmp_path)) in (done.stdout if found else done.stderr)
+    assert found or "The HPC-X of the image cannot be told: " in done.stderr

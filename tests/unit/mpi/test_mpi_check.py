@@ -103,6 +103,19 @@ def test_failures_of_the_launcher_are_told_in_words(name: str, kind: str, says: 
     assert ("/etc/modulefiles on EL" in error.remedy) is (name == "module")
 
 
+def test_directories_that_may_be_the_image_s_hpcx_are_named() -> None:
+    said = (FIXTURES / "image.stderr").read_text()
+    error = mpi.launch_failure("", said, 1)
+    assert error.kind == "mpi_missing"
+    assert "mpirun failed: the image's HPC-X cannot be told: 0 directories fit /opt/hpcx-* ()." in error.message
+    assert "name one of these" in error.remedy
+    several = said.replace(
+        "0 directories fit\n    /opt/hpcx-* ()", "2 directories fit\n    /opt/hpcx-* (/opt/hpcx-1,\n    /opt/hpcx-2)"
+    )
+    error = mpi.launch_failure("", several, 1)
+    assert "cannot be told: 2 directories fit /opt/hpcx-* (/opt/hpcx-1, /opt/hpcx-2)." in error.message
+
+
 def test_an_unknown_failure_shows_its_last_line() -> None:
     assert "exited with 7: boom." in mpi.launch_failure("", "first\nboom\n-----\n", 7).message
     assert "it said nothing" in mpi.launch_failure("", "", 7).message
@@ -176,4 +189,7 @@ def test_a_job_without_ranks_proves_nothing(launch: Launch, wish: dict[str, t.An
 
 def test_no_mpirun_is_said_so(launch: Launch, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nonexistent")
-    assert launch(hosts=["127.0.0.1"])["error_kind"] == "mpi_missing"
+    result = launch(hosts=["127.0.0.1"])
+    assert result["error_kind"] == "mpi_missing"
+    # A package of an image that only stands for Open MPI satisfies the package system.
+    assert "use the image's preinstalled HPC-X" in result["remedy"]

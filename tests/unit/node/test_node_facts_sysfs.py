@@ -125,6 +125,40 @@ def test_only_display_devices_of_nvidia_are_gpus(tmp_path: Path) -> None:
     assert [gpu["numa"] for gpu in gpus] == [1, 1, 0, 0, 3, 3, 2, 2]
 
 
+@pytest.mark.parametrize(
+    ("chain", "path"),
+    [
+        (
+            "pci0000:15/0000:15:01.0/0000:16:00.0/0000:17:00.0/0000:18:00.0",
+            ["pci0000:15", "0000:15:01.0", "0000:16:00.0", "0000:17:00.0"],
+        ),
+        ("pci0000:00/0000:00:1e.0", ["pci0000:00"]),
+        # Azure: every device on a host bridge of its own.
+        (
+            "LNXSYSTM:00/LNXSYBUS:00/ACPI0004:00/VMBUS:00/47505500-0001-0000-3130-444531303244/pci0001:00/0001:00:00.0",
+            ["pci0001:00"],
+        ),
+        # Intel VMD: a host bridge below a device.
+        (
+            "pci0000:e0/0000:e0:05.5/pci10000:e0/10000:e0:02.0/10000:e1:00.0",
+            ["pci0000:e0", "0000:e0:05.5", "pci10000:e0", "10000:e0:02.0"],
+        ),
+    ],
+)
+def test_the_bridges_above_a_device(tmp_path: Path, chain: str, path: list[str]) -> None:
+    bus_id = chain.rpartition("/")[2]
+    (tmp_path / "sys/devices" / chain).mkdir(parents=True)
+    node = FakeNode(tmp_path)
+    node.link(f"sys/bus/pci/devices/{bus_id}", f"sys/devices/{chain}")
+    assert sysfs.pci_path(tmp_path, bus_id) == path
+    assert sysfs.pci_path(tmp_path, "ffff:00:00.0") == []
+    # The class of RDMA devices leads there, too.
+    node.link("sys/class/infiniband/mlx5_0/device", f"sys/bus/pci/devices/{bus_id}")
+    node.port("mlx5_0", 1, "400 Gb/sec (4X NDR)", "4: ACTIVE", "InfiniBand")
+    (port,) = sysfs.read_hcas(tmp_path) or []
+    assert (port["bus_id"], port["pci_path"]) == (bus_id, path)
+
+
 def test_a_node_without_pci_says_so(tmp_path: Path) -> None:
     assert sysfs.read_pci_gpus(tmp_path) is None
 
@@ -142,6 +176,7 @@ def test_hca_ports(tmp_path: Path) -> None:
         "state": "ACTIVE",
         "numa": 1,
         "bus_id": "0105:00:00.0",
+        "pci_path": [],
     }
 
 

@@ -12,13 +12,14 @@ from pathlib import Path
 import pytest
 import yaml
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node.compare import compare
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node.profile import (
     Profile,
     choose_profile,
     deep_merge,
     validate_profile,
 )
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 PROFILES = Path(__file__).resolve().parents[3] / "roles/node_profile/files/profiles"
@@ -46,6 +47,10 @@ NAMES = {
     "a3-megagpu-8g",
     "generic",
 }
+
+
+# What node_facts tells of a GPU that has lost nothing.
+SOUND = {"memory_mib": None, "remapped_rows": None, "ecc": {"uncorrected": 0}}
 
 
 class Memory:
@@ -323,7 +328,12 @@ def test_the_hardware(name: str) -> None:
 def test_hardware_without_published_addresses() -> None:
     gpus = [("Tesla V100-PCIE-16GB", f"{number:04x}:00:00.0") for number in range(1, 5)]
     assert chosen(facts(gpus=gpus)) == ("Standard_NC24rs_v3", "hardware")
-    assert chosen(facts(gpus=gpus[:3]))[0] == "generic"
+    # One that lost a GPU is the same machine; one with more is another.
+    assert chosen(facts(gpus=gpus[:3]))[0] == "Standard_NC24rs_v3"
+    assert chosen(facts(gpus=[*gpus, ("Tesla V100-PCIE-16GB", "0005:00:00.0")]))[0] == "generic"
+    # Cards of this model are in many servers, and Azure sells machines with one or two of them.
+    assert chosen(facts(gpus=gpus, product="PowerEdge R740"))[0] == "generic"
+    assert chosen(facts(gpus=gpus[:1], sku="Standard_NC6s_v3", product="Virtual Machine"))[0] == "generic"
 
 
 @pytest.mark.parametrize(
@@ -333,8 +343,20 @@ def test_a_board_in_a_server_that_neither_a_cloud_nor_its_firmware_names(model: 
     gpus = [(model, f"0000:{bus}:00.0") for bus in ("19", "3b", "4c", "5d", "9b", "bb", "cb", "db")]
     assert chosen(facts(gpus=gpus)) == (name, "hardware")
     assert chosen(facts(gpus=gpus, product="PowerEdge XE9680")) == (name, "hardware")
-    # Such a profile says nothing of addresses: with fewer GPUs it could be any server.
-    assert chosen(facts(gpus=gpus[:7]))[0] == "generic"
+    # With seven it is the same server, one GPU is missing.
+    seven = facts(gpus=gpus[:7], product="PowerEdge XE9680")
+    assert chosen(seven) == (name, "hardware")
+    whole = {**seven, "unknown": [], "nvidia_smi": {"state": "answered"}}
+    (verdict,) = compare(SHIPPED[name], {**whole, "gpus": [{**gpu, **SOUND} for gpu in whole["gpus"]]}, ["gpus"])
+    assert (verdict["verdict"], verdict["what"], verdict["expected"], verdict["found"]) == (
+        "fail",
+        "number of GPUs",
+        8,
+        "7",
+    )
+    # A cloud has machine types with one, two or four GPUs of such a board, and tells which one this is.
+    for few in (gpus, gpus[:7], gpus[:1]):
+        assert chosen(facts(gpus=few, sku="p5.4xlarge", product="p5.4xlarge"))[0] == "generic"
 
 
 @pytest.mark.parametrize("match", [None, {}, {"products": ["PowerEdge XE9680"]}])
@@ -360,8 +382,55 @@ def test_a_dgx_is_known_by_its_firmware(generation: str) -> None:
 
 def test_addresses_alone_before_there_is_a_driver() -> None:
     assert chosen(facts(on_bus=SHIPPED["dgx_a100"]["gpus"]["bus_ids"])) == ("dgx_a100", "hardware")
-    # Part of them proves nothing.
-    assert chosen(facts(on_bus=SHIPPED["dgx_a100"]["gpus"]["bus_ids"][:5]))[0] == "generic"
+    # Part of them is the same machine, unless the firmware gives it another name.
+    assert chosen(facts(on_bus=SHIPPED["dgx_a100"]["gpus"]["bus_ids"][:5]))[0] == "dgx_a100"
+    assert chosen(facts(on_bus=SHIPPED["dgx_a100"]["gpus"]["bus_ids"], product="PowerEdge R740"))[0] == "generic"
+    # A few may be in any machine.
+    assert chosen(facts(on_bus=["0000:07:00.0", "0000:0f:00.0"]))[0] == "generic"
+
+
+KINDS = ("gpus", "pci_gpus", "hcas", "nvme", "numa")
+
+
+def machine(name: str, identity: str, driver: bool) -> dict[str, t.Any]:
+    """What a whole machine of a profile says of itself. ``identity``: by what it can be known besides its hardware."""
+    profile = SHIPPED[name]
+    section = profile["gpus"]
+    bus_ids = section.get("bus_ids") or [f"0000:{0x19 + 0x11 * index:02x}:00.0" for index in range(section["count"])]
+    match = profile["match"].get("skus" if identity == "sku" else "products") or [None]
+    known = {identity: match[0].replace("*", "") if match[0] else None} if identity else {}
+    node = facts(
+        **known, gpus=[(section["models"][0]["name"], bus_id) for bus_id in bus_ids] if driver else (), on_bus=bus_ids
+    )
+    hcas = [{"device": f"mlx5_{number}", "port": 1} for number in range(8)]
+    nvme = [{"path": f"/dev/nvme{number}n1"} for number in range(8)]
+    numa = [{"id": number, "cpus": f"{number}"} for number in range(2)]
+    return {**node, "hcas": hcas, "nvme": nvme, "numa": numa, "memory_mib": 2097152, "cpus": {"threads": 192}}
+
+
+@settings(max_examples=40)
+@given(
+    st.sampled_from(sorted(name for name in NAMES if "gpus" in SHIPPED[name])),
+    st.sampled_from(["", "sku", "product"]),
+    st.booleans(),
+    st.data(),
+)
+def test_what_is_lost_never_changes_what_is_expected(
+    name: str, identity: str, driver: bool, data: st.DataObject
+) -> None:
+    whole = machine(name, identity, driver)
+    named = bool(whole["platform"].get(identity))
+    lacking = {**whole, "memory_mib": data.draw(st.sampled_from([None, 1024, 2097152])), "cpus": {}}
+    for kind in KINDS:
+        # Who lost the last GPU, too, is known by its name alone.
+        least = 1 if "gpus" in kind and not named else 0
+        places = st.sets(st.sampled_from(range(len(whole[kind]))), min_size=least) if whole[kind] else st.just(set())
+        lacking[kind] = [whole[kind][place] for place in sorted(data.draw(places))]
+    if driver or named:
+        assert chosen(lacking) == chosen(whole)
+    else:
+        # A few addresses may be those of any machine: that is said, and none chosen.
+        assert chosen(lacking)[0] in (chosen(whole)[0], "generic")
 
 
 def test_two_profiles_that_fit_are_not_guessed_between() -> None:

@@ -5,12 +5,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import typing as t
 
 import pytest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.distribution import Distribution
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.units import UnitState
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state import plan as ns
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.content import Content, content_of
@@ -27,6 +29,7 @@ def file_entry(content: str = "new\n", **parts: t.Any) -> File:
     return File("/f", parts.pop("known", None) or content_of({"content": content, "sensitive": False, **parts}), "0644")
 
 
+NODE = Distribution("ubuntu", "22.04", "Ubuntu 22.04.5 LTS")
 FILE = ns.PathState("file", "0644", 0, 0, b"new\n")
 
 
@@ -133,10 +136,22 @@ def test_plan_of_a_removal(absent: Absent, have: ns.PathState, protected: str, r
 
 def test_a_foreign_directory_is_no_unpacked_archive() -> None:
     entry = Archive("/opt/x", "a" * 64)
-    assert ns.plan_archive(entry, ns.PathState("directory", archive="a" * 64)) is None
+    assert ns.plan_archive(entry, ns.PathState("directory", archive="a" * 64), NODE) is None
     for digest in ("", "b" * 64):
         with pytest.raises(ClusterError, match="exists and was"):
-            ns.plan_archive(entry, ns.PathState("directory", archive=digest))
+            ns.plan_archive(entry, ns.PathState("directory", archive=digest), NODE)
+
+
+def test_an_archive_for_another_release_is_refused_before_it_is_fetched_and_kept_where_it_was_unpacked() -> None:
+    archive = Archive("/opt/hpcx/2.25.1", "a" * 64, built_for="ubuntu24.04")
+    with pytest.raises(ClusterError) as caught:
+        ns.plan_archive(archive, ns.PathState(), NODE)
+    assert caught.value.kind == "wrong_release"
+    assert "ubuntu24.04" in str(caught.value)
+    assert "Ubuntu 22.04.5 LTS" in str(caught.value)
+    assert ns.plan_archive(archive, ns.PathState("directory", archive="a" * 64), NODE) is None
+    fitting = dataclasses.replace(archive, built_for="ubuntu22.04")
+    assert ns.plan_archive(fitting, ns.PathState(), NODE)
 
 
 def unit(**parts: t.Any) -> Unit:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import pathlib
 import sys
+import threading
 import time
 
 import pytest
@@ -116,6 +117,21 @@ def test_what_hangs_has_failed_though_there_is_a_budget(tmp_path: pathlib.Path) 
     assert time.monotonic() - began < 120
 
 
+@pytest.mark.parametrize(("budget_s", "expected"), [(200, "failed"), (0, "ok")])
+def test_without_a_budget_a_machine_may_be_much_slower_than_the_one_that_was_measured(
+    tmp_path: pathlib.Path, budget_s: float, expected: str
+) -> None:
+    """The ledger is another machine's, and the first step of a run has no pace to go by."""
+
+    def limit_s(_estimate_s: float, measured: bool, _pace: float) -> float:
+        return 1.0 if measured else 300.0
+
+    runner = Runner(tmp_path, Clock(), budget_s, measured=["a"], limit_s=limit_s)
+    step = Step("a", (python("import time; time.sleep(2)"),))
+    (outcome,) = runner.run([step], {"a": 0.1}, 1, lambda _step, _outcome: None)
+    assert outcome.result == expected
+
+
 @pytest.mark.slow
 def test_the_budget_cuts_what_takes_longer_than_it_should(tmp_path: pathlib.Path) -> None:
     began = time.monotonic()
@@ -158,7 +174,9 @@ def test_set_up_is_not_begun_for_what_does_not_fit_behind_it(tmp_path: pathlib.P
 ONCE = "import os, sys; sys.exit(os.path.exists('new') - 1)"
 
 
-def test_what_fails_on_a_lab_is_run_once_more_on_new_nodes(tmp_path: pathlib.Path) -> None:
+def test_what_fails_on_a_lab_is_run_once_more_on_new_nodes(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     step = Step(
         "role/a",
         (python("open('ran', 'a').write('x')"), python(ONCE)),
@@ -173,6 +191,9 @@ def test_what_fails_on_a_lab_is_run_once_more_on_new_nodes(tmp_path: pathlib.Pat
     assert outcomes["role/a"].log == ".cache/log/role-a-2.log"
     assert all((tmp_path / name).exists() for name in (outcomes["role/a"].first_log, outcomes["role/a"].log))
     assert ((tmp_path / "new").read_text(), (tmp_path / "ran").read_text()) == ("gpu-1", "xx")
+    # The name under which the failure was told is another command's by now.
+    told = next(line for line in capsys.readouterr().out.splitlines() if "is run once more" in line)
+    assert outcomes["role/a"].first_log in told
 
 
 def test_what_fails_twice_has_failed(tmp_path: pathlib.Path) -> None:
@@ -187,6 +208,23 @@ def test_what_needs_a_step_that_does_not_fit_is_not_started(tmp_path: pathlib.Pa
     runner = Runner(tmp_path, Clock(), budget_s=50)
     outcomes = runner.run(steps, {"up": 45.0, "test": 0.1}, 2, lambda _step, _outcome: None)
     assert {one.name: one.result for one in outcomes} == {"up": "cut", "test": "cut"}
+    assert not (tmp_path / "ran").exists()
+
+
+def test_an_interrupted_run_begins_no_other_command(tmp_path: pathlib.Path) -> None:
+    """It would work in a lab that is being taken down, or bring up one that nobody takes down any more."""
+    goes_on = "trap 'exit 0' TERM; touch began; while :; do sleep 0.05; done"
+    wait = "import os, time\nwhile not os.path.exists('began'): time.sleep(0.05)"
+    steps = Step("a", (("sh", "-c", goes_on), python("open('ran', 'w')"))), Step("b", (python(wait),))
+
+    def interrupt(_step: Step, _outcome: Outcome) -> None:
+        raise KeyboardInterrupt
+
+    others = threading.enumerate()
+    with pytest.raises(KeyboardInterrupt):
+        Runner(tmp_path, Clock()).run(steps, {"a": 0.1, "b": 0.1}, 2, interrupt)
+    for thread in set(threading.enumerate()) - set(others):
+        thread.join()
     assert not (tmp_path / "ran").exists()
 
 

@@ -88,7 +88,15 @@ def test_with_all_quick_unit_tests_the_slow_ones_of_affected_folders_are_run() -
     units = next(step for step in found.steps if step.name == "units")
     assert units.commands[0][-3:] == ("--slow-of", "tests/unit/blob,tests/unit/gzip", "tests/unit")
     assert set(units.proves) == {"unit/gzip", "unit/blob"}
-    assert found.seconds["units"] == steps.QUICK_UNIT_MINUTES * 60
+
+
+def test_the_slow_unit_tests_take_their_time_beside_the_quick_ones() -> None:
+    """Otherwise they would be taken to hang on a machine that is only busy, and they get no second run."""
+    quick_s = steps.QUICK_UNIT_MINUTES * 60
+    assert plan("affected", must=True).seconds["units"] == quick_s
+    assert (
+        plan("affected", must=True, unit__gzip="2026-11-02", unit__blob="2026-11-02").seconds["units"] == quick_s + 120
+    )
 
 
 @pytest.mark.parametrize("name", [one for one in LABS if one.startswith(("role/", "vm", "cluster", "faults/"))])

@@ -14,8 +14,11 @@ import typing as t
 import pytest
 import yaml
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node.sysfs import NO_BUS, Bus, read_bus
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma import model, perftest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma import verify as check
+from hypothesis import given
+from hypothesis import strategies as st
 
 FIXTURES = pathlib.Path(__file__).parent / "fixtures"
 PROFILES = pathlib.Path(__file__).parents[3] / "roles/node_profile/files/profiles"
@@ -100,9 +103,65 @@ def test_ports_get_time_to_come_up_and_not_more(monkeypatch: pytest.MonkeyPatch)
         assert "fail" in {verdict["verdict"] for verdict in verdicts}
 
 
+def levels(expected: dict[str, t.Any], ports: list[dict[str, t.Any]], bus: Bus = NO_BUS) -> list[str]:
+    return [item["verdict"] for item in check.judge_ports(expected, ports, bus)]
+
+
 def test_nothing_expected_is_nothing_wrong() -> None:
-    assert [item["verdict"] for item in check.judge_ports({}, [])] == ["ok"]
-    assert [item["verdict"] for item in check.judge_ports({}, ndv4(mlx5_ib0={"state": "DOWN"}))] == ["ok"]
+    assert levels({}, []) == ["ok"]
+    assert levels({}, ndv4(mlx5_ib0={"state": "DOWN"})) == ["ok"]
+    assert levels({}, [], Bus(gpus=4)) == ["ok"]
+
+
+DOWN = ndv4(**{f"mlx5_ib{number}": {"state": "DOWN"} for number in range(8)})
+
+
+@pytest.mark.parametrize(
+    ("ports", "bus", "found"),
+    [
+        (DOWN, Bus(), "none of 8: mlx5_ib0 is DOWN, "),
+        (DOWN, Bus(adapters=8, gpus=8), "none of 8: mlx5_ib0 is DOWN, "),
+        ([], Bus(adapters=8), "none"),
+        ([], Bus(gpus=8), "none"),
+    ],
+)
+def test_a_node_made_for_rdma_that_cannot_use_it_is_no_ok(ports: list[dict[str, t.Any]], bus: Bus, found: str) -> None:
+    (verdict,) = check.judge_ports({}, ports, bus)
+    assert verdict["verdict"] == "warn"
+    assert verdict["found"].startswith(found)
+    assert "`count` 0" in verdict["remedy"]
+    # Who says that none is expected is believed; who expects some gets a failure, not a warning.
+    assert levels({"count": 0}, ports, bus) == ["ok"]
+    assert levels({"count": 1}, ports, bus) == ["fail"]
+
+
+@given(st.lists(st.sampled_from(["ACTIVE", "DOWN", "INIT", "ARMED"]), max_size=9), st.integers(0, 9), st.integers(0, 9))
+def test_without_an_expectation_only_a_node_that_can_use_rdma_or_is_not_made_for_it_is_ok(
+    states: list[str], adapters: int, gpus: int
+) -> None:
+    ports = [port(f"mlx5_{number}", state=state) for number, state in enumerate(states)]
+    usable, made_for_it = "ACTIVE" in states, bool(states) or adapters > 0 or gpus >= 8
+    assert levels({}, ports, Bus(adapters, gpus)) == ["ok" if usable or not made_for_it else "warn"]
+
+
+def test_adapters_and_data_center_gpus_are_seen_without_their_drivers(tmp_path: pathlib.Path) -> None:
+    devices = [
+        ("0000:18:00.0", "0x15b3", "0x020700", "0x1021"),
+        ("0000:29:00.0", "0x15b3", "0x020000", "0x1021"),
+        ("0000:2a:00.0", "0x15b3", "0x080100", "0xc2d5"),  # DMA of a BlueField
+        ("0000:10:1b.0", "0x1d0f", "0x020000", "0xefa1"),
+        ("0000:00:05.0", "0x1d0f", "0x020000", "0xec20"),  # ENA, Amazon's network without RDMA
+        ("0000:1b:00.0", "0x10de", "0x030200", "0x2330"),
+        ("0000:02:00.0", "0x10de", "0x030000", "0x2204"),  # a GPU with a display
+        ("0000:05:00.0", "0x10de", "0x068000", "0x22a3"),  # an NVSwitch
+    ]
+    for name, vendor, kind, device in devices:
+        folder = tmp_path / "sys/bus/pci/devices" / name
+        folder.mkdir(parents=True)
+        for key, value in (("vendor", vendor), ("class", kind), ("device", device)):
+            (folder / key).write_text(f"{value}\n")
+    assert read_bus(tmp_path) == Bus(adapters=3, gpus=1)
+    assert read_bus(tmp_path / "nowhere") == Bus()
 
 
 def test_the_ports_to_measure_have_the_same_order_everywhere() -> None:

@@ -12,6 +12,7 @@ import typing as t
 import pytest
 import yaml
 from ansible.module_utils import basic
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node.sysfs import Bus
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma import check as checking
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma import perftest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma.model import Modules, Software, System
@@ -209,7 +210,22 @@ def test_a_second_try_is_told_aloud(check: t.Any, monkeypatch: pytest.MonkeyPatc
     assert not told["failed"]
     assert [one["verdict"] for one in told["verdicts"]] == ["ok", "ok", "ok", "warn"]
     assert told["bandwidth"][0]["first_error"] == "Failed status 9"
-    assert warned == ["ib_write_bw of mlx5_0 with gpu-1 needed 2 tries: Failed status 9"]
+    (text,) = warned
+    assert text.startswith("tries of ib_write_bw of mlx5_0 to gpu-1: expected 1, found 2: Failed status 9. ")
+
+
+def test_a_node_that_cannot_use_rdma_is_told_aloud_where_nobody_said_what_to_expect(
+    check: t.Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    warned: list[str] = []
+    monkeypatch.setattr(basic.AnsibleModule, "warn", lambda _module, text: warned.append(text))
+    monkeypatch.setattr(checking, "read_bus", lambda _root: Bus(adapters=8, gpus=8))
+    for ports, found in (([], "found none."), ([port("mlx5_0", "DOWN")], "none of 1: mlx5_0 is DOWN")):
+        result = check(*ports)
+        assert (result["failed"], [one["verdict"] for one in result["verdicts"]]) == (False, ["ok", "warn"])
+        assert found in warned.pop()
+        check(*ports, fabric={"count": 0})
+    assert warned == []
 
 
 def test_without_an_active_port_nothing_can_be_measured(check: t.Any) -> None:

@@ -18,9 +18,13 @@ import yaml
 from ansible.errors import AnsibleError
 from ansible.parsing.dataloader import DataLoader
 from ansible.template import Templar, trust_as_template
+from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._places import faults_of
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._role_arguments import Verdict, validate
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._role_files import ROLES, role_files
-from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._survey_texts import as_dict, as_list
+from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._survey_texts import as_dict, as_globs, as_list
+from hypothesis import given
+from hypothesis import strategies as st
+from lab.list_server import in_process
 from role_validation import by_ansible, known
 
 ROOT = pathlib.Path(__file__).parents[3]
@@ -243,6 +247,97 @@ def test_a_broken_text_is_refused_by_its_name(option: Option) -> None:
 )
 def test_texts_of_lists(text: t.Any, expected: t.Any) -> None:
     assert as_list(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", []),
+        ("[]", []),
+        ('["*.rec", "*.idx"]', ["*.rec", "*.idx"]),
+        (' [\n  "*.rec",\n  "a,b"\n] ', ["*.rec", "a,b"]),
+        ("*.rec, *.idx", ["*.rec", "*.idx"]),
+        ("*.rec,*.idx,", ["*.rec", "*.idx"]),
+        ("*.rec\n/train/**\n", ["*.rec", "/train/**"]),
+        ("part-[0-4]?.{rec,idx}, x", ["part-[0-4]?.{rec,idx}", "x"]),
+        ("{a,b}.rec", ["{a,b}.rec"]),
+        ("[ab]*.rec, [!,;]x", ["[ab]*.rec", "[!,;]x"]),
+        (r"a\,b, c", [r"a\,b", "c"]),
+        (r"a\[, b", [r"a\[", "b"]),
+        ("{a,{b,[}]}}, c", ["{a,{b,[}]}}", "c"]),
+        (["*.rec, *.idx"], ["*.rec, *.idx"]),
+        (None, None),
+    ],
+)
+def test_texts_of_globs(text: t.Any, expected: t.Any) -> None:
+    assert as_globs(text) == expected
+
+
+_PIECES = st.sampled_from(
+    ["a", "*", "**", "/", "?", ".rec", "[0-4]", "[!,;]", "{rec,idx}", "{a,[,]}", r"\,", r"\[", r"\{", "]", "x y"]
+)
+_GLOBS = st.lists(_PIECES, min_size=1, max_size=5).map("".join)
+
+
+@given(st.lists(_GLOBS, max_size=4), st.sampled_from([",", ", ", " ,", "\n", ",\n  "]))
+def test_globs_with_anything_between_them_that_separates_are_those_globs(globs: list[str], between: str) -> None:
+    assert as_globs(between.join(globs)) == globs
+    assert as_globs(json.dumps(globs)) == globs
+    assert as_globs(json.dumps(globs, indent=1)) == globs
+
+
+@pytest.mark.parametrize("text", ['["*.rec", "*.idx"', "['*.rec']", '[ "a" "b" ]'])
+def test_a_text_of_globs_that_begins_as_json_and_is_none_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="is a text that begins as JSON does and is none"):
+        as_globs(text)
+    sources = [{"url": "https://account.blob.core.windows.net/data", "include": text}]
+    [fault] = faults_of(sources)
+    assert fault.kind == "bad_input"
+    assert "`include` of a source is a text" in fault.message
+
+
+def test_a_glob_in_a_text_is_judged_like_one_in_a_list() -> None:
+    [fault] = faults_of([{"url": "https://account.blob.core.windows.net/data", "exclude": "*.rec, *.[idx"}])
+    assert "'*.[idx'" in fault.message
+    assert list(faults_of([{"url": "https://account.blob.core.windows.net/data", "exclude": "*.rec, {a,b}"}])) == []
+
+
+@pytest.mark.slow
+@pytest.mark.newest
+@pytest.mark.parametrize("include", ['["*.rec", "*.idx"]', "*.rec, *.idx", ["*.rec", "*.idx"], "*.{rec,idx}"])
+def test_a_text_chooses_the_blobs_that_its_globs_name(tmp_path: pathlib.Path, include: t.Any) -> None:
+    plan = {
+        "sources": "{{ answers }}",
+        "destination": str(tmp_path / "data"),
+        "hosts": ["gpu-1"],
+        "identity": "none",
+    }
+    tasks = [
+        {"name": "Plan", "hpcai.gpu_cluster.dataset_plan": plan, "register": "planned"},
+        {"name": "Tell", "ansible.builtin.debug": {"msg": "{{ planned.total_files }} of four"}},
+    ]
+    (tmp_path / "play.yml").write_text(json.dumps([{"hosts": "all", "gather_facts": False, "tasks": tasks}]))
+    host = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
+    (tmp_path / "hosts.json").write_text(json.dumps({"all": {"hosts": {"gpu-1": host}}}))
+    with in_process(["a.rec", "a.idx", "b/c.rec", "README"]) as server:
+        answers = json.dumps({"answers": [{"url": server.url, "include": include, "exclude": "none, {no,thing}"}]})
+        done = subprocess.run(
+            [
+                pathlib.Path(sys.executable).parent / "ansible-playbook",
+                *("-i", tmp_path / "hosts.json", "-e", answers, "--check", tmp_path / "play.yml"),
+            ],
+            env={
+                **os.environ,
+                "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"),
+                "ANSIBLE_COLLECTIONS_PATH": str(ROOT / ".venv/collections"),
+                "ANSIBLE_FORCE_COLOR": "0",
+            },
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+    assert "3 of four" in done.stdout, done.stdout + done.stderr
 
 
 @pytest.mark.parametrize(
