@@ -63,7 +63,8 @@ def raw_azcopy(url: str, destination: Path) -> None:
         stdout=subprocess.DEVNULL,
         env=environment,
     ) as process:
-        process.wait()
+        if status := process.wait():
+            raise RuntimeError(f"AzCopy ended with {status}.")
 
 
 def main() -> int:

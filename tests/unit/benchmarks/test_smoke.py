@@ -78,6 +78,17 @@ def measures(benchmark: str, sizes: list[str]) -> None:
     assert "Traceback" not in said, said
 
 
+@pytest.mark.parametrize("code", ["raise ValueError", "raise SystemExit('no AzCopy')", "raise SystemExit(2)"])
+def test_a_smoke_run_of_a_benchmark_that_breaks_fails(code: str) -> None:
+    with pytest.raises(AssertionError):
+        measures("-c", [code])
+
+
+def test_a_missed_goal_is_no_failure_of_a_smoke_run() -> None:
+    goal = "from benchmarks.staging._report import Goal, exit_status"
+    measures("-c", [f"{goal}; raise SystemExit(exit_status([Goal('ratio', 2.0, 1.0)]))"])
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("benchmark", RUNS)
 def test_a_benchmark_measures(benchmark: str) -> None:
