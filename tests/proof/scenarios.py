@@ -36,6 +36,7 @@ _BY_PEOPLE = ("nvme_raid",)
 #: Minutes of the unit tests that start programs; most of the others take seconds.
 _UNITS = {
     "azcopy": 3.1,
+    "benchmarks": 2.8,
     "gpu_clocks": 0.9,
     "blob": 0.8,
     "dataset": 0.8,

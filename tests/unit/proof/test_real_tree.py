@@ -137,6 +137,29 @@ def test_new_pages_and_benchmarks_affect_no_lab(repository: Repository) -> None:
     assert not [name for name, files in found.items() if files & new and name.startswith(LABS)]
 
 
+@pytest.mark.parametrize(
+    "path",
+    [
+        "benchmarks/staging/_ranks.py",
+        "benchmarks/staging/s6_slow_rank.py",
+        "plugins/modules/dataset_plan.py",
+        "plugins/module_utils/_dataset/prepare.py",
+        "tests/lab/blob/fast_server.py",
+    ],
+)
+def test_what_a_benchmark_needs_affects_its_smoke_run(repository: Repository, path: str) -> None:
+    assert "unit/benchmarks" in repository.affected(path)
+
+
+def test_a_benchmark_is_not_affected_by_tests_of_others(repository: Repository) -> None:
+    for pattern in (
+        r"tests/unit/glusterfs/test_\w+\.py",
+        r"tests/scenarios/dnf/test_\w+\.py",
+        r"molecule/glusterfs/.*",
+    ):
+        assert "unit/benchmarks" not in repository.affected(repository.find(pattern))
+
+
 def test_what_ansible_test_is_given_belongs_to_it(repository: Repository) -> None:
     """As tests/sanity/run lists it: pages, settings and documentation, which no other run reads."""
     script = "tests/sanity/run"
