@@ -56,6 +56,12 @@ options:
     description: The kernel to install modules for. Empty for the running one.
     type: str
     default: ""
+  epel:
+    description:
+      - Whether to enable EPEL (C(epel-release)) on AlmaLinux, Rocky and Oracle Linux where DOCA needs C(dkms) and no package brings it.
+      - With V(false) a node without it is refused before anything is changed.
+    type: bool
+    default: false
   installer_options:
     description: Further options of C(mlnxofedinstall). Those that change firmware are refused.
     type: list

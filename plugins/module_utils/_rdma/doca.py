@@ -12,6 +12,9 @@ import typing as t
 from pathlib import Path
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.distribution import parse_os_release
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.epel import how_to_enable, lacking_epel
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.files import read_text
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.packages import (
     parse_dnf_simulation,
     parse_madison,
@@ -45,6 +48,7 @@ class Doca:
     def __init__(self, commands: Commands, request: Request, system: System) -> None:
         self.commands, self.request, self.system = commands, request, system
         self.wanted = request.wanted
+        self._dist = parse_os_release(read_text(Path("/etc/os-release")))
         self.package = DOCA_PACKAGES[1] if self.wanted.user_space_only else DOCA_PACKAGES[0]
 
     def check(self, file: str, *, replaces: bool) -> None:
@@ -53,12 +57,20 @@ class Doca:
         ``replaces``: another stack goes first. What is in the way only because of that is no reason to refuse.
         """
         self._refuse_held_of(self._had())
+        self._enable_epel()
         with preview.of(file, self.commands) as view:
             if view and self.system.manager == "dpkg":
                 files = self._openmpi(file, view) if self.request.without_openmpi else []
                 self._check(view, files, UNTOUCHED, replaces=replaces)
             elif view:
                 self._check_dnf(view, replaces=replaces)
+
+    def _enable_epel(self) -> None:
+        if not (self.request.epel and self.wanted.kernel_parts) or self.system.manager == "dpkg":
+            return
+        name = lacking_epel(self._dist, Dnf(self.commands.host).installed())
+        if name:
+            self.commands.run(["dnf", "--assumeyes", "install", name], f"installing {name}")
 
     def install(self, file: str, step: Step) -> str:
         """Add the repository that ``file`` brings, and install the stack from it; returns what was said."""
@@ -207,7 +219,7 @@ class Doca:
             raise ClusterError(
                 "no_dkms",
                 f"No repository of this node has the dkms that {self.package} needs. EL has it in EPEL only.",
-                f"Enable EPEL or a mirror of it, with its newest dkms, and run again. {UNTOUCHED}",
+                f"{how_to_enable(self._dist)} Its newest dkms is needed. {UNTOUCHED}",
                 output=out + err,
             )
         # Modules that are built here, and what needs them, are in no repository yet.
