@@ -57,7 +57,10 @@ class Run:
         settings = self.settings
         limits = settings.allowed_limits(self.request.limits)
         services = settings.allowed_limits(self.request.service_limits, "service_limits")
-        settings.settings = dataclasses.replace(settings.settings, limits=limits, service_limits=services)
+        names = settings.allowed_names()
+        settings.settings = dataclasses.replace(
+            settings.settings, limits=limits, service_limits=services, persistent_names=names
+        )
         steps = plan_stack(self.wanted, self.system, self.software, self.modules, users.users)
         if builds_doca(self.wanted, self.system, steps):
             refuse_unsigned(self.wanted, self.system, self.host)
