@@ -45,6 +45,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.state i
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.writable import check_directory, check_writable
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gzip.part_file import disk_errors
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.deadline import without_deadline
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.ownership import (
     Ownership,
     find_ownership,
@@ -238,9 +239,9 @@ def _list(wanted: PlanRequest) -> tuple[Manifest, list[str]]:
         )
     login = ManagedIdentity(wanted.identity_client_id).token if needs_token else None
     choices = [Choice(source.get("include") or (), source.get("exclude") or ()) for source in wanted.sources]
-    manifest = build_manifest(
-        wanted.sources, login=login, choices=choices, capacity=_capacity(wanted.destination, free_memory_bytes())
-    )
+    capacity = _capacity(wanted.destination, free_memory_bytes())
+    with without_deadline():  # each request has its own
+        manifest = build_manifest(wanted.sources, login=login, choices=choices, capacity=capacity)
     # Else such a file would fail at every node, in every round.
     room = name_room(wanted.destination, wanted.landing_path, wanted.hosts)
     check_names(manifest.blobs, wanted.decompress, room)
