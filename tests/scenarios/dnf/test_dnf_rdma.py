@@ -105,6 +105,9 @@ def test_without_epel_doca_is_not_begun(nodes: Nodes, major: str, kernel_support
     build([Rpm("epel-release", f"{major}-1", files={"/etc/yum.repos.d/epel.repo": text})], offered)
     index(offered)
     node.write("/etc/yum.repos.d/extras.repo", "[extras]\nname=x\nbaseurl=file:///srv/extras\nenabled=1\ngpgcheck=0\n")
+    told = rdma(node, "3.2.1", kernel_support=kernel_support, epel=True, check=True)
+    assert "epel-release" in str(told["diff"])
+    assert (node.installed, node.read("/etc/yum.repos.d/epel.repo")) == (before, "")
     result = rdma(node, "3.2.1", kernel_support=kernel_support, epel=True)
     assert not result["failed"], result["msg"]
     assert {"epel-release", "dkms", "doca-ofed"} <= set(node.installed)
