@@ -67,16 +67,21 @@ class Run:
         install = any(step.kind == "install" for step in steps)
         if install:
             chosen_sum(self.request.sha256, self.wanted.source, self.wanted.version, self.system)
+        epel = self.stack.doca.lacking_epel() if install and self.wanted.source == "doca" else ""
         settings.check_rxe()
         # In check mode this is the whole plan of the files; otherwise it finds what would be refused.
         settings.write(settings.request(), check=True)
         self._spare_users()
+        if epel:
+            self.changes.note("package", epel, "install", "", f"{epel}\n")
         if self.check:
             self._take(steps)
             if not install:
                 self._packages()
         else:
             settings.changes = Changes()
+            if epel:
+                self.stack.doca.enable_epel(epel)
             with self.stack.prepared(steps):
                 self._bring(steps, install=install)
         if self.request.excludes is not None:
