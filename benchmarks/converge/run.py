@@ -29,7 +29,7 @@ sys.path[:0] = [str(HERE), str(HERE.parent / "staging")]
 
 import _measure
 from _lab import LabBench
-from _report import goal_met
+from _report import exit_status
 from _runs import Bench
 
 MEASURES = {
@@ -62,7 +62,7 @@ def main() -> int:
         parser.error(f"there is no measure {', '.join(sorted(unknown))}")
     with _bench(stand_ins=arguments.stand_ins)(arguments.hosts, arguments.peer_hosts) as bench:
         goals = [goal for name in chosen for goal in MEASURES[name](bench)]
-    return 0 if goal_met(goals) else 1
+    return exit_status(goals)
 
 
 if __name__ == "__main__":

@@ -78,7 +78,7 @@ def main() -> int:
 
     sys.path.append(str(ROOT / "benchmarks/staging"))
     from _copy import copy_tree
-    from _report import Goal, goal_met, report
+    from _report import Goal, exit_status, report
 
     with tempfile.TemporaryDirectory() as folder:
         copy_tree(ROOT, Path(folder))
@@ -92,7 +92,7 @@ def main() -> int:
         for name, score in scores.items()
     ]
     report("Mutants that the tests notice", rows, goal=goals)
-    return 0 if goal_met(goals) else 1
+    return exit_status(goals)
 
 
 def try_package(name: str, mutants: int, seed: int) -> Score:

@@ -72,7 +72,7 @@ def main() -> None:
     print(f"processes      {max(processes)} (nvidia-smi)")
     met = statistics.median(whole) <= GOAL_S and set(processes) == {1}
     print(f"goal           at most {GOAL_S} s and one process: {'met' if met else 'MISSED'}")
-    sys.exit(0 if met else 1)
+    sys.exit(0 if met else 3)  # 1 is an exception's, here as in benchmarks/staging
 
 
 if __name__ == "__main__":

@@ -97,7 +97,7 @@ def main() -> None:
             "The machine is emulated in software: its processors limit both sides, not its disks. Take no rate from here."
         )
     print(f"goal             array at least {GOAL} of its disks, both ways: {'met' if met and stripes else 'MISSED'}")
-    sys.exit(0 if met and stripes else 1)
+    sys.exit(0 if met and stripes else 3)  # 1 is an exception's, here as in benchmarks/staging
 
 
 if __name__ == "__main__":

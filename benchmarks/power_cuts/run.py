@@ -140,7 +140,7 @@ def main() -> int:
     say(
         f"seed {seed}, {time.monotonic() - started:.0f} s: every disk is whole, made again or untouched: {'MISSED' if wrong else 'met'}"
     )
-    return 1 if wrong else 0
+    return 3 if wrong else 0  # 1 is an exception's, here as in benchmarks/staging
 
 
 if __name__ == "__main__":

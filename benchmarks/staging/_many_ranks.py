@@ -35,7 +35,6 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import C
 
 _PROCESSES = 8
 _BATCHES_PER_RANK = 4
-_BATCH_S = 3.0
 _BATCH_BYTES = 1_000_000
 _STEPS = 10
 #: One rank of so many is so many times slower: for the others there is a long time with nothing to do but to look.
@@ -120,8 +119,8 @@ def _make_run(destination: Path, ranks: int) -> Run:
     return run
 
 
-def _copy(rank: int, batch: BatchInfo, _attempt: int, hooks: Hooks) -> BatchOutcome:
-    step_s = _BATCH_S / _STEPS * (_SLOWER if rank % _SLOW_ONE_OF == 0 else 1)
+def _copy(rank: int, batch_s: float, batch: BatchInfo, _attempt: int, hooks: Hooks) -> BatchOutcome:
+    step_s = batch_s / _STEPS * (_SLOWER if rank % _SLOW_ONE_OF == 0 else 1)
     for _step in range(_STEPS):
         time.sleep(step_s)
         if hooks.should_stop():
@@ -131,7 +130,7 @@ def _copy(rank: int, batch: BatchInfo, _attempt: int, hooks: Hooks) -> BatchOutc
     return BatchOutcome()
 
 
-def _work(run: Run, ranks: t.Sequence[int]) -> dict[str, int]:
+def _work(run: Run, batch_s: float, ranks: t.Sequence[int]) -> dict[str, int]:
     """Some of the ranks, until all batches are done. Counts from when they begin."""
     threading.stack_size(_STACK_BYTES)
     counters = Counters()
@@ -139,7 +138,7 @@ def _work(run: Run, ranks: t.Sequence[int]) -> dict[str, int]:
 
     def one(rank: int) -> None:
         host = f"node-{rank}"
-        worker = Worker(run, rank, host, Claims(run.claims, host), functools.partial(_copy, rank))
+        worker = Worker(run, rank, host, Claims(run.claims, host), functools.partial(_copy, rank, batch_s))
         finished.append(worker.run().batches)
 
     threads = [threading.Thread(target=one, args=(rank,)) for rank in ranks]
@@ -151,13 +150,14 @@ def _work(run: Run, ranks: t.Sequence[int]) -> dict[str, int]:
     return {**counters.totals(), "batches": sum(finished)}
 
 
-def simulate(ranks: int, work: str) -> dict[str, t.Any]:
-    """A run of so many ranks below ``work``: seconds, and calls and entries for each rank."""
+def simulate(ranks: int, work: str, batch_s: float) -> dict[str, t.Any]:
+    """A run of so many ranks below ``work``, whose batches take so long: seconds, and calls and entries for each rank."""
     with tempfile.TemporaryDirectory(dir=work, prefix="claims-") as place:
         run = _make_run(Path(place) / "data", ranks)
         began = time.monotonic()
         parts = inside_processes(
-            functools.partial(_work, run, range(number, ranks, _PROCESSES)) for number in range(min(_PROCESSES, ranks))
+            functools.partial(_work, run, batch_s, range(number, ranks, _PROCESSES))
+            for number in range(min(_PROCESSES, ranks))
         )
         seconds = time.monotonic() - began
     total = {name: sum(part[name] for part in parts) for name in parts[0]}
@@ -167,7 +167,7 @@ def simulate(ranks: int, work: str) -> dict[str, t.Any]:
         "batches": len(run.batches),
         "done twice": total["batches"] - len(run.batches),
         "seconds": seconds,
-        "ideal s": _BATCHES_PER_RANK * _BATCH_S,
+        "ideal s": _BATCHES_PER_RANK * batch_s,
         "calls per rank": calls / ranks,
         "listings per rank": (total["listdir"] + total["scandir"]) / ranks,
         "entries per rank": total["entries"] / ranks,

@@ -14,6 +14,8 @@ ROOT = Path(__file__).resolve().parents[2]
 # The benchmarks are scripts: they find the collection and the lab as pytest does.
 sys.path[:0] = [str(ROOT / ".venv" / "collections"), str(ROOT / "tests")]
 AZCOPY = ROOT / ".cache/blob/node_modules/@azure-tools/azcopy-linux/dist/bin/azcopy_linux_amd64"
+#: Exit status. Python ends with 1 after an exception and after sys.exit(message), and argparse with 2.
+GOAL_MISSED = 3
 
 
 class Goal(t.NamedTuple):
@@ -51,9 +53,9 @@ def report(
     print(f"machine: {os.cpu_count()} CPUs, load {os.getloadavg()[0]:.1f}", flush=True)
 
 
-def goal_met(goals: t.Sequence[Goal] | Goal) -> bool:
-    """Whether all goals are met: a benchmark's exit status."""
-    return all(one.met for one in ([goals] if isinstance(goals, Goal) else goals))
+def exit_status(goals: t.Sequence[Goal] | Goal) -> int:
+    """0 where all goals are met, else GOAL_MISSED. A benchmark that could not measure ends with another status."""
+    return 0 if all(one.met for one in ([goals] if isinstance(goals, Goal) else goals)) else GOAL_MISSED
 
 
 def _text(value: t.Any) -> str:
@@ -62,4 +64,4 @@ def _text(value: t.Any) -> str:
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
 
 
-__all__ = ["AZCOPY", "ROOT", "Goal", "goal_met", "report"]
+__all__ = ["AZCOPY", "GOAL_MISSED", "ROOT", "Goal", "exit_status", "report"]

@@ -32,11 +32,10 @@ from pathlib import Path
 
 from _kill_stage import Stage
 from _kills import Ending, Kill, draw, rows, until_hit
-from _report import ROOT, Goal, goal_met, report
+from _report import ROOT, Goal, exit_status, report
 from lab.blob.service import Azurite, azurite
 
 HOSTS = 3
-FILES = 240
 CONTAINER = "kills"
 #: Later a copy may be over before there is somebody to kill: batches that land last are short.
 _PART = 0.6
@@ -58,12 +57,12 @@ class Usual:
         self.play_s = play_s
 
 
-def fill(server: Azurite, seed: int) -> dict[str, bytes]:
+def fill(server: Azurite, seed: int, files: int) -> dict[str, bytes]:
     """Put a dataset into the account; returns it by final names."""
     rng = random.Random(seed)
     server.create_container(CONTAINER)
     content = {}
-    for number in range(FILES):
+    for number in range(files):
         name = f"part-{number % 4}/f_{number:04d}.tfrecord"
         content[name] = rng.randbytes(rng.randrange(10_000, 70_000)) * 2
         if number % 20 == 0:  # takes long enough to inflate for a kill to fall into it
@@ -133,6 +132,7 @@ def keep(stage: Stage, ending: Ending) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=50)
+    parser.add_argument("--files", type=int, default=240, help="of the dataset (default: %(default)s)")
     parser.add_argument("--seed", type=int, help="a run with the same one draws the same kills (default: drawn)")
     parser.add_argument("--only", type=int, action="append", default=[], metavar="NUMBER", help="only this kill")
     parser.add_argument("--lanes", type=int, default=3, help="so many side by side (default: %(default)s)")
@@ -145,7 +145,7 @@ def main() -> int:
     until = time.monotonic() + 60 * options.minutes
     endings: list[Ending] = []
     with tempfile.TemporaryDirectory(prefix="kills-") as base, azurite() as server:
-        content = fill(server, seed)
+        content = fill(server, seed, options.files)
         url = server.url(CONTAINER)
         stages: queue.SimpleQueue[Stage] = queue.SimpleQueue()
         for lane in range(min(options.lanes, len(kills))):
@@ -192,7 +192,7 @@ def main() -> int:
     again = ",".join(str(ending.kill.number) for ending in endings if not ending.right)
     if again:
         print(f"not right: {again}. One of them again: {Path(__file__).name} --seed {seed} --only NUMBER")
-    return 0 if goal_met(goals) else 1
+    return exit_status(goals)
 
 
 if __name__ == "__main__":

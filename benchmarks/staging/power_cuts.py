@@ -36,7 +36,7 @@ import traceback
 import typing as t
 from pathlib import Path
 
-from _report import AZCOPY, ROOT, Goal, goal_met, report
+from _report import AZCOPY, ROOT, Goal, exit_status, report
 
 sys.path[:0] = [str(ROOT / "tests/scenarios/vm"), str(ROOT / "benchmarks/power_cuts")]
 os.environ.setdefault("LAB_VM_DIR", str(ROOT / ".cache/staging-power-cuts"))
@@ -284,7 +284,7 @@ def main() -> int:
         Goal("whole after one rerun", sum(ending.whole for ending in endings), len(cuts), at_least=True),
     ]
     report(f"Power cuts while {FILES} files are staged, seed {seed}", rows, goal=goals)
-    return 0 if goal_met(goals) else 1
+    return exit_status(goals)
 
 
 if __name__ == "__main__":

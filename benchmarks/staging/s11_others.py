@@ -4,7 +4,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """S11: the collection, ``rclone copy`` and AzCopy by itself bring the same data to one node and to four that share a file system.
 
-``python benchmarks/staging/s11_others.py`` (root, about six minutes; needs Debian's package rclone). Azurite serves files of log-normal
+``python benchmarks/staging/s11_others.py`` (root, about six minutes; needs Debian's package rclone,
+but for ``--only collection,azcopy``). Azurite serves files of log-normal
 sizes; every node has the same limit, by ``tc``, and every side the same number of requests in flight and checks MD5. The others share
 the work as the reference does, by patterns for the numbers in file names: a fixed part of the names for each node. The collection's time
 is that of listing, planning, copying and comparing the destination; the time that Ansible needs around it is not in it.
@@ -27,7 +28,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from _ranks import command_inside, copy, inside, network, parameters, plan, shared, verify
-from _report import AZCOPY, Goal, goal_met, report
+from _report import AZCOPY, Goal, exit_status, report
 from lab.blob.service import Azurite
 
 NODES = (1, 4)
@@ -143,8 +144,8 @@ def _on_all_nodes(commands: t.Sequence[list[str]], environment: dict[str, str]) 
 
 SIDES: dict[str, t.Callable[[Task, Path], None]] = {
     "collection": by_us,
-    "rclone copy": by_rclone,
-    "azcopy copy": by_azcopy,
+    "rclone": by_rclone,
+    "azcopy": by_azcopy,
 }
 
 
@@ -172,8 +173,12 @@ def main() -> int:
     parser.add_argument(
         "--mbit", type=int, default=100, help="what each node may send and receive (default: %(default)s)"
     )
+    parser.add_argument("--only", default=",".join(SIDES), help="some of %(default)s, the collection among them")
     options = parser.parse_args()
-    if not shutil.which("rclone"):
+    sides = [side for side in SIDES if side in options.only.split(",")]
+    if set(options.only.split(",")) != {*sides, "collection"}:
+        parser.error(f"--only takes collection and some of {', '.join(SIDES)}")
+    if "rclone" in sides and not shutil.which("rclone"):
         sys.exit("rclone is not installed: apt-get install rclone.")
     rows = []
     with network([options.mbit] * max(NODES)) as address, contextlib.ExitStack() as stack:
@@ -182,7 +187,7 @@ def main() -> int:
         stack.callback(server.stop)
         for nodes in NODES:
             task = fill(server, nodes, options.seconds, options.mbit)
-            for side in SIDES:
+            for side in sides:
                 rows.append(measure(task, side))
                 print(f"{nodes} nodes, {side}: {rows[-1]['makespan_s']:.1f} s", file=sys.stderr, flush=True)
     goals, ratios = [], []
@@ -195,7 +200,7 @@ def main() -> int:
             goals.append(Goal(f"{nodes} nodes: makespan over that of {other['side']}", ratio, limit))
             ratios.append(f"{nodes}: {1 / ratio:.2f} x as fast as {other['side']}")
     report(f"S11 {options.mbit} Mbit/s per node", rows, ratio=", ".join(ratios), goal=goals)
-    return 0 if goal_met(goals) else 1
+    return exit_status(goals)
 
 
 if __name__ == "__main__":

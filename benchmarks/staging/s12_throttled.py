@@ -25,7 +25,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from _ranks import copy, parameters, shared, verify
-from _report import AZCOPY, Goal, goal_met, report
+from _report import AZCOPY, Goal, exit_status, report
 from _throttle import ThrottledAccount
 from lab.blob.service import Azurite, azurite
 
@@ -147,7 +147,7 @@ def main() -> int:
     )
     limits = "100 requests/s, and 10 MB/s"
     report(f"S12 {NODES} nodes at an account that gives {limits}", rows, ratio=ratio, goal=goals)
-    return 0 if goal_met(goals) else 1
+    return exit_status(goals)
 
 
 if __name__ == "__main__":

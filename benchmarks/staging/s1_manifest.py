@@ -17,7 +17,7 @@ import subprocess
 import sys
 import time
 
-from _report import ROOT, Goal, goal_met, report
+from _report import ROOT, Goal, exit_status, report
 from lab.list_server import spawned
 from lab.list_server.azcopy import available, dry_run, list_container
 
@@ -102,7 +102,7 @@ def main() -> int:
     goals.append(Goal("memory, 100 directories side by side over flat", split / flat, 1.25))
     ratio = ", ".join(f"{goal.what} 1/{1 / goal.value:.1f}" for goal in goals if "azcopy's" in goal.what)
     report(f"S1: manifest of {options.blobs:,} blobs", rows, ratio=ratio, goal=goals)
-    return 0 if goal_met(goals) else 1
+    return exit_status(goals)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ import sys
 import time
 import typing as t
 
-from _report import Goal, goal_met, report
+from _report import Goal, exit_status, report
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._shards.plan import (
     DEFAULT_BYTES_PER_SECOND,
     DEFAULT_SECONDS_PER_FILE,
@@ -74,7 +74,7 @@ def main() -> int:
     worst = max(row["max/ideal"] for row in rows if row["method"] == "round robin")
     ratio = f"the slowest rank of round robin works {worst / goals[2].value:.2f} x as long as ours at worst"
     report(f"S2: plan of {options.files:,} files over {options.ranks:,} ranks", rows, ratio=ratio, goal=goals)
-    return 0 if goal_met(goals) else 1
+    return exit_status(goals)
 
 
 if __name__ == "__main__":

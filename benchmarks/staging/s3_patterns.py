@@ -11,7 +11,7 @@ import sys
 import typing as t
 
 from _prefixes import prefix_buckets
-from _report import Goal, goal_met, report
+from _report import Goal, exit_status, report
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._shards.patterns import Template, join
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._shards.plan import contiguous
 from lab.list_server import dataset, spawned
@@ -86,7 +86,7 @@ def main() -> int:
     report("S3: patterns for ranges of numbers", rows, goal=goals)
     listed, more = prefixes(options.blobs)
     report(f"S3: one of 64 buckets of {options.blobs:,} blobs", listed, ratio=f"{more[0].value:.1f} x", goal=more)
-    return 0 if goal_met([*goals, *more]) else 1
+    return exit_status([*goals, *more])
 
 
 if __name__ == "__main__":

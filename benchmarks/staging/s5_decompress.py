@@ -25,7 +25,7 @@ import threading
 import time
 import typing as t
 
-from _report import AZCOPY, Goal, goal_met, report
+from _report import AZCOPY, Goal, exit_status, report
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy.run import CopyOutcome, CopyRequest, run_copy
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gzip.drain import LandingItem, drain
 from lab.blob.fast_server import Body, FastServer
@@ -126,7 +126,7 @@ def main() -> int:
     ]
     title = f"S5 {options.blobs} blobs of {sum(sizes) / DISTINCT / 1e6:.2f} MB, {VOLUME_BYTES / 1e6:.1f} MB unpacked"
     report(title, rows, ratio=" / ".join(f"{base_s / row['wall_s']:.2f}" for row in rows), goal=goals)
-    return 0 if goal_met(goals) else 1
+    return exit_status(goals)
 
 
 if __name__ == "__main__":

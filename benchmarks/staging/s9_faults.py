@@ -14,7 +14,7 @@ import pathlib
 import sys
 import tempfile
 
-from _report import Goal, goal_met, report
+from _report import Goal, exit_status, report
 from lab.blob.faults import FAULTS, Ending, Stage, play_ours, play_raw
 from lab.blob.service import azurite
 
@@ -87,7 +87,7 @@ def main() -> int:
     )
     report("S9 fault table", rows, ratio=summary, goal=goals)
     print("\n".join(unexpected))
-    return 0 if goal_met(goals) else 1
+    return exit_status(goals)
 
 
 if __name__ == "__main__":

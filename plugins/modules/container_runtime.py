@@ -38,7 +38,8 @@ options:
     default: ""
   repository_url:
     description:
-      - The repository of the toolkit. Empty means NVIDIA's.
+      - The repository of the toolkit. Empty means NVIDIA's. It is added where a package is missing. A node that has all of them at
+        their versions needs none, and no key is fetched. A list that was added before follows its address.
       - A URL that holds a user or password is refused. For apt a password belongs into C(/etc/apt/auth.conf.d), for dnf into a C(.repo)
         file of your own with the same C(baseurl), C(username) and C(password), beside which no other is written; each of mode 0600.
     type: str

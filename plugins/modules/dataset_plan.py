@@ -117,6 +117,14 @@ options:
     description: Mode of the directories. When empty, those that are made are open to all readers, and others are left as they are.
     type: str
     default: ""
+  timeout_s:
+    description:
+      - Seconds after which this node fails with C(timeout), also where its file system hangs and no signal ends the process that waits
+        for it.
+      - V(0) is as long as the work may take. 600 s, 5 ms per file, 1 s for every 20 MB that are read, and the listing, whose requests
+        have limits of their own.
+    type: float
+    default: 0
 extends_documentation_fragment:
   - hpcai.gpu_cluster.attributes
   - hpcai.gpu_cluster.dataset.identity
@@ -260,6 +268,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.options import IDENTITY, SOURCES, failure
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.secrets import hide_secrets, refuse_queries
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.url import check_container
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.in_time import look_within
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.limits import check_options
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.prepare import (
     PlanRequest,
@@ -267,7 +276,6 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.prepare
     prepare,
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gzip.part_file import disk_errors
 
 _OWNERSHIP = ("owner", "group", "mode", "directory_mode")
 
@@ -343,6 +351,7 @@ def main() -> None:
             "egress_mbps": {"type": "float", "default": 0},
             "batch_s": {"type": "float", "default": 60},
             "allow_overwrite": {"type": "bool", "default": False},
+            "timeout_s": {"type": "float", "default": 0},
             "threads": {"type": "int", "default": 16},
             **{name: {"type": "str", "default": ""} for name in _OWNERSHIP},
             **IDENTITY,
@@ -356,8 +365,11 @@ def main() -> None:
     try:
         _refuse_wrong(module)
         wanted = read_options(params)
-        with disk_errors(params["destination"]):
-            listed = list_dataset(wanted) if params["return_manifest"] else prepare(wanted, write=not module.check_mode)
+        listed = look_within(
+            params["destination"],
+            params["timeout_s"],
+            lambda: list_dataset(wanted) if params["return_manifest"] else prepare(wanted, write=not module.check_mode),
+        )
         for note in listed["notes"]:
             module.warn(note)
         module.exit_json(**listed, destination=params["destination"])

@@ -184,6 +184,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.common.parameters import remove_values
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.options import AZCOPY, IDENTITY, SOURCES, failure
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.secrets import hide_secrets, refuse_queries
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.in_time import look_within
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.killed import sweep_killed
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.limits import check_options
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.payloads import (
@@ -255,15 +256,20 @@ def _unlike(destination: str, run_id: str) -> str:
     return Ownership(**run.ownership).unlike_here() if run else ""
 
 
+def _without_copy(params: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
+    """What the module returns where the play waits for a node that is not to copy."""
+    if not params["run"]:
+        swept = sweep_killed(params["destination"], params["landing_path"] or "", params["host"])
+        return {"changed": swept, "msg": "Nothing to copy."}
+    return {"changed": False, "unlike": _unlike(params["destination"], params["run"])}
+
+
 def copy(params: t.Mapping[str, t.Any], secrets: t.Sequence[str]) -> dict[str, t.Any]:
     """What the module returns, also where it fails."""
     try:
+        if not params["run"] or params["only_check"]:
+            return look_within(params["destination"], 0, lambda: _without_copy(params))
         with disk_errors(params["destination"]):
-            if not params["run"]:
-                swept = sweep_killed(params["destination"], params["landing_path"] or "", params["host"])
-                return {"changed": swept, "msg": "Nothing to copy."}
-            if params["only_check"]:
-                return {"changed": False, "unlike": _unlike(params["destination"], params["run"])}
             return run_rank(read_options(params))
     except ClusterError as error:
         return {"failed": True, "changed": False, **failure(error, *secrets)}

@@ -72,6 +72,13 @@ options:
       - Any manifest is taken where it is empty.
     type: str
     default: ""
+  timeout_s:
+    description:
+      - Seconds after which this node fails with C(timeout), also where its file system hangs and no signal ends the process that waits
+        for it.
+      - V(0) is as long as the work may take. 600 s, 5 ms per file, and 1 s for every 20 MB that are read.
+    type: float
+    default: 0
 extends_documentation_fragment:
   - hpcai.gpu_cluster.attributes
   - hpcai.gpu_cluster.dataset.destination
@@ -168,10 +175,10 @@ import typing as t
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.dataset import Dataset
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.followed import forget_readers, reading
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.in_time import look_within
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.limits import check_options
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.report import explain
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gzip.part_file import disk_errors
 
 
 def unread(params: t.Mapping[str, t.Any]) -> t.Callable[[int], bool] | bool:
@@ -254,14 +261,16 @@ def main() -> None:
             "fail": {"type": "bool", "default": True},
             "tries_left": {"type": "int", "default": 0},
             "manifest_digest": {"type": "str", "default": ""},
+            "timeout_s": {"type": "float", "default": 0},
         },
         supports_check_mode=True,
     )
     params: dict[str, t.Any] = module.params
     try:
         check_options(params)
-        with disk_errors(params["destination"]):
-            result = look(params, dry_run=module.check_mode)
+        result = look_within(
+            params["destination"], params["timeout_s"], lambda: look(params, dry_run=module.check_mode)
+        )
     except ClusterError as error:
         if params["fail"] or error.kind != "not_staged":
             module.fail_json(verdict="incomplete", **error.as_result())

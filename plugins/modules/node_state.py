@@ -40,7 +40,7 @@ options:
         it differently. Each of them takes a list as well. A system whose key is missing needs nothing.
       - A mapping may have a C(when), as the items of the other lists.
       - "A mapping may have C(first: true), say for a package that brings a repository: what is missing of these is installed, by
-        itself, before all others."
+        itself, before all others. Where none of the others is missing, these are not needed either: the node may reach no repository."
     type: list
     elements: raw
     default: []

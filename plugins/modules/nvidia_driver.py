@@ -92,6 +92,8 @@ options:
   repository_url:
     description:
       - A repository to add. Empty means NVIDIA's with O(source=cuda_repo), and none with O(source=distro).
+      - It is added where a package is missing or has another version; a node that has all of them needs none, and no key is fetched.
+        A list that was added before follows its address.
       - A URL that holds a user or password is refused. For apt a password belongs into C(/etc/apt/auth.conf.d), for dnf into a C(.repo)
         file of your own with the same C(baseurl), C(username) and C(password), beside which no other is written; each of mode 0600.
     type: str

@@ -56,6 +56,12 @@ options:
     description: The kernel to install modules for. Empty for the running one.
     type: str
     default: ""
+  epel:
+    description:
+      - Whether to enable EPEL (C(epel-release)) on AlmaLinux, Rocky and Oracle Linux where DOCA needs C(dkms) and no package brings it.
+      - With V(false) a node without it is refused before anything is changed.
+    type: bool
+    default: false
   installer_options:
     description: Further options of C(mlnxofedinstall). Those that change firmware are refused.
     type: list
@@ -78,7 +84,11 @@ options:
     type: int
     default: 3600
   persistent_names:
-    description: Whether udev names RDMA devices by their PCI address. On Azure V(mlx5_ib0) and on, and V(mlx5_an0).
+    description:
+      - Whether udev names RDMA devices by their PCI address. On Azure V(mlx5_ib0) and on, and V(mlx5_an0).
+      - Rules of somebody else in C(/etc/udev/rules.d/60-rdma-persistent-naming.rules) are never replaced. With O(source=preinstalled)
+        and without O(device_names) they name the devices, as on Azure's images for Ubuntu, and RV(not_applied) says so; otherwise the
+        module fails with C(in_the_way).
     type: bool
     default: false
   device_names:

@@ -267,6 +267,8 @@ class References:
         here = posixpath.dirname(path)
         if "*" in bare:
             return set(filter(parts.matcher([bare]), self.paths)) if "/" in bare and not bare.startswith("*") else set()
+        if bare in parts.SEARCHED:
+            return set()
         found = {bare} & self.paths
         if bare in self._below and ("/" in bare or written.rooted):
             found.add(bare)

@@ -90,6 +90,8 @@ NOT_FOLLOWED = (
     "tests/lab/ready.py",
     "tests/scenarios/*/module_archive.py",
 )
+#: A program names it to import from it. What it imports is found there without that, and the rest is not meant.
+SEARCHED = ("tests",)
 #: So many things live in these that naming the directory does not mean all of it, where single files of it are named, too.
 SHARED = ("plugins/module_utils", "plugins/modules", "plugins/plugin_utils", "tests/lab")
 
@@ -131,6 +133,7 @@ __all__ = [
     "LEDGER",
     "NOT_FOLLOWED",
     "PARTS",
+    "SEARCHED",
     "SHARED",
     "TOLD_ONLY",
     "Part",

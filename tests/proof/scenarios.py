@@ -21,7 +21,7 @@ _ROLES = {
     "numa_pinning": 0.6,
     "node_profile": 0.3,
 }
-_FAULTS = {"test_staging_faults": 5.4, "test_teardown": 3.2}
+_FAULTS = {"test_staging_faults": 5.4, "test_teardown": 3.2, "test_quick_start": 1.5}
 _MACHINES = {
     "test_nvidia_modules": 8.9,
     "test_slurm": 7.8,
@@ -37,6 +37,7 @@ _BY_PEOPLE = ("nvme_raid",)
 _UNITS = {
     "azcopy": 3.1,
     "beeond": 2.5,
+    "benchmarks": 2.8,
     "gpu_clocks": 0.9,
     "blob": 0.8,
     "dataset": 0.8,

@@ -71,7 +71,7 @@ class Runtime:
             check_consent(self.request, running_containers(self.host))
         before = self._require_taken(plan)
         if plan.repository:
-            self._add(plan.repository)
+            self._add(plan.repository, needed=plan.needs_repository)
         if plan.missing:
             self._install(plan)
             plan = self._with_settings_of_packages(plan)
@@ -239,21 +239,23 @@ class Runtime:
             **failed.details,
         ) from failed
 
-    def _add(self, repository: vendor.Repository) -> None:
-        if vendor.listed_elsewhere(repository):
+    def _add(self, repository: vendor.Repository, *, needed: bool) -> None:
+        manager = self.facts.manager
+        due = needed or vendor.is_added(repository, manager, settings.MANAGED)
+        if not due or vendor.listed_elsewhere(repository):
             return
-        text = vendor.key_text(repository, self.facts.manager, check=self.check)
-        files = vendor.repository_files(repository, self.facts.manager, text, settings.MANAGED)
+        text = vendor.key_text(repository, manager, check=self.check)
+        files = vendor.repository_files(repository, manager, text, settings.MANAGED)
         self._state(files=[file_request(**entry) for entry in files])
 
     def _install(self, plan: Plan) -> None:
         if not self.check:
             if plan.mends or self.manager.interrupted():
                 self.manager.mend([*(root.name for root in plan.missing), *(TOOLKIT if self.request.toolkit else ())])
-            if not self.manager.known(plan.roots):
+            if not self.manager.known(plan.missing):
                 self.manager.update()
-        if self.manager.known(plan.roots):
-            words = self.manager.resolve(plan.roots)
+        if self.manager.known(plan.missing):
+            words = self.manager.resolve(plan.missing)
             actions = self.manager.simulate(words)
             check_removals(actions)
             self._note_packages(actions)
@@ -264,7 +266,7 @@ class Runtime:
                 self.changes.note("package", root.name, "install", "", f"{root.name} {root.upstream}".rstrip() + "\n")
         else:
             # Fails, and names the package that no repository has.
-            self.manager.resolve(plan.roots)
+            self.manager.resolve(plan.missing)
 
     def _note_packages(self, actions: t.Sequence[Action]) -> None:
         for action in actions:

@@ -48,17 +48,17 @@ Item = t.Mapping[str, t.Any]
 class Plan:
     """What a node is to have.
 
-    ``roots``: all packages that are wanted by name; ``missing``: those of them that are not there at their version;
-    ``mends``: one of these is half-installed. ``repository`` is None where none is needed. ``files``, ``directories`` and
-    ``absent`` are items of node_state. ``docker``: Docker is to be configured; ``restarts``: to take its settings it has to be
-    restarted. ``unread``: the units that an earlier run has left with settings from before it, and how they take the new ones.
+    ``missing``: the packages that are wanted by name and not there at their version; ``mends``: one of these is half-installed.
+    ``needs_repository``: some of these come from ``repository``. ``files``, ``directories`` and ``absent`` are items of
+    node_state. ``docker``: Docker is to be configured; ``restarts``: to take its settings it has to be restarted.
+    ``unread``: the units that an earlier run has left with settings from before it, and how they take the new ones.
     ``remove``: names of packages.
     """
 
-    roots: tuple[Root, ...] = ()
     missing: tuple[Root, ...] = ()
     mends: bool = False
     repository: Repository | None = None
+    needs_repository: bool = False
     files: tuple[Item, ...] = ()
     directories: tuple[Item, ...] = ()
     absent: tuple[str, ...] = ()
@@ -121,15 +121,14 @@ def plan_present(request: Request, facts: Facts) -> Plan:
     docker = configures_docker(request, facts)
     have = settings.parse_daemon(facts.text(settings.DAEMON_JSON)) if docker else {}
     want = settings.daemon_settings(have, request) if docker else {}
-    roots = tuple(wanted_roots(request))
-    missing = tuple(root for root in roots if not _there(root, facts))
-    repository = repository_for(request, facts)
+    missing = tuple(root for root in wanted_roots(request) if not _there(root, facts))
     unread = unread_of(request, facts)
     return Plan(
-        roots=roots,
         missing=missing,
         mends=any(root.name in facts.packages and facts.packages[root.name].broken for root in missing),
-        repository=repository if repository.url and (missing or request.toolkit) else None,
+        repository=repository_for(request, facts),
+        # NVIDIA's has the toolkit only.
+        needs_repository=any(request.repository_url or root.name in TOOLKIT for root in missing),
         files=tuple(settings_file(facts, **entry) for entry in _files(request, facts, have, want)),
         directories=tuple(enroot_directories(request)),
         docker=docker,

@@ -11,6 +11,7 @@ import os
 import typing as t
 from dataclasses import dataclass, field
 
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.in_time import allow_files
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.state import STATE_DIR, StatePaths
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gzip.part_file import is_part, is_tagged
 
@@ -30,6 +31,7 @@ def look_beside(destination: str, known: t.Collection[str]) -> Beside:
     """
     found = Beside()
     for directory, directories, files in os.walk(destination):
+        allow_files(1 + len(files))
         if directory == destination and STATE_DIR in directories:
             directories.remove(STATE_DIR)  # what has landed there is for its workers, whatever it is called
         relative = os.path.relpath(directory, destination)

@@ -17,6 +17,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.blobs impo
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.manifest import Manifest, final_name
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.beside import Beside, look_beside
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.fence import take_unfinished
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.in_time import allow_files
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.receipts import (
     Receipt,
     ReceiptLog,
@@ -117,7 +118,9 @@ class Dataset:
         return own_share(self.manifest, self.rank, self.world_size)
 
     def receipts(self) -> Receipts:
-        return read_receipts(StatePaths(self.destination).receipts)
+        found = read_receipts(StatePaths(self.destination).receipts)
+        allow_files(len(found))  # each is looked at, those of an earlier choice, too
+        return found
 
     def adopt(self, receipts: t.Sequence[Receipt]) -> None:
         """Keep receipts for files that were there before and proved right."""

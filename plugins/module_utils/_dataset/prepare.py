@@ -49,6 +49,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gzip.room impor
     assumed_bytes,
     check_room,
 )
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.deadline import without_deadline
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.ownership import (
     Ownership,
     find_ownership,
@@ -244,9 +245,9 @@ def _list(wanted: PlanRequest) -> tuple[Manifest, list[str]]:
         )
     login = ManagedIdentity(wanted.identity_client_id).token if needs_token else None
     choices = [Choice(source.get("include") or (), source.get("exclude") or ()) for source in wanted.sources]
-    manifest = build_manifest(
-        wanted.sources, login=login, choices=choices, capacity=_capacity(wanted.destination, free_memory_bytes())
-    )
+    capacity = _capacity(wanted.destination, free_memory_bytes())
+    with without_deadline():  # each request has its own
+        manifest = build_manifest(wanted.sources, login=login, choices=choices, capacity=capacity)
     # Else such a file would fail at every node, in every round.
     room = name_room(wanted.destination, wanted.landing_path, wanted.hosts)
     check_names(manifest.blobs, wanted.decompress, room)

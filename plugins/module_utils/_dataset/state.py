@@ -30,6 +30,7 @@ from dataclasses import dataclass, field, replace
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.encoding import is_gzip
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.manifest import Blob, final_name
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.in_time import allow_bytes, allow_files
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.receipts import Receipt, Receipts, about
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.beneath import refuse_links
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.durable import sync_directory
@@ -144,6 +145,7 @@ def inspect_destination(
     reads = content if callable(content) else lambda _index: bool(content)
     refuse_links(destination, (final_name(blob, decompress) for blob in blobs))
     inventory = Inventory()
+    allow_files(len(blobs))
     with ThreadPoolExecutor(max_workers=threads or _THREADS) as pool:
         chunks = [
             range(start, min(start + _NAMES_PER_TASK, len(blobs))) for start in range(0, len(blobs), _NAMES_PER_TASK)
@@ -262,6 +264,7 @@ def _crc32(stream: t.BinaryIO) -> int:
 
 
 def _pieces(stream: t.BinaryIO) -> Iterator[bytes]:
+    allow_bytes(os.fstat(stream.fileno()).st_size)
     while piece := stream.read(_READ_BYTES):
         yield piece
 

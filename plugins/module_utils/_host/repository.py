@@ -130,6 +130,15 @@ def _list(path: str, lines: t.Sequence[str]) -> dict[str, t.Any]:
     return {"path": path, "content": "\n".join([*lines, ""]), "sensitive": shows_password(read_text(Path(path)))}
 
 
+def is_added(repository: Repository, manager: str, head: str) -> bool:
+    """Whether the node has our list of this repository, which begins with ``head``.
+
+    Only what is missing needs a repository, and nodes whose packages are all there may reach none. A list that was added follows
+    its address all the same.
+    """
+    return read_text(Path(repository.sources if manager == "dpkg" else repository.repo)).startswith(head)
+
+
 def listed_elsewhere(repository: Repository) -> bool:
     """Whether another file of the node has this repository already. What is no file is none, as for apt.
 
@@ -176,6 +185,7 @@ def key_text(repository: Repository, manager: str, *, check: bool) -> str:
 
 __all__ = [
     "Repository",
+    "is_added",
     "is_url",
     "key_text",
     "listed_elsewhere",

@@ -25,6 +25,15 @@ def package_names(items: t.Sequence[t.Any], manager: str) -> list[str]:
     return list(dict.fromkeys(name for item in items for name in _names(_split(item)[0], manager)))
 
 
+def needed_packages(items: t.Sequence[t.Any], missing: t.Sequence[str], manager: str) -> list[str]:
+    """The missing packages without those that say ``first``, where nothing is missing that these could be there for.
+
+    A node that has all other packages may reach no repository.
+    """
+    others = package_names([item for item in items if not _split(item)[1]], manager)
+    return [] if others and not set(others) & set(missing) else list(missing)
+
+
 def next_packages(items: t.Sequence[t.Any], missing: t.Sequence[str], manager: str) -> list[str]:
     """Which of the missing packages are installed next: those of the items that say ``first``, then all others."""
     first = package_names([item for item in items if _split(item)[1]], manager)
@@ -64,7 +73,7 @@ def _bad(message: str, remedy: str) -> ClusterError:
 
 
 def missing_packages(items: t.Sequence[t.Any], host: Host) -> tuple[list[str], str]:
-    """Which packages are not installed, and which package system said so (``dpkg``, ``rpm`` or an empty string)."""
+    """Which packages are needed and not installed, and which package system said so (``dpkg``, ``rpm`` or an empty string)."""
     if not any(package_names(items, manager) for manager in ("dpkg", "rpm")):
         return [], ""
     if shutil.which("dpkg-query"):
@@ -75,10 +84,11 @@ def missing_packages(items: t.Sequence[t.Any], host: Host) -> tuple[list[str], s
             # A virtual package has no entry of its own: look for one that provides it.
             _rc, out, _err = host.run_command(["dpkg-query", "-W", "-f", PROVIDES_FORMAT])
             have = installed_debs(out)
-        return [name for name in names if name not in have], "dpkg"
+        return needed_packages(items, [name for name in names if name not in have], "dpkg"), "dpkg"
     if shutil.which("rpm"):
         names = package_names(items, "rpm")
-        return [n for n in names if host.run_command(["rpm", "-q", "--whatprovides", "--", n])[0] != 0], "rpm"
+        missing = [n for n in names if host.run_command(["rpm", "-q", "--whatprovides", "--", n])[0] != 0]
+        return needed_packages(items, missing, "rpm"), "rpm"
     raise ClusterError(
         "no_package_manager",
         "This node has neither dpkg nor rpm, so its packages cannot be looked up.",
@@ -86,4 +96,4 @@ def missing_packages(items: t.Sequence[t.Any], host: Host) -> tuple[list[str], s
     )
 
 
-__all__ = ["missing_packages", "next_packages", "package_names"]
+__all__ = ["missing_packages", "needed_packages", "next_packages", "package_names"]

@@ -75,9 +75,11 @@ class Steps:
                 self._do[step.do](step)
 
     def _repository(self, _step: Step) -> None:
-        check, facts = self.record.check, self.install.facts
-        self.repository = files.repository_files(self.request, facts, self.plan.wanted, check=check)
-        if self.plan.difference and not check:
+        check, needed = self.record.check, bool(self.plan.difference)
+        self.repository = files.repository_files(
+            self.request, self.install.facts, self.plan.wanted, needed=needed, check=check
+        )
+        if needed and not check:
             self.record.state({"files": self.repository})
 
     def _files(self, _step: Step) -> None:

@@ -23,8 +23,12 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.r
 _FABRIC_MANAGER, _PERSISTENCED = "nvidia-fabricmanager.service", "nvidia-persistenced.service"
 
 
-def repository_files(request: Request, facts: Facts, wanted: Wanted, *, check: bool) -> list[dict[str, t.Any]]:
-    """The repository and its key, where packages are to come from one that the node does not have yet."""
+def repository_files(
+    request: Request, facts: Facts, wanted: Wanted, *, needed: bool, check: bool
+) -> list[dict[str, t.Any]]:
+    """The repository and its key. ``needed``: packages are to come from there. Without that only one that was added is kept as asked."""
+    if not needed and not vendor.is_added(vendor.Repository(), wanted.dist.manager, settings.MANAGED):
+        return []
     repository = settings.repository_for(request, wanted.dist, facts.machine)
     if (request.source == "runfile" and not wanted.fabric) or not repository.url:
         return []

@@ -11,12 +11,13 @@ import os
 import typing as t
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.epel import lacking_epel
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.packages import Action, Root
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.transaction import Apt, Dnf
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.archive import fetch_archive
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver import read as node
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.kernels import kernel_packages
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.lacking import epel_package, explained
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.lacking import explained
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.model import Facts
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.one_version import (
     check_plan,
@@ -102,10 +103,10 @@ class Installation:
     def _enable_epel(self) -> None:
         """dkms, which builds the kernel module, is in no repository of EL's own."""
         packages, manager = self.facts.packages, self.manager
-        if not (self.request.epel and isinstance(manager, Dnf)) or {"dkms", "epel-release"} & set(packages):
+        if not (self.request.epel and isinstance(manager, Dnf)):
             return
-        name = epel_package(self.wanted.dist)
-        if name and name not in packages:
+        name = lacking_epel(self.wanted.dist, packages)
+        if name:
             self.record.note("package", name, f"install {name}", "", f"{name}\n")
             if not self.record.check:
                 manager.add([name])

@@ -10,15 +10,9 @@ import typing as t
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.distribution import Distribution
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.epel import how_to_enable
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.packages import Root
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.packages import is_gdrcopy
-
-
-def epel_package(dist: Distribution) -> str:
-    """The package that enables EPEL, from the distribution's own repositories; empty where it has none."""
-    if dist.id == "ol":
-        return f"oracle-epel-release-el{dist.version.partition('.')[0]}"
-    return "epel-release" if dist.id in ("almalinux", "rocky") else ""
 
 
 def explained(exc: ClusterError, roots: t.Sequence[Root], dist: Distribution) -> ClusterError:
@@ -26,12 +20,10 @@ def explained(exc: ClusterError, roots: t.Sequence[Root], dist: Distribution) ->
     headers = [root.label for root in roots if root.name.startswith(("linux-headers-", "kernel-"))]
     gdrcopy = tuple(f"No repository of this node has {root.name}" for root in roots if is_gdrcopy(root.name))
     if exc.kind == "package_failed" and "dkms" in exc.details.get("lacking", ()):
-        major = dist.version.partition(".")[0]
-        by_hand = f"`dnf install https://dl.fedoraproject.org/pub/epel/epel-release-latest-{major}.noarch.rpm`"
         return ClusterError(
             "no_dkms",
             "No repository of this node has dkms, which builds the kernel module. EL has it in EPEL only.",
-            f"Enable EPEL: {'set `epel: true`, or use a mirror of it' if epel_package(dist) else by_hand}.",
+            how_to_enable(dist),
             **exc.details,
         )
     if exc.kind == "not_available" and any(f" {label} " in f"{exc.message.rstrip('.')} " for label in headers):
@@ -49,4 +41,4 @@ def explained(exc: ClusterError, roots: t.Sequence[Root], dist: Distribution) ->
     return exc
 
 
-__all__ = ["epel_package", "explained"]
+__all__ = ["explained"]

@@ -12,6 +12,9 @@ import typing as t
 from pathlib import Path
 
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.distribution import parse_os_release
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.epel import how_to_enable, lacking_epel
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.files import read_text
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.packages import (
     parse_dnf_simulation,
     parse_madison,
@@ -45,6 +48,8 @@ class Doca:
     def __init__(self, commands: Commands, request: Request, system: System) -> None:
         self.commands, self.request, self.system = commands, request, system
         self.wanted = request.wanted
+        self._untouched = UNTOUCHED
+        self._dist = parse_os_release(read_text(Path("/etc/os-release")))
         self.package = DOCA_PACKAGES[1] if self.wanted.user_space_only else DOCA_PACKAGES[0]
 
     def check(self, file: str, *, replaces: bool) -> None:
@@ -59,6 +64,17 @@ class Doca:
                 self._check(view, files, UNTOUCHED, replaces=replaces)
             elif view:
                 self._check_dnf(view, replaces=replaces)
+
+    def lacking_epel(self) -> str:
+        """The package that is to be installed first, so that dkms is found; empty for none."""
+        if not (self.request.epel and self.wanted.kernel_parts) or self.system.manager == "dpkg":
+            return ""
+        return lacking_epel(self._dist, Dnf(self.commands.host).installed())
+
+    def enable_epel(self, name: str) -> None:
+        """Install this package. What is refused after it says so."""
+        self.commands.add([name])
+        self._untouched = f"Nothing but {name} was installed."
 
     def install(self, file: str, step: Step) -> str:
         """Add the repository that ``file`` brings, and install the stack from it; returns what was said."""
@@ -202,12 +218,12 @@ class Doca:
         simulate = ["dnf", *view.options, _FROM_DOCA, "--assumeno", "--allowerasing", "install", *words]
         rc, out, err = run(simulate, environ_update={"COLUMNS": "250"})
         gone = {action.name for action in parse_dnf_simulation(out) if action.verb == "remove"}
-        refuse_conflicts(sorted(gone - {*former.split(), *full}), "DOCA", self.wanted)
+        refuse_conflicts(sorted(gone - {*former.split(), *full}), "DOCA", self.wanted, self._untouched)
         if "nothing provides dkms" in out + err:
             raise ClusterError(
                 "no_dkms",
                 f"No repository of this node has the dkms that {self.package} needs. EL has it in EPEL only.",
-                f"Enable EPEL or a mirror of it, with its newest dkms, and run again. {UNTOUCHED}",
+                f"{how_to_enable(self._dist)} Its newest dkms is needed. {self._untouched}",
                 output=out + err,
             )
         # Modules that are built here, and what needs them, are in no repository yet.
@@ -216,7 +232,7 @@ class Doca:
             raise ClusterError(
                 "command_failed",
                 f"dnf cannot install {self.package}: {last_lines(err or out)}",
-                f"Read its output in this result, correct the cause, and run again. {UNTOUCHED}",
+                f"Read its output in this result, correct the cause, and run again. {self._untouched}",
                 output=out + err,
             )
 

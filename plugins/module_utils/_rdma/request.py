@@ -35,6 +35,7 @@ ARGUMENT_SPEC: dict[str, t.Any] = {
     "kernel": {"type": "str", "default": ""},
     "installer_options": {"type": "list", "elements": "str", "default": []},
     "without_openmpi": {"type": "bool", "default": False},
+    "epel": {"type": "bool", "default": False},
     "initramfs": {"type": "str", "choices": ["auto", "always", "never"], "default": "auto"},
     "timeout_s": {"type": "int", "default": 3600},
     "persistent_names": {"type": "bool", "default": False},
@@ -73,6 +74,7 @@ class Request:
     packages: tuple[t.Any, ...]
     installer_options: tuple[str, ...]
     without_openmpi: bool
+    epel: bool
     initramfs: str
     timeout_s: int
     persistent_names: bool

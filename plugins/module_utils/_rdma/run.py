@@ -57,23 +57,31 @@ class Run:
         settings = self.settings
         limits = settings.allowed_limits(self.request.limits)
         services = settings.allowed_limits(self.request.service_limits, "service_limits")
-        settings.settings = dataclasses.replace(settings.settings, limits=limits, service_limits=services)
+        names = settings.allowed_names()
+        settings.settings = dataclasses.replace(
+            settings.settings, limits=limits, service_limits=services, persistent_names=names
+        )
         steps = plan_stack(self.wanted, self.system, self.software, self.modules, users.users)
         if builds_doca(self.wanted, self.system, steps):
             refuse_unsigned(self.wanted, self.system, self.host)
         install = any(step.kind == "install" for step in steps)
         if install:
             chosen_sum(self.request.sha256, self.wanted.source, self.wanted.version, self.system)
+        epel = self.stack.doca.lacking_epel() if install and self.wanted.source == "doca" else ""
         settings.check_rxe()
         # In check mode this is the whole plan of the files; otherwise it finds what would be refused.
         settings.write(settings.request(), check=True)
         self._spare_users()
+        if epel:
+            self.changes.note("package", epel, "install", "", f"{epel}\n")
         if self.check:
             self._take(steps)
             if not install:
                 self._packages()
         else:
             settings.changes = Changes()
+            if epel:
+                self.stack.doca.enable_epel(epel)
             with self.stack.prepared(steps):
                 self._bring(steps, install=install)
         if self.request.excludes is not None:

@@ -70,12 +70,25 @@ class NodeSettings:
                 self._skip(f"limit {name}", f"this machine does not let root set it to {value}")
         return kept
 
+    def allowed_names(self) -> bool:
+        """Whether udev is to name devices by rules of ours. An image's own are kept with it, those of others are not replaced."""
+        wanted = self.settings.persistent_names and not self.settings.user_space_only
+        if not wanted or not os.path.lexists(files.NAMES) or self._ours(files.NAMES):
+            return wanted
+        if self.settings.source == "preinstalled" and not self.settings.device_names:
+            self._skip("names of RDMA devices", f"the image names them: {files.NAMES} is its own")
+            return False
+        raise ClusterError(
+            "in_the_way",
+            f"{files.NAMES} exists and is not ours.",
+            "Move it away, or set `persistent_names: false` to keep it.",
+        )
+
     def request(self) -> dict[str, t.Any]:
         """What node_state is asked for: the wanted files, and the disappearance of those of switches that are off."""
         # They come with a package that may have been installed or replaced in this very run.
         rules = read_text(Path(files.DISTRIBUTION_NAMES))
         wanted = files.wanted_files(dataclasses.replace(self.settings, distribution_names=rules))
-        self._check_names(bool(wanted.get(files.NAMES)))
         # An earlier run may have put the stack into the image, and these with it.
         kept = (files.OPENIBD, files.PINS) if self.settings.source == "preinstalled" else ()
         return self._request(wanted, kept)
@@ -110,14 +123,6 @@ class NodeSettings:
 
     def _ours(self, path: str) -> bool:
         return read_text(Path(path)).startswith(files.HEADER.strip())
-
-    def _check_names(self, wanted: bool) -> None:
-        if wanted and os.path.exists(files.NAMES) and not self._ours(files.NAMES):
-            raise ClusterError(
-                "in_the_way",
-                f"{files.NAMES} exists and is not ours.",
-                "Move it away, or set `persistent_names: false` to keep it.",
-            )
 
     def write(self, request: dict[str, t.Any], *, check: bool) -> None:
         """Bring the files and the unit about."""

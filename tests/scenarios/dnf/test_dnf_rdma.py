@@ -8,8 +8,9 @@ from __future__ import annotations
 import pytest
 from el_modules import Nodes, carried, rdma, site
 from el_node import Node
+from lab.layered_node.node import told
 from lab.package_repository import el
-from lab.package_repository.rpms import Rpm
+from lab.package_repository.rpms import Rpm, build, index
 
 UNFINISHED = "/var/lib/mofed/unfinished"
 
@@ -99,8 +100,19 @@ def test_without_epel_doca_is_not_begun(nodes: Nodes, major: str, kernel_support
     assert "Nothing has been changed" in result["remedy"]
     assert (node.installed, node.read(UNFINISHED)) == (before, "")
     assert not node.read("/etc/yum.repos.d/doca.repo")
-    node.repository("epel")
-    assert not rdma(node, "3.2.1")["failed"]
+    offered = node.path("/srv/extras")
+    offered.mkdir()
+    text = f"[epel]\nname=epel\nbaseurl=file://{el.PLACE}/epel\nenabled=1\ngpgcheck=0\n"
+    build([Rpm("epel-release", f"{major}-1", files={"/etc/yum.repos.d/epel.repo": text})], offered)
+    index(offered)
+    node.write("/etc/yum.repos.d/extras.repo", "[extras]\nname=x\nbaseurl=file:///srv/extras\nenabled=1\ngpgcheck=0\n")
+    dry = rdma(node, "3.2.1", kernel_support=kernel_support, epel=True, _ansible_check_mode=True)
+    assert told(dry)[0] == "package epel-release: install"
+    assert (node.installed, node.read("/etc/yum.repos.d/epel.repo")) == (before, "")
+    result = rdma(node, "3.2.1", kernel_support=kernel_support, epel=True)
+    assert not result["failed"], result["msg"]
+    assert told(result)[0] == "package epel-release: install"
+    assert {"epel-release", "dkms", "doca-ofed"} <= set(node.installed)
 
 
 @pytest.mark.parametrize("major", ["8", "9", "10"])

@@ -268,7 +268,7 @@ PANIC = (
 
 goroutine 412 [running]:
 github.com/Azure/azure-storage-azcopy/v10/ste.(*jobPartMgr).ReportTransferDone(0xc0004a6000, 0x2)
-\t/home/vsts/work/1/s/ste/mgr-JobPartMgr.go:742 +0x1a
+\tste/mgr-JobPartMgr.go:742 +0x1a
 """
     + "github.com/Azure/azure-storage-azcopy/v10/ste.(*jobMgr).chunkProcessor(0xc0001b8000)\n" * 60
 )

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import typing as t
 
@@ -14,6 +15,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._container_runti
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._container_runtime.model import Facts
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._container_runtime.request import ARGUMENT_SPEC, Request
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.packages import Installed
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -197,6 +199,28 @@ def test_the_repository_is_nvidias_unless_another_is_named() -> None:
     assert rules.repository_for(asked(), node("rpm", "aarch64")).url.endswith("/rpm/aarch64")
     assert rules.repository_for(asked(toolkit=False), node("dpkg")).url == ""
     assert rules.repository_for(asked(repository_url="file:/opt/x/"), node("dpkg")).fingerprint == ""
+
+
+NAMES = [*rules.TOOLKIT, "docker.io", "enroot", "enroot+caps", "nvslurm-plugin-pyxis"]
+VERSIONS = st.tuples(st.sampled_from(["1.17.8-1", "1.18.0-1"]), st.sampled_from(["installed", "half-configured"]))
+PACKAGES = st.dictionaries(st.sampled_from(NAMES), VERSIONS).map(
+    lambda found: {name: Installed(name, version, state) for name, (version, state) in found.items()}
+)
+
+
+@given(PACKAGES, st.sampled_from(["", "1.18.0"]), st.booleans(), st.sampled_from(["", "file:/opt/mirror"]))
+def test_a_repository_is_needed_only_where_a_package_comes_from_it(
+    have: dict[str, Installed], version: str, others: bool, url: str
+) -> None:
+    """NVIDIA's has the toolkit, and nothing else that the role installs; a named one may have everything."""
+    request = asked(
+        toolkit_version=version, repository_url=url, enroot=others, pyxis=others, docker_packages=["docker.io"] * others
+    )
+    plan = rules.plan_present(request, dataclasses.replace(node("dpkg"), packages=have))
+    missing = {root.name for root in plan.missing}
+    assert plan.needs_repository is bool(missing if url else missing & set(rules.TOOLKIT))
+    if not missing:
+        assert not plan.needs_repository
 
 
 @pytest.mark.parametrize("other", ["/x", "", 7, ["/y"]])

@@ -17,7 +17,8 @@ import subprocess
 import typing as t
 
 import pytest
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._container_runtime import settings, unread
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._container_runtime import plan, settings, unread
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host import repository
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host import units as systemd
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.repository import Repository
 from ansible_collections.hpcai.gpu_cluster.plugins.modules import container_runtime
@@ -165,6 +166,11 @@ def node(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Node:
     return found
 
 
+def cut_off(address: str) -> t.NoReturn:
+    """A node that reaches no network."""
+    raise AssertionError(f"{address} was fetched")
+
+
 def told(result: dict[str, t.Any]) -> list[str]:
     assert not result["failed"], result
     return [f"{change['kind']} {pathlib.Path(change['name']).name} {change['what']}" for change in result["changes"]]
@@ -234,6 +240,44 @@ def test_lists_are_read_again_only_where_a_package_is_not_in_them(node: Node) ->
     assert told(planned)[-1] == "package nvidia-container-toolkit install"
     assert told(node.run(docker="never"))[-1].startswith("package nvidia-container-toolkit install ")
     assert node.log() == ["apt-get update", "apt-get install nvidia-container-toolkit"]
+
+
+@pytest.mark.newest
+@pytest.mark.parametrize("check", [True, False])
+@pytest.mark.parametrize("version", ["", "1.18.0"])
+def test_a_toolkit_that_is_whole_is_configured_without_its_repository(
+    node: Node, monkeypatch: pytest.MonkeyPatch, version: str, check: bool
+) -> None:
+    """An image may bring it, to nodes that reach no repository."""
+    monkeypatch.setattr(repository, "open_source", cut_off)
+    toolkit = "".join(f"{name}|1.18.0-1\n" for name in plan.TOOLKIT)
+    node.write("installed", f"bash|5.2-1\n{toolkit}")
+    node.write("available", "")
+    node.write("active", "docker.service\n")
+    wish = {"repository_url": "", "toolkit_version": version, "docker": "always"}
+    done = told(node.run(**wish, check=check))
+    assert done == ["directory docker create", "file daemon.json create", "unit docker.service reload"]
+    assert node.log() == ([] if check else ["systemctl reload docker.service"])
+    if not check:
+        assert told(node.run(**wish)) == []
+        assert told(node.run(**wish, state="verified")) == []
+
+
+def test_what_is_there_needs_no_repository_beside_what_is_missing(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Docker comes from a mirror of the distribution, the toolkit came with the image."""
+    monkeypatch.setattr(repository, "open_source", cut_off)
+    node.write("installed", "bash|5.2-1\nnvidia-container-toolkit|1.18.0-1\n")
+    node.write("available", "docker.io|26.1-1\n")
+    done = node.run(repository_url="", docker_packages=["docker.io"])
+    assert "package docker.io install docker.io 26.1-1" in told(done)
+    assert not (node.root / "etc/sources").exists()
+    assert node.log()[:1] == ["apt-get install docker.io"]
+
+
+def test_the_list_of_a_repository_that_was_added_follows_its_address(node: Node) -> None:
+    node.run(docker="never")
+    assert told(node.run(docker="never", repository_url="file:/opt/other")) == ["file sources content"]
+    assert "URIs: file:/opt/other/" in (node.root / "etc/sources").read_text()
 
 
 def test_a_version_that_nobody_has_is_said_so(node: Node) -> None:

@@ -9,7 +9,7 @@ import random
 import typing as t
 
 import pytest
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset import followed
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset import followed, in_time
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.dataset import Dataset
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.prepare import prepare
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._dataset.rank import run_rank
@@ -24,6 +24,12 @@ _FORK = multiprocessing.get_context("fork")
 def blobs() -> t.Iterator[Azurite]:
     with azurite() as service:
         yield service
+
+
+@pytest.fixture
+def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Modules do their work where the test can count what they do, and not in a child."""
+    monkeypatch.setattr(in_time, "run_within", lambda work, **_limits: work())
 
 
 class Staging:

@@ -121,6 +121,7 @@ def test_an_unread_part_that_does_not_exist_is_refused(staged: Staged, wrong: di
     assert (result["failed"], result["error_kind"]) == (True, "bad_input")
 
 
+@pytest.mark.usefixtures("in_this_process")
 def test_who_reads_for_a_play_can_be_seen_until_the_report(staged: Staged, monkeypatch: pytest.MonkeyPatch) -> None:
     marks = staged.data / ".staging"
     seen: list[int] = []

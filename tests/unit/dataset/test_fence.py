@@ -184,6 +184,7 @@ def test_a_file_of_the_dataset_that_is_called_like_an_unfinished_one_stays(tmp_p
     assert (tmp_path / name).read_bytes() == NEW
 
 
+@pytest.mark.usefixtures("in_this_process")
 @pytest.mark.parametrize("found", ["whole", "lacking"])
 def test_a_report_reads_every_directory_once(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, found: str

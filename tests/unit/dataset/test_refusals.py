@@ -54,6 +54,7 @@ def test_a_refusal_is_named_and_nothing_is_made(staging, plan: Plan, kind: str) 
     assert result["remedy"]
 
 
+@pytest.mark.usefixtures("in_this_process")
 def test_an_endpoint_that_does_not_answer_is_given_up_in_time(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the limits that the module itself sets, by a clock that goes on by the pauses between the tries."""
     paused: list[float] = []

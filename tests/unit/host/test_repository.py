@@ -49,6 +49,22 @@ def test_what_is_no_file_is_no_list_of_repositories(root: pathlib.Path, name: st
         assert not vendor.listed_elsewhere(vendor.Repository(f"{URL}2"))
 
 
+@pytest.mark.parametrize("manager", ["dpkg", "rpm"])
+def test_a_list_of_another_author_is_none_that_was_added_here(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, manager: str
+) -> None:
+    """NVIDIA's installation guide writes /etc/yum.repos.d/nvidia-container-toolkit.repo."""
+    place = tmp_path / "list"
+    for name in ("sources", "repo"):
+        monkeypatch.setattr(vendor.Repository, name, property(lambda _self: str(place)))
+    mine = vendor.Repository(URL)
+    assert not vendor.is_added(mine, manager, "# ours")
+    place.write_text(f"[nvidia-container-toolkit]\nbaseurl={URL}\n")
+    assert not vendor.is_added(mine, manager, "# ours")
+    place.write_text(vendor.repository_files(mine, manager, "", "# ours")[0]["content"])
+    assert vendor.is_added(mine, manager, "# ours")
+
+
 def test_a_pipe_in_the_place_of_a_key_is_no_key(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     os.mkfifo(tmp_path / "key")
     monkeypatch.setattr(vendor.Repository, "keyring", lambda *_args: str(tmp_path / "key"))

@@ -60,7 +60,7 @@ ARROWS = {
 #: What the controller alone has: modules run on nodes.
 CONTROLLER = {"plugin_utils"}
 #: Folders of tests/unit that belong to no package.
-OTHER_TESTS = {"docs", "house", "lab", "programs", "proof", "roles"}
+OTHER_TESTS = {"benchmarks", "docs", "house", "lab", "programs", "proof", "roles"}
 
 Arrow = tuple[str, str]
 

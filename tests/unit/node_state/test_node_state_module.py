@@ -533,6 +533,9 @@ def test_packages_of_repositories_are_asked_for_before_the_others(node: Node) ->
     assert node.run(packages=["no-such-package", {"name": "bash", "first": True}])["needs"]["packages"] == [
         "no-such-package"
     ]
+    for check in (True, False):
+        whole = node.run(check=check, packages=["bash", {"name": "no-such-repository", "first": True}])
+        assert (whole["changed"], whole["changes"]) == (False, [])
 
 
 def announced(path: str, data: bytes, **parts: t.Any) -> dict[str, t.Any]:

@@ -11,6 +11,7 @@ import pytest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node_state.packages import (
     missing_packages,
+    needed_packages,
     next_packages,
     package_names,
 )
@@ -78,3 +79,11 @@ def test_what_brings_a_repository_comes_first() -> None:
     assert next_packages(items, ["a", "r2"], "rpm") == ["r2"]
     assert next_packages(items, ["a", "b"], "rpm") == ["a", "b"]
     assert next_packages(items, ["a", "b", "d"], "dpkg") == ["a", "b", "d"]
+
+
+def test_what_brings_a_repository_is_not_needed_where_nothing_comes_from_it() -> None:
+    items = [{"name": "repository", "first": True}, "a", "b"]
+    assert needed_packages(items, ["repository"], "rpm") == []
+    assert needed_packages(items, ["repository", "b"], "rpm") == ["repository", "b"]
+    # By itself it is a package like any other.
+    assert needed_packages(items[:1], ["repository"], "rpm") == ["repository"]

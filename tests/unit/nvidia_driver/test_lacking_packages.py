@@ -12,7 +12,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import C
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.distribution import Distribution
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.dnf import Dnf
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.packages import Root
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.lacking import epel_package, explained
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.lacking import explained
 
 ROCKY, RHEL = Distribution("rocky", "9.5", "Rocky 9.5"), Distribution("rhel", "8.10", "RHEL 8.10")
 # As users posted it from EL 8 (driver 515), shortened to one of the two kernel modules and in long lines.
@@ -79,11 +79,3 @@ def test_other_errors_stay_what_they_are(said: str) -> None:
     assert "kernel and reboot" not in error.remedy
     assert "EPEL" not in error.remedy
     assert "GDRCopy" not in error.remedy
-
-
-@pytest.mark.parametrize(
-    ("dist", "name"),
-    [(ROCKY, "epel-release"), (RHEL, ""), (Distribution("ol", "8.10"), "oracle-epel-release-el8")],
-)
-def test_what_enables_epel(dist: Distribution, name: str) -> None:
-    assert epel_package(dist) == name

@@ -8,6 +8,7 @@ from __future__ import annotations
 import pathlib
 import re
 import shutil
+import types
 import typing as t
 
 import pytest
@@ -15,10 +16,10 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import C
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host import openpgp
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host import repository as vendor
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.distribution import Distribution
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver import files, settings, verify
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver import kernel as kernel_modules
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver import plan as rules
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver import read as node
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver import settings, verify
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver import slurm as driver_slurm
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.model import Loaded
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._nvidia_driver.request import ARGUMENT_SPEC, Request
@@ -353,6 +354,24 @@ def test_nvidias_repository_is_the_default_with_its_key() -> None:
     assert (found.key, found.fingerprint[-8:]) == (f"{found.url}/3bf863cc.pub", "3BF863CC")
     assert settings.repository_for(asked(), ROCKY, "aarch64").url.endswith("rhel9/sbsa")
     assert settings.repository_for(asked(source="distro"), DEBIAN, "x86_64").url == ""
+
+
+@pytest.mark.parametrize("distribution", [DEBIAN, ROCKY, Distribution("rocky", "10.1", "Rocky 10.1")])
+def test_a_driver_that_is_whole_needs_no_repository_and_no_key(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, distribution: Distribution
+) -> None:
+    """An image may bring it, to nodes that reach no repository."""
+
+    def cut_off(address: str) -> t.NoReturn:
+        raise AssertionError(f"{address} was fetched")
+
+    monkeypatch.setattr(vendor, "open_source", cut_off)
+    for name in ("sources", "repo"):
+        monkeypatch.setattr(vendor.Repository, name, property(lambda _self: str(tmp_path / "list")))
+    facts = types.SimpleNamespace(machine="x86_64")
+    wanted = types.SimpleNamespace(dist=distribution, fabric=True)
+    for source in ("cuda_repo", "runfile", "distro"):
+        assert files.repository_files(asked(source=source), facts, wanted, needed=False, check=False) == []
 
 
 def test_fabric_manager_is_compared_with_the_driver_that_runs() -> None:

@@ -166,7 +166,7 @@ def drive(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> t.Callable
 
         monkeypatch.setattr(record.Record, "state", state)
         monkeypatch.setattr(running, "Slurm", lambda *_parts: world)
-        monkeypatch.setattr(files, "repository_files", lambda *_parts, check: [])
+        monkeypatch.setattr(files, "repository_files", lambda *_parts, **_options: [])
         facts = node.read_facts(request)
         if absent:
             return remove.absent(request, facts, world, check=check)

@@ -302,6 +302,7 @@ def answer(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> t.Callabl
             (tmp_path / "driver.run").write_text(INSTALLER)
             arguments.update(runfile=str(tmp_path / "driver.run"))
         if configured:
+            monkeypatch.setattr(vendor, "is_added", lambda *_parts: True)
             run_main(nvidia_driver.main, {**arguments, "state": "present", "phases": ["install"]})
             machine.done.clear()
             machine.held = True

@@ -296,6 +296,12 @@ def test_a_benchmark_belongs_to_those_who_name_it() -> None:
     assert closure(files, "t") == {"t/a.py", "benchmarks/callbacks/x.py"}
 
 
+def test_who_imports_from_the_tests_does_not_have_all_of_them() -> None:
+    files = {"benchmarks/run.py": 'sys.path[:0] = [str(ROOT / "tests")]\nimport lab.a\n', "tests/lab/__init__.py": ""}
+    files |= {"tests/lab/a.py": "", "tests/lab/b.py": "", "tests/unit/test_c.py": ""}
+    assert closure(files, "benchmarks/run.py") == {"benchmarks/run.py", "tests/lab/__init__.py", "tests/lab/a.py"}
+
+
 def test_the_chain_says_why() -> None:
     tree = MadeTree(PRODUCT)
     site = Scenario("site", ("playbooks/site.yml",))

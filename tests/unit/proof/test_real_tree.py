@@ -85,23 +85,34 @@ def repository() -> Repository:
         (r"benchmarks/staging/s1_.*\.py", []),
         (r"requirements/mutation\.txt", []),
         (r"tests/unit/mofed/test_rdma_check\.py|tests/unit/_?rdma/test_\w+\.py", []),
-        (r"roles/gpu_clocks/defaults/main\.yml", [*SITE, "faults/*", *VM, "role/gpu_clocks", "vm/test_slurm*"]),
-        (r"roles/glusterfs/tasks/main\.yml", [*SITE, "faults/*", "role/glusterfs", "role/dataset_staging"]),
+        (
+            r"roles/gpu_clocks/defaults/main\.yml",
+            [*SITE, "faults/test_staging*", *VM, "role/gpu_clocks", "vm/test_slurm*"],
+        ),
+        (r"roles/glusterfs/tasks/main\.yml", [*SITE, "faults/test_staging*", "role/glusterfs", "role/dataset_staging"]),
         (
             r"roles/node_profile/files/profiles/generic\.yml",
             [*SITE, "faults/*", *VM, "role/n*_p*", "vm/test_numa_pinning*", "vm/test_slurm*"],
         ),
         (
             r"roles/nvidia_driver/tasks/main\.yml",
-            [*SITE, *VM, "role/nvidia_driver", "vm/test_driver*", "vm/test_nvidia*", "vm/test_slurm*"],
+            [
+                *SITE,
+                "faults/test_quick*",
+                *VM,
+                "role/nvidia_driver",
+                "vm/test_driver*",
+                "vm/test_nvidia*",
+                "vm/test_slurm*",
+            ],
         ),
         (
             r"plugins/module_utils/(_gpu_clocks\.py|_gpu_clocks/plan\.py)",
-            [*SITE, "faults/*", *VM, "role/gpu_clocks", "vm/test_slurm*"],
+            [*SITE, "faults/test_staging*", *VM, "role/gpu_clocks", "vm/test_slurm*"],
         ),
         (
             r"plugins/module_utils/(_nvme_raid_plan\.py|_nvme_raid/plan\.py)",
-            [*SITE, "faults/*", *VM, "role/nvme_raid", "vm/test_nvme_raid*"],
+            [*SITE, "faults/test_staging*", *VM, "role/nvme_raid", "vm/test_nvme_raid*"],
         ),
         (r"plugins/module_utils/(_shards\.py|_shards/plan\.py)", [*SITE, "faults/*", "role/dataset_staging"]),
         (r"plugins/module_utils/_errors\.py", [*CONTAINERS, *MACHINES]),
@@ -135,6 +146,29 @@ def test_new_pages_and_benchmarks_affect_no_lab(repository: Repository) -> None:
     new = {"docs/new.md", "roles/mofed/NEW.md", "benchmarks/new/run.py", ledger.PATH}
     found = repository.with_files(*new)
     assert not [name for name, files in found.items() if files & new and name.startswith(LABS)]
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "benchmarks/staging/_ranks.py",
+        "benchmarks/staging/s6_slow_rank.py",
+        "plugins/modules/dataset_plan.py",
+        "plugins/module_utils/_dataset/prepare.py",
+        "tests/lab/blob/fast_server.py",
+    ],
+)
+def test_what_a_benchmark_needs_affects_its_smoke_run(repository: Repository, path: str) -> None:
+    assert "unit/benchmarks" in repository.affected(path)
+
+
+def test_a_benchmark_is_not_affected_by_tests_of_others(repository: Repository) -> None:
+    for pattern in (
+        r"tests/unit/glusterfs/test_\w+\.py",
+        r"tests/scenarios/dnf/test_\w+\.py",
+        r"molecule/glusterfs/.*",
+    ):
+        assert "unit/benchmarks" not in repository.affected(repository.find(pattern))
 
 
 def test_what_ansible_test_is_given_belongs_to_it(repository: Repository) -> None:

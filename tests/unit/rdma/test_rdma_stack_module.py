@@ -107,7 +107,7 @@ def run(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> t.Callable[.
         )
         monkeypatch.setattr(
             "ansible_collections.hpcai.gpu_cluster.plugins.module_utils._rdma.settings.NodeSettings._ours",
-            lambda *_args: True,
+            lambda _settings, path: path in machine.written or not pathlib.Path(path).exists(),
         )
         result = run_main(
             rdma_stack.main, {"artifact": str(artifact), "sha256": {f"{DOCA}-ubuntu22.04-x86_64": digest}, **options}
@@ -177,6 +177,25 @@ def test_an_image_keeps_its_stack_and_gets_the_settings(run: t.Any) -> None:
     done, result = run(machine, **options, state="absent")
     assert done[1:] == [f"remove {files.SYSCTL}"]
     assert result["stack"] == {"source": "doca", "version": HOST}
+
+
+def test_an_image_keeps_the_names_that_its_rules_give(
+    run: t.Any, monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
+) -> None:
+    rules = tmp_path / "60-rdma-persistent-naming.rules"
+    rules.write_text('ACTION=="add", SUBSYSTEM=="infiniband", PROGRAM="rdma_rename %k NAME_KERNEL"\n')
+    monkeypatch.setattr(files, "NAMES", str(rules))
+    options = {"source": "preinstalled", "persistent_names": True, "limits": {}, "sysctl": {"vm.a": "1"}}
+    machine = Machine({"doca-host": HOST, "doca-ofed": "3.2.1-044000"}, vendor=True, loaded=True)
+    result = run(machine, **options, _ansible_check_mode=True)[1]
+    assert brief(result) == [f"create {files.SYSCTL}"]
+    done, result = run(machine, **options)
+    assert done == [f"write {files.SYSCTL}"]
+    assert [item["what"] for item in result["not_applied"] if "names" in item["what"]] == ["names of RDMA devices"]
+    assert not run(machine, **options)[1]["changed"]
+    # Names that the image does not give are refused, and so is a stack that replaces the image's.
+    for other in ({"device_names": {"0101:00:00.0": "rail0"}}, {"source": "inbox"}):
+        assert run(machine, **{**options, **other})[1]["error_kind"] == "in_the_way"
 
 
 def test_what_an_earlier_run_gave_the_image_s_stack_stays_with_it(run: t.Any) -> None:

@@ -460,13 +460,45 @@ def test_limits_are_tried_before_they_are_written(monkeypatch: pytest.MonkeyPatc
         limits.limit_allowed("rtprio", "1")
 
 
-def test_rules_of_somebody_else_are_not_replaced(tmp_path: pathlib.Path) -> None:
+# azhpc-images, components/add-udev-rules.sh: the images for Ubuntu and Azure Linux leave the kernel's names, and a service of the image
+# renames the devices (install_azure_persistent_rdma_naming.sh).
+AZURE_RULES = """\
+# SPDX-License-Identifier: (GPL-2.0 OR Linux-OpenIB)
+# Suppressing/overwriting the udev rule rdma_core package. NAME_KERNEL leaves the IB devices names as provided by the kernel.
+ACTION=="add", SUBSYSTEM=="infiniband", PROGRAM="rdma_rename %k NAME_KERNEL"
+"""
+
+
+@pytest.mark.parametrize("text", ["", 'SUBSYSTEM=="infiniband", NAME="mine"\n', AZURE_RULES])
+@pytest.mark.parametrize("source", ["inbox", "doca", "mlnx_ofed", "preinstalled"])
+@pytest.mark.parametrize("device_names", [{}, {"0101:00:00.0": "rail0"}])
+def test_rules_of_somebody_else_are_never_replaced(
+    tmp_path: pathlib.Path, source: str, device_names: dict[str, str], text: str
+) -> None:
+    rules = pathlib.Path(files.NAMES)
+    rules.parent.mkdir(parents=True)
+    rules.write_text(text)
+    mine = keeper(tmp_path, source=source, persistent_names=True, device_names=device_names)
+    # What an image brought names its devices as well, unless names are asked for that it does not give.
+    if source == "preinstalled" and not device_names:
+        assert not mine.allowed_names()
+        assert [item["what"] for item in mine.not_applied] == ["names of RDMA devices"]
+    else:
+        with pytest.raises(ClusterError, match="not ours") as caught:
+            mine.allowed_names()
+        assert caught.value.kind == "in_the_way"
+    for wanted in ({"persistent_names": False}, {"persistent_names": True, "user_space_only": True}):
+        kept = keeper(tmp_path, source=source, **wanted)
+        kept.allowed_names()
+        assert not kept.not_applied
+        assert files.NAMES not in kept.request()["absent"]
+
+
+def test_rules_of_our_own_are_renewed_and_removed(tmp_path: pathlib.Path) -> None:
+    assert keeper(tmp_path, persistent_names=True).allowed_names()
     os.makedirs(os.path.dirname(files.NAMES))
-    pathlib.Path(files.NAMES).write_text('SUBSYSTEM=="infiniband", NAME="mine"\n')
-    with pytest.raises(ClusterError, match="not ours"):
-        keeper(tmp_path, persistent_names=True).request()
-    assert keeper(tmp_path).request()["absent"] == []
     pathlib.Path(files.NAMES).write_text(files.naming_rules({}))
+    assert keeper(tmp_path, source="preinstalled", persistent_names=True).allowed_names()
     assert keeper(tmp_path).request()["absent"] == [files.NAMES]
 
 
