@@ -15,13 +15,14 @@ ANSIBLE_LINT = "static/ansible-lint"
 #: Minutes of a role's scenario, where it takes more or less than most.
 _ROLES = {
     "nvidia_driver": 2.7,
+    "beeond": 2.4,
     "glusterfs": 1.9,
     "container_runtime": 1.0,
     "cluster_ssh": 0.9,
     "numa_pinning": 0.6,
     "node_profile": 0.3,
 }
-_FAULTS = {"test_staging_faults": 5.4, "test_teardown": 3.2, "test_quick_start": 1.5}
+_FAULTS = {"test_staging_faults": 5.4, "test_teardown": 3.2, "test_quick_start": 1.5, "test_beeond_scratch": 3.5}
 _MACHINES = {
     "test_nvidia_modules": 8.9,
     "test_slurm": 7.8,

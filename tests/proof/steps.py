@@ -23,6 +23,7 @@ ROLE_NODES = ("gpu-1", "gpu-2", "gpu-3")
 MACHINES = ("vm-1", "vm-2")
 #: The nodes of scenarios that one node is not enough for. All others take whichever is free.
 NODES_OF = {
+    "beeond": ROLE_NODES,
     "cluster_ssh": ROLE_NODES,
     "dataset_staging": ROLE_NODES,
     "glusterfs": ROLE_NODES,

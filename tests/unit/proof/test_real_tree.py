@@ -23,7 +23,7 @@ ROOT = pathlib.Path(__file__).parents[3]
 #: They read whatever there is.
 LABS = ("cluster", "faults/", "role/", "vm")
 WALKERS = {"unit/docs", "unit/proof", "unit/node", "static/ansible-lint"}
-SITE = ["cluster", "cluster/fresh", "faults/test_teardown"]
+SITE = ["cluster", "cluster/fresh", "faults/test_teardown", "faults/test_beeond*"]
 VM = ["vm", "vm/test_fresh*"]
 #: Everything on containers, and everything on virtual machines.
 CONTAINERS = ["role/*", "cluster", "cluster/*", "faults/*"]
