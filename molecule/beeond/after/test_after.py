@@ -37,12 +37,19 @@ def test_check_mode_starts_nothing(host: t.Any) -> None:
 def test_version_7_is_started_once_and_is_another_file_system(host: t.Any) -> None:
     found = seen(host)
     assert found["second"]["changed"] is False
-    assert all(one["mounted"] and not one["problems"] for one in found["second"]["nodes"].values())
+    for node in found["second"]["nodes"].values():
+        assert node["mounted"]
+        assert "beegfs-meta" in node["services"]
+        assert not node["problems"]
     assert found["other"] is False
 
 
 def test_nothing_is_left_behind(host: t.Any) -> None:
     assert not host.mount_point("/mnt/beeond").exists
     assert host.run("pgrep -f /opt/beegfs/sbin/[b]eegfs").rc == 1
-    for path in ("/mnt/resource_nvme/beeond", "/run/hpcai_beeond/1000.status", "/run/hpcai_beeond/1000", "/var/tmp/beeond.tmp"):
+    for path in (
+        "/mnt/resource_nvme/beeond",
+        "/run/hpcai_beeond/1000.status",
+        "/run/hpcai_beeond/1000",
+    ):
         assert not host.file(path).exists
