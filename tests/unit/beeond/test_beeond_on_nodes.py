@@ -18,7 +18,10 @@ import typing as t
 import pytest
 from beeond_nodes import DATA, POINT, STATUS, Cluster, small
 
-pytestmark = pytest.mark.skipif(not small.possible(), reason="needs user namespaces with a network")
+pytestmark = [
+    pytest.mark.skipif(not small.possible(), reason="needs user namespaces with a network"),
+    pytest.mark.slow,
+]
 
 
 @pytest.fixture(scope="module", params=("7.4.7", "8.3.1"))
@@ -94,24 +97,52 @@ def test_a_leftover_status_file_is_cleaned_up(clean: Cluster) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fault", "node", "service"),
+    ("fault", "node", "said"),
     [
-        ("--hang", "node-2", "beegfs-storage"),
-        ("--dead", "node-1", "beegfs-meta"),
-        ("--refuse", "node-1", "beegfs-mgmtd"),
+        ("--hang beegfs-storage", "node-2", "beegfs-storage does not run"),
+        ("--hang mount", "node-2", "nothing is mounted at "),
+        ("--module missing", "node-2", "nothing is mounted at "),
+        ("--dead beegfs-meta", "node-1", "beegfs-meta does not run"),
+        ("--refuse beegfs-mgmtd", "node-1", "beegfs-mgmtd does not run"),
     ],
 )
-def test_a_start_that_fails_is_taken_back_and_names_its_cause(
-    clean: Cluster, fault: str, node: str, service: str
-) -> None:
-    clean.fault(node, fault, service)
+def test_a_start_that_fails_is_taken_back_and_names_its_cause(clean: Cluster, fault: str, node: str, said: str) -> None:
+    clean.fault(node, *fault.split())
+    began = time.monotonic()
     failed = clean.module(timeout_s=15)
+    # The rest is for looking at the nodes and for taking back.
+    assert time.monotonic() - began < 15 + 60
     assert failed["error_kind"] == "start_failed", failed
-    assert f"{service} does not run" in failed["problems"][node]
+    assert said in failed["problems"][node]
+    assert said in failed["msg"]
     assert node in failed["log_tail"]
     assert [clean.there(name) for name in clean.nodes.names] == [set(), set()]
     clean.fault(node)
     assert clean.module().get("failed") is None
+
+
+def test_a_stop_that_ends_in_the_middle_is_finished(clean: Cluster) -> None:
+    clean.module()
+    clean.fault("node-2", "--partial-stop")
+    assert clean.module("stopped").get("failed") is None
+    assert [clean.there(name) for name in clean.nodes.names] == [{"data"}, {"data"}]
+    clean.fault("node-2")
+    assert clean.module().get("failed") is None
+
+
+def test_authentication_that_nobody_has_set_is_asked_for_before_anything_starts(clean: Cluster) -> None:
+    """The control tool of 7 would wait for ever; 8's BeeOND turns authentication off by itself."""
+    place = "/etc/beegfs/beegfs-client.conf"
+    clean.nodes.shell("node-2", f"cp {place} {place}.away; sed -i '/^connDisableAuthentication/d' {place}")
+    try:
+        found = clean.module()
+    finally:
+        clean.nodes.shell("node-2", f"mv {place}.away {place}")
+    if clean.major == 7:
+        assert "has neither connAuthFile nor connDisableAuthentication" in found["problems"]["node-2"][0]
+        assert [clean.there(name) for name in clean.nodes.names] == [set(), set()]
+    else:
+        assert found.get("failed") is None
 
 
 def test_what_stands_in_the_way_is_refused_before_anything_starts(clean: Cluster) -> None:

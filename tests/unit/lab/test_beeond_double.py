@@ -30,7 +30,10 @@ NO_AUTHENTICATION = "connDisableAuthentication = true\n"
 sys.path.insert(0, str(DOUBLE))
 import small_nodes as small
 
-pytestmark = pytest.mark.skipif(not small.possible(), reason="needs user namespaces with a network")
+pytestmark = [
+    pytest.mark.skipif(not small.possible(), reason="needs user namespaces with a network"),
+    pytest.mark.slow,
+]
 
 
 class Cluster:
