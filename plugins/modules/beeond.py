@@ -24,6 +24,7 @@ description:
     alone, as is data of users of a file system in which no node has the name that is given.
   - C(beeond) is never given C(-F), and C(beeond stop) never C(-d). Data is removed by the module alone, below
     C(beeond) in O(storage_path), and only with the mark that it put there.
+  - C(beeond) works on all nodes at once where the first one has C(pdsh), else on one after the other.
   - A start that fails, takes too long or is interrupted is taken back on all nodes. Data in which users have files by then stays.
 author:
   - The hpcai.gpu_cluster developers (@hpcai)
@@ -91,11 +92,6 @@ options:
     description: The major version of BeeGFS that has to be installed. Without it, the one that is.
     type: int
     choices: [7, 8]
-  parallel:
-    description: Whether C(beeond) works on all nodes at once, through C(pdsh). A node without it is refused, where C(beeond) would go
-      on one by one without a word.
-    type: bool
-    default: false
   root_mode:
     description: Permissions of the file system's root directory after a start, in octal, quoted. Empty leaves them.
     type: str

@@ -96,7 +96,8 @@ class FileSystem:
         if plan.stop:
             with program.node_file(plan.stop) as names:
                 # Whatever it says, the sweep and the look at the nodes afterwards decide.
-                program.run(program.stop_argv(self.request, names), self.request.timeout_s)
+                argv = program.stop_argv(self.request, names, parallel=self._parallel(cluster))
+                program.run(argv, self.request.timeout_s)
         self._must(plan.sweep, "sweep")
         # It may have terabytes to remove.
         self._must(plan.purge, "purge", limit_s=float(self.request.timeout_s))
@@ -105,6 +106,10 @@ class FileSystem:
             self._keep(next(iter(marks.values())))
         if plan.start:
             self._start(plan, cluster)
+
+    def _parallel(self, cluster: t.Mapping[str, Seen]) -> bool:
+        # BeeOND calls pdsh on the node where it runs, and nowhere else.
+        return cluster[self.request.nodes[0]].pdsh
 
     def _must(self, names: t.Sequence[str], *steps: str, **more: t.Any) -> None:
         """Let nodes do something, and fail with those that could not."""
@@ -137,7 +142,9 @@ class FileSystem:
         try:
             self._must(request.nodes, "prepare", mark=started, settings=settings)
             with program.node_file(request.nodes) as names:
-                argv = program.start_argv(request, names, config, authentication=authentication)
+                argv = program.start_argv(
+                    request, names, config, authentication=authentication, parallel=self._parallel(cluster)
+                )
                 code, output = program.run(argv, request.timeout_s)
             failure = self._failure(code, output)
             if failure is not None:

@@ -40,7 +40,6 @@ class Request:
     timeout_s: int
     allow_data_loss: bool
     version: int
-    parallel: bool
     root_mode: str
 
     @property

@@ -157,8 +157,6 @@ def obstacles(request: Request, node: str, seen: Seen, version: int) -> tuple[st
         found.append(
             "/etc/beegfs/beegfs-client.conf has neither connAuthFile nor connDisableAuthentication = true, which beegfs-ctl needs"
         )
-    if request.parallel and not seen.pdsh:
-        found.append("there is no pdsh, and BeeOND would start one node after the other")
     if not seen.remains:
         busy = set(request.ports_of(node, version)) & set(seen.ports_busy)
         found += [f"port {port} is in use" for port in sorted(busy)]

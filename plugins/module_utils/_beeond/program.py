@@ -17,11 +17,13 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._beeond.model im
 
 _PATH = "/opt/beegfs/sbin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _TAIL_CHARACTERS = 2000
+# Nodes that pdsh works on at once; its own default is 32 (pdsh(1)).
+_FANOUT = "128"
 # How long BeeOND may take to end when it is told to.
 _GRACE_S = 5.0
 
 
-def start_argv(request: Request, node_file: str, config: str, *, authentication: bool) -> list[str]:
+def start_argv(request: Request, node_file: str, config: str, *, authentication: bool, parallel: bool) -> list[str]:
     """The words that start it. Never ``-F``, which removes data: this module does that itself, by the mark.
 
     Options and their order: ``beeond/source/beeond`` of BeeGFS 7.4.7 and 8.3.1. ``-C`` is of 8 alone and reads what ``-f`` said.
@@ -35,13 +37,13 @@ def start_argv(request: Request, node_file: str, config: str, *, authentication:
         argv += ["-f", config]
     if authentication:
         argv.append("-C")
-    return [*argv, "-P"] if request.parallel else argv
+    return [*argv, "-P"] if parallel else argv
 
 
-def stop_argv(request: Request, node_file: str) -> list[str]:
+def stop_argv(request: Request, node_file: str, *, parallel: bool) -> list[str]:
     """The words that stop it. Never ``-d``: the data stays, or goes by the mark. ``-c``: a node without a status file is no error."""
     argv = ["beeond", "stop", "-n", node_file, "-i", request.status_file, "-c"]
-    return [*argv, "-P"] if request.parallel else argv
+    return [*argv, "-P"] if parallel else argv
 
 
 @contextlib.contextmanager
@@ -68,7 +70,7 @@ def run(argv: t.Sequence[str], timeout_s: float) -> tuple[int | None, str]:
         # A file, not a pipe: services that BeeOND starts on this node may keep it open.
         process = subprocess.Popen(
             list(argv), stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, text=True, cwd="/",
-            env={**os.environ, "LC_ALL": "C", "PATH": _PATH, "SHELL": "/bin/bash"}, start_new_session=True,
+            env={**os.environ, "LC_ALL": "C", "PATH": _PATH, "SHELL": "/bin/bash", "FANOUT": _FANOUT}, start_new_session=True,
         )  # fmt: skip
         code: int | None = None
         try:

@@ -30,7 +30,6 @@ SPEC: dict[str, t.Any] = {
     "timeout_s": {"type": "int", "default": 300},
     "allow_data_loss": {"type": "bool", "default": False},
     "version": {"type": "int", "choices": [7, 8]},
-    "parallel": {"type": "bool", "default": False},
     "root_mode": {"type": "str", "default": "01777"},
 }
 #: What every state but ``installed`` needs.

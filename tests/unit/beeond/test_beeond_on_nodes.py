@@ -233,11 +233,16 @@ def test_the_survivors_of_a_lost_node_are_stopped(tmp_path: pathlib.Path) -> Non
         assert cluster.there("node-1") == set()
 
 
-def test_all_nodes_at_once(clean: Cluster) -> None:
-    done = clean.module(parallel=True)
-    assert done.get("failed") is None, done
-    assert clean.module(parallel=True)["changed"] is False
-    assert clean.module("stopped", parallel=True)["changed"] is True
+def test_one_node_after_the_other_where_there_is_no_pdsh(clean: Cluster) -> None:
+    pdsh = clean.nodes.root("node-1") / "usr/bin/pdsh"
+    pdsh.rename(pdsh.with_name("pdsh.away"))
+    try:
+        done = clean.module()
+        assert done.get("failed") is None, done
+        assert clean.module()["changed"] is False
+        assert clean.module("stopped")["changed"] is True
+    finally:
+        pdsh.with_name("pdsh.away").rename(pdsh)
     assert [clean.there(name) for name in clean.nodes.names] == [{"data"}, {"data"}]
 
 

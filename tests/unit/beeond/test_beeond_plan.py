@@ -150,11 +150,6 @@ def test_a_port_that_another_node_needs_is_free_to_use() -> None:
     assert plan_start(request(), seen).start
 
 
-def test_parallel_never_falls_back() -> None:
-    found = refusal(lambda: plan_start(request(parallel=True), cluster(lambda _: IDLE)))
-    assert "there is no pdsh" in found.message
-
-
 def test_versions() -> None:
     old = dataclasses.replace(IDLE, version=7)
     assert refusal(lambda: plan_start(request(), cluster(lambda _: IDLE, gpu_1=old))).kind == "versions_differ"
@@ -306,13 +301,13 @@ def test_bad_input(options: dict[str, t.Any]) -> None:
 
 
 def test_the_words_of_a_start() -> None:
-    argv = start_argv(request(config_dir="/etc/x", parallel=True), "/n", "/etc/x", authentication=True)
+    argv = start_argv(request(config_dir="/etc/x"), "/n", "/etc/x", authentication=True, parallel=True)
     assert argv == [
         "beeond", "start", "-n", "/n", "-d", "/nvme/beeond", "-c", "/mnt/scratch", "-i", "/run/hpcai_beeond/1000.status",
         "-L", "/var/log/hpcai_beeond/1000", "-p", "1000", "-m", "1", "-s", "0", "-f", "/etc/x", "-C", "-P",
     ]  # fmt: skip
-    assert "-F" not in start_argv(request(allow_data_loss=True), "/n", "", authentication=False)
-    assert "-d" not in stop_argv(request(allow_data_loss=True, state="cleaned"), "/n")
+    assert "-F" not in start_argv(request(allow_data_loss=True), "/n", "", authentication=False, parallel=False)
+    assert "-d" not in stop_argv(request(allow_data_loss=True, state="cleaned"), "/n", parallel=True)
 
 
 def test_the_settings() -> None:
