@@ -20,6 +20,7 @@ TIMEOUT_S = 240
 
 #: Sizes by benchmark.
 RUNS: dict[str, list[str]] = {
+    "benchmarks/beeond/kills.py": ["--seed", "1", "--kills", "2"],
     "benchmarks/converge/run.py": ["--stand-ins", "--hosts", "1", "--peer-hosts", "1", "--only", "off"],
     "benchmarks/node_facts/run.py": ["--runs", "1"],
     "benchmarks/staging/s1_manifest.py": ["--blobs", "300", "--ranks", "4"],
