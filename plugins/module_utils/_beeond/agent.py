@@ -167,7 +167,7 @@ def observe(request: dict[str, t.Any]) -> dict[str, t.Any]:
     top = mounted_at(point)
     rows, mark = status_rows(request["status_file"]), mark_of(data)
     live = {row[1]: alive(row[4], row[1]) for row in rows if row[4] != "-"}
-    strays = {service: pid for pid, service in processes(data).items() if pid not in live.values()}
+    strays = {service: pid for pid, service in processes(data, request["log_dir"]).items() if pid not in live.values()}
     mounted = top is not None and top.source == SOURCE
     others = {row[2] for row in rows if row[1] == "beegfs-client"} | {str((mark or {}).get("mount_point") or point)}
     storage = space(data)
@@ -279,7 +279,7 @@ def sweep(request: dict[str, t.Any]) -> dict[str, t.Any]:
     unmount(request["mount_point"])
     rows = status_rows(request["status_file"])
     pids = {pid for row in rows if row[4] != "-" for pid in [alive(row[4], row[1])] if pid}
-    end(sorted(pids | set(processes(request["data_path"]))))
+    end(sorted(pids | set(processes(request["data_path"], request["log_dir"]))))
     # BeeOND forgets them: its names hold the time of the start. One whose process lives is another session's.
     for path in glob.glob("/run/beegfs-*.pid"):
         if _PID_FILE.fullmatch(os.path.basename(path)) and not claimed(path):
@@ -305,7 +305,7 @@ def purge(request: dict[str, t.Any]) -> dict[str, t.Any]:
         raise OSError(f"{data} is of another session than a moment ago")
     if mark is not None and not request["consent"] and (mark.get("state") == "used" or holds_files(data)):
         raise OSError(f"{data} holds files of users, and stays")
-    for pid in processes(data):
+    for pid in processes(data, request["log_dir"]):
         raise OSError(f"process {pid} still uses {data}")
     parent = os.open(os.path.dirname(data), os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:

@@ -119,13 +119,17 @@ def claimed(path: str) -> bool:
     return any(name in " ".join(arguments(pid)) for pid in everybody())
 
 
-def processes(data: str) -> dict[int, str]:
-    """Services that have a directory below the data path, by process: with a status file or without."""
+def processes(data: str, logs: str) -> dict[int, str]:
+    """Services that have a directory below the data path, by process: with a status file or without.
+
+    The helper service of 7 keeps no data. It is known by its log.
+    """
+    places = {service: f"{data}/{service}" for service in SERVICE_DIRECTORIES}
+    places["beegfs-helperd"] = logs
     found = {}
     for pid in everybody():
         words = arguments(pid)
-        for service in SERVICE_DIRECTORIES:
-            place = f"{data}/{service}"
+        for service, place in places.items():
             if _is(service, words) and any(
                 (word.rpartition("=")[2] + "/").startswith(f"{place}/") for word in words[1:]
             ):

@@ -100,8 +100,8 @@ def test_a_leftover_status_file_is_cleaned_up(clean: Cluster) -> None:
     ("fault", "node", "said"),
     [
         ("--hang beegfs-storage", "node-2", "beegfs-storage does not run"),
-        ("--hang mount", "node-2", "nothing is mounted at "),
-        ("--module missing", "node-2", "nothing is mounted at "),
+        ("--hang mount", "node-2", f"nothing is mounted at {POINT}"),
+        ("--module missing", "node-2", f"nothing is mounted at {POINT}"),
         ("--dead beegfs-meta", "node-1", "beegfs-meta does not run"),
         ("--refuse beegfs-mgmtd", "node-1", "beegfs-mgmtd does not run"),
     ],

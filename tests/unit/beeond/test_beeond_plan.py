@@ -388,8 +388,10 @@ def test_a_service_of_a_path_that_begins_alike_is_not_ours(tmp_path: pathlib.Pat
     argv = [sys.executable, script, f"storeStorageDirectory={tmp_path}/d/beegfs-storage2/beeond/beegfs-storage"]
     process = subprocess.Popen(argv)
     try:
-        assert processes.processes(f"{tmp_path}/d/beegfs-storage2/beeond") == {process.pid: "beegfs-storage"}
-        assert processes.processes(f"{tmp_path}/d") == {}
+        assert processes.processes(f"{tmp_path}/d/beegfs-storage2/beeond", f"{tmp_path}/log") == {
+            process.pid: "beegfs-storage"
+        }
+        assert processes.processes(f"{tmp_path}/d", f"{tmp_path}/log") == {}
     finally:
         process.kill()
         process.wait()
