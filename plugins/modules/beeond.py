@@ -9,12 +9,11 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 ---
 module: beeond
-short_description: Install, start, stop, clean up or verify BeeGFS on demand (BeeOND) on all its nodes
-version_added: 0.2.0
+short_description: Start, stop, clean up or verify BeeGFS on demand (BeeOND) on all its nodes
+version_added: 0.1.0
 description:
   - Runs once for a cluster, on the first node of O(nodes), which reaches the others as root through ssh (C(BatchMode)).
-    The role P(hpcai.gpu_cluster.cluster_ssh#role) makes that trust. Only with O(state=installed) it works on the node of the task, and
-    is for each of them.
+    The role P(hpcai.gpu_cluster.cluster_ssh#role) makes that trust. M(hpcai.gpu_cluster.beeond_software) brings what it needs.
   - Looks at mounts, the status file, processes and data of every node at the same time, compares them with what is asked
     for, and does only what is missing. Where all is right, nothing is changed.
   - What stands in the way is refused before anything starts, with its node. A name that a node cannot resolve, a mount point
@@ -31,29 +30,28 @@ author:
 options:
   state:
     description:
-      - V(installed) brings the packages, in one version, from a repository whose key is known, and
-        builds the client's module. Nothing is started.
       - V(started) makes the file system run on all nodes. Data of an earlier session is used again where it is whole and of the same
         nodes and servers.
       - V(stopped) unmounts it and ends the services on all nodes that answer. The data stays.
       - V(cleaned) also removes the data, which needs O(allow_data_loss) where users may have written some.
       - V(verified) changes nothing, and fails with what is wrong.
     type: str
-    choices: [installed, started, stopped, cleaned, verified]
+    choices: [started, stopped, cleaned, verified]
     default: started
   nodes:
     description: The nodes, by the names with which all of them reach each other. The order is kept. The first one manages the
-      file system, the first O(meta_servers) and O(storage_servers) serve it, all mount it. Needed unless O(state=installed).
+      file system, the first O(meta_servers) and O(storage_servers) serve it, all mount it.
     type: list
     elements: str
+    required: true
   storage_path:
     description: The nodes' own scratch. The services keep their files in the directory C(beeond) below it.
-      Needed unless O(state=installed).
     type: path
+    required: true
   mount_point:
     description: Where every node mounts the file system. The directory is made if it is missing, and must be empty.
-      Needed unless O(state=installed).
     type: path
+    required: true
   meta_servers:
     description: How many nodes serve metadata; V(0) means all.
     type: int
@@ -96,64 +94,6 @@ options:
     description: Permissions of the file system's root directory after a start, in octal, quoted. Empty leaves them.
     type: str
     default: "01777"
-  packages:
-    description:
-      - With O(state=installed), what to install, by name or by C(dpkg) and C(rpm), as M(hpcai.gpu_cluster.node_state) takes it.
-    type: list
-    elements: raw
-    default: [beeond, libbeegfs-ib]
-  pin:
-    description:
-      - The version of BeeGFS' packages, such as V(8.3.1), V(20:8.3.1) or V(8.3.1-el9); V(*) stands for any characters. Upgrades of the
-        system keep it, by a preference of apt and by dnf's list of locks.
-      - BeeGFS that is installed in another version is refused (C(other_version)). Empty means none.
-    type: str
-    default: ""
-  repository_url:
-    description: The release whose repository is added, such as U(https://www.beegfs.io/release/beegfs_8.3).
-    type: str
-    default: ""
-  repository_suite:
-    description: Debian and Ubuntu. The suite of that repository, for example V(noble). Empty means that none is added.
-    type: str
-    default: ""
-  repository_el:
-    description: EL. The directory below C(dists) in that repository, for example V(rhel9). Empty means that none is added.
-    type: str
-    default: ""
-  repository_key:
-    description: The repository's key, as a file of the controller or a URL that the node fetches. Empty means C(gpg/GPG-KEY-beegfs)
-      below O(repository_url).
-    type: str
-    default: ""
-  repository_fingerprint:
-    description: The fingerprint that the key must have. It is compared before anything trusts the key, and needed where a repository
-      is added.
-    type: str
-    default: ""
-  client_build:
-    description:
-      - Whether O(state=installed) builds the client's kernel module for the kernel that runs, and for the one that boots next.
-        Where it is built already, nothing is.
-      - Missing headers of the running kernel (C(headers_missing)), OFED's headers that are missing or for another kernel
-        (C(ofed_headers)), and Secure Boot that would not load it (C(secure_boot)) are refused before anything is installed. What
-        the next kernel lacks is a warning.
-    type: bool
-    default: true
-  client_build_args:
-    description: Arguments of that build, written to C(/etc/beegfs/beegfs-client-autobuild.conf), or with C(beegfs-client-dkms) to
-      C(/etc/beegfs/beegfs-client-build.mk). Empty means as packaged.
-    type: str
-    default: ""
-  kernel:
-    description: The release of the kernel to build for, for images. Empty means the one that runs and the one that boots next, and
-      none where systemd does not run.
-    type: str
-    default: ""
-  repository_key_text:
-    description: Where the action plugin puts a key of the controller. Not for use in playbooks.
-    type: str
-    default: ""
 extends_documentation_fragment:
   - hpcai.gpu_cluster.attributes
 attributes:
@@ -174,14 +114,6 @@ notes:
 """
 
 EXAMPLES = r"""
-- name: Install BeeOND
-  hpcai.gpu_cluster.beeond:
-    state: installed
-    pin: 8.3.1
-    repository_url: https://www.beegfs.io/release/beegfs_8.3
-    repository_suite: noble
-    repository_fingerprint: 0683AF2B9AC5BC7D59B2D62340CE4E243CD50804
-
 - name: Start a file system over all nodes
   hpcai.gpu_cluster.beeond:
     nodes: "{{ groups['gpu_nodes'] }}"
@@ -229,7 +161,7 @@ capacity_bytes:
   type: int
 done:
   description: What was done, or would be, in words.
-  returned: success, unless O(state=installed)
+  returned: success
   type: list
   elements: str
   sample: [start the file system]
@@ -237,12 +169,6 @@ left:
   description: What of a start that failed could not be taken back, by node.
   returned: when that is so
   type: dict
-changes:
-  description: What was changed, or would be, in order.
-  returned: with O(state=installed)
-  type: list
-  elements: dict
-  sample: [{kind: package, name: beeond, what: install beeond 20:8.3.1}]
 log_tail:
   description: The end of what C(beeond) said, and of the services' logs of the nodes at fault.
   returned: when a start failed
@@ -256,8 +182,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._beeond.apply import FileSystem, only_one
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._beeond.model import Request
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._beeond.plan import all_problems
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._beeond.request import REQUIRED, SPEC, request_of
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._beeond.software import INSTALL_SPEC
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._beeond.request import SPEC, request_of
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._beeond.verify import report, verify, verify_ended
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError, failing
 
@@ -293,21 +218,9 @@ def reach(request: Request, *, check: bool, run: str = "") -> tuple[list[str], d
     )
 
 
-def install(module: AnsibleModule) -> dict[str, t.Any]:
-    """Bring the software on this node."""
-    # What packages need is of no use to all other states.
-    from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._beeond.install import installed
-
-    module.run_command_environ_update = {"LC_ALL": "C", "LANGUAGE": "C"}
-    with failing(module):
-        return installed(module.params, module, check=module.check_mode)
-
-
 def main() -> None:
     """Reach the state."""
-    module = AnsibleModule(argument_spec={**SPEC, **INSTALL_SPEC}, required_if=REQUIRED, supports_check_mode=True)
-    if module.params["state"] == "installed":
-        module.exit_json(**install(module))
+    module = AnsibleModule(argument_spec=SPEC, supports_check_mode=True)
     with failing(module):
         request = request_of(module.params)
         for number in _SIGNALS:

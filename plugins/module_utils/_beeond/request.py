@@ -16,12 +16,12 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.options im
 SPEC: dict[str, t.Any] = {
     "state": {
         "type": "str",
-        "choices": ["installed", "started", "stopped", "cleaned", "verified"],
+        "choices": ["started", "stopped", "cleaned", "verified"],
         "default": "started",
     },
-    "nodes": {"type": "list", "elements": "str"},
-    "storage_path": {"type": "path"},
-    "mount_point": {"type": "path"},
+    "nodes": {"type": "list", "elements": "str", "required": True},
+    "storage_path": {"type": "path", "required": True},
+    "mount_point": {"type": "path", "required": True},
     "meta_servers": {"type": "int", "default": 1},
     "storage_servers": {"type": "int", "default": 0},
     "port_shift": {"type": "int", "default": 1000},
@@ -32,11 +32,6 @@ SPEC: dict[str, t.Any] = {
     "version": {"type": "int", "choices": [7, 8]},
     "root_mode": {"type": "str", "default": "01777"},
 }
-#: What every state but ``installed`` needs.
-REQUIRED = [
-    ("state", state, ["nodes", "storage_path", "mount_point"])
-    for state in ("started", "stopped", "cleaned", "verified")
-]
 # What may stand in BeeOND's node file, whose words the shell splits, and reach ssh as a host.
 _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]*[A-Za-z0-9])?")
 # The shell of BeeOND splits paths that hold anything else.
@@ -119,4 +114,4 @@ def request_of(options: t.Mapping[str, t.Any]) -> Request:
     )
 
 
-__all__ = ["REQUIRED", "SPEC", "check_nodes", "check_numbers", "check_paths", "request_of"]
+__all__ = ["SPEC", "check_nodes", "check_numbers", "check_paths", "request_of"]

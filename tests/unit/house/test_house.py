@@ -19,6 +19,7 @@ PLUGINS = ("ansible_collections", "hpcai", "gpu_cluster", "plugins")
 PACKAGES = {
     "_azcopy": "AzCopy: its arguments, messages, and supervision",
     "_beeond": "the BeeGFS file system on demand",
+    "_beeond_software": "BeeOND's packages, and its client's module",
     "_blob": "blob storage: URLs, identity, listing, manifests",
     "_cluster_ssh": "keys and known hosts between nodes",
     "_container_runtime": "containerd, Docker, and NVIDIA's container toolkit",
@@ -47,7 +48,7 @@ FLOORS = (
 #: Packages of one floor that import each other.
 ARROWS = {
     "_azcopy": {"_blob", "_gzip"},
-    "_beeond": {"_node_state"},
+    "_beeond_software": {"_node_state"},
     "_container_runtime": {"_node_state"},
     "_dataset": {"_azcopy", "_blob", "_gzip", "_shards"},
     "_gpu_affinity": {"_node"},

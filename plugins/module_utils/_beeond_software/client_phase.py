@@ -10,15 +10,15 @@ import platform
 import typing as t
 from pathlib import Path
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._beeond import client_needs as needs
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._beeond.client_module import (
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._beeond_software import client_needs as needs
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._beeond_software.client_module import (
     AUTOBUILD,
     Client,
     autobuild_text,
     dkms_text,
     kernels_of,
 )
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._beeond.software import HEAD, Software
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._beeond_software.request import HEAD, Software
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.changes import Changes
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.command import Host

@@ -9,7 +9,11 @@ import pathlib
 import typing as t
 
 import pytest
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._beeond.packages import check_actions, fits, preferences
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._beeond_software.packages import (
+    check_actions,
+    fits,
+    preferences,
+)
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host import openpgp
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.packages import Action, Installed
@@ -210,7 +214,3 @@ def test_what_cannot_be_meant_is_refused(make: MakeNode, options: dict[str, t.An
     refused = make("dpkg").run(**options)
     assert refused["error_kind"] == "bad_input"
     assert says in refused["msg"]
-
-
-def test_other_states_still_want_nodes_and_paths(make: MakeNode) -> None:
-    assert "nodes, storage_path, mount_point" in make("dpkg").run(state="verified")["msg"]

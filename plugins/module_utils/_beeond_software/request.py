@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 # Private to the collection: it may change without notice.
-"""What is asked of an installation: options of ``beeond`` for ``state: installed``, and what is wrong in them."""
+"""What is asked of an installation: options of ``beeond_software``, and what is wrong in them."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import C
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.options import REPOSITORY_KEY, from_options
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.repository import Repository, is_url
 
-INSTALL_SPEC: dict[str, t.Any] = {
-    "packages": {"type": "list", "elements": "raw", "default": ["beeond", "libbeegfs-ib"]},
+SPEC: dict[str, t.Any] = {
+    "version": {"type": "int", "choices": [7, 8]},
+    "packages": {"type": "list", "elements": "raw", "default": ["beeond", "libbeegfs-ib", {"dpkg": "pdsh"}]},
     "pin": {"type": "str", "default": ""},
     "repository_url": {"type": "str", "default": ""},
     "repository_suite": {"type": "str", "default": ""},
@@ -28,7 +29,7 @@ INSTALL_SPEC: dict[str, t.Any] = {
     "repository_key_text": {"type": "str", "default": "", "no_log": False},
 }
 NAME = "beegfs"
-HEAD = "# Written by hpcai.gpu_cluster.beeond"
+HEAD = "# Written by hpcai.gpu_cluster.beeond_software"
 #: A version with or without epoch and release, as dpkg and rpm write them, and ``*`` as in a file's name.
 PIN = re.compile(r"(\d+:)?(\d+)[0-9A-Za-z.~+_*-]*")
 _KERNEL = re.compile(r"([A-Za-z0-9][A-Za-z0-9._+~-]*)?")
@@ -118,4 +119,4 @@ def _refuse(message: str, remedy: str) -> t.NoReturn:
     raise ClusterError("bad_input", f"{message} Nothing was changed.", remedy)
 
 
-__all__ = ["HEAD", "INSTALL_SPEC", "NAME", "PIN", "Software", "default_key"]
+__all__ = ["HEAD", "NAME", "PIN", "SPEC", "Software", "default_key"]

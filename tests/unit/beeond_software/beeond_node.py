@@ -13,11 +13,11 @@ import shutil
 import typing as t
 
 import pytest
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._beeond import client_phase, install
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._beeond_software import apply, client_phase
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host import dnf as dnf_
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host import openpgp, units
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.repository import Repository
-from ansible_collections.hpcai.gpu_cluster.plugins.modules import beeond
+from ansible_collections.hpcai.gpu_cluster.plugins.modules import beeond_software
 from module_run import run_main
 
 PROGRAM = r"""#!/bin/sh
@@ -100,7 +100,7 @@ class Node:
         return lines
 
     def run(self, *, check: bool = False, **options: t.Any) -> dict[str, t.Any]:
-        return run_main(beeond.main, {"state": "installed", "_ansible_check_mode": check, **options})
+        return run_main(beeond_software.main, {"_ansible_check_mode": check, **options})
 
     def repository(self) -> dict[str, str]:
         """Options that add a repository whose key is the right one."""
@@ -127,7 +127,7 @@ def make_node(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, manager: 
     monkeypatch.setenv("NODE", str(node.root))
     monkeypatch.setattr(client_phase, "ROOT", node.root)
     monkeypatch.setattr(units, "SYSTEMD", f"{node.root}/none")
-    monkeypatch.setattr(install, "PREFERENCES", f"{node.root}/etc/preferences")
+    monkeypatch.setattr(apply, "PREFERENCES", f"{node.root}/etc/preferences")
     monkeypatch.setattr(dnf_, "VERSIONLOCK", f"{node.root}/etc/versionlock.list")
     for name in ("sources", "repo"):
         monkeypatch.setattr(Repository, name, property(lambda _self, name=name: f"{node.root}/etc/{name}"))

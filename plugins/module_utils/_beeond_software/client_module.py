@@ -15,7 +15,7 @@ import hashlib
 import re
 from pathlib import Path
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._beeond.client_needs import args_for, ofed_path
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._beeond_software.client_needs import args_for, ofed_path
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.command import Host
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.files import read_text

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The hpcai.gpu_cluster developers
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The action beeond: a key of the controller is looked at there, before any node hears of it."""
+"""The action beeond_software: a key of the controller is looked at there, before any node hears of it."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import typing as t
 import pytest
 from ansible.errors import AnsibleError
 from ansible.plugins.action.normal import ActionModule as NormalAction
-from ansible_collections.hpcai.gpu_cluster.plugins.action.beeond import ActionModule
+from ansible_collections.hpcai.gpu_cluster.plugins.action.beeond_software import ActionModule
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host import openpgp
 from beeond_node import FINGERPRINT, KEY
 
-WISH = {"state": "installed", "repository_suite": "noble", "repository_fingerprint": FINGERPRINT}
+WISH = {"repository_suite": "noble", "repository_fingerprint": FINGERPRINT}
 Play = t.Callable[..., tuple[dict[str, t.Any], list[dict[str, t.Any]]]]
 
 
@@ -27,7 +27,7 @@ def play(monkeypatch: pytest.MonkeyPatch) -> Play:
     def run(**args: t.Any) -> tuple[dict[str, t.Any], list[dict[str, t.Any]]]:
         called: list[dict[str, t.Any]] = []
         action = object.__new__(ActionModule)
-        action._task = types.SimpleNamespace(args=args, action="beeond", get_ds=dict)
+        action._task = types.SimpleNamespace(args=args, action="beeond_software", get_ds=dict)
         action._loader = types.SimpleNamespace(get_real_file=lambda path: path)
 
         def needle(_self: object, _folder: str, name: str) -> str:
@@ -80,7 +80,6 @@ def test_no_node_is_asked_with_a_key_that_is_not_right(
         {"repository_key": "https://mirror.example.org/key"},
         {"repository_key": ""},
         {"repository_suite": ""},
-        {"state": "started"},
     ],
 )
 def test_a_key_that_is_not_of_the_controller_is_left_to_the_node(play: Play, change: dict[str, str]) -> None:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import typing as t
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._beeond.client_phase import ClientPhase
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._beeond.key import checked
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._beeond.packages import (
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._beeond_software.client_phase import ClientPhase
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._beeond_software.key import checked
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._beeond_software.packages import (
     LOCKS,
     check_actions,
     fitting,
@@ -19,7 +19,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._beeond.packages
     preferences,
     refuse_other_versions,
 )
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._beeond.software import HEAD, Software
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._beeond_software.request import HEAD, Software
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host import repository as vendor
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.changes import Changes
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.command import Host
