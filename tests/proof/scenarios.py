@@ -37,7 +37,8 @@ _BY_PEOPLE = ("nvme_raid",)
 #: Minutes of the unit tests that start programs; most of the others take seconds.
 _UNITS = {
     "azcopy": 3.1,
-    "beeond": 2.5,
+    "beeond": 3.5,
+    "beeond_software": 0.3,
     "benchmarks": 2.8,
     "gpu_clocks": 0.9,
     "blob": 0.8,

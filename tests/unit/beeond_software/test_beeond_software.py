@@ -65,7 +65,7 @@ def test_ubuntu_gets_the_version_that_is_asked_for_and_keeps_it(make: MakeNode) 
     first = node.run(pin="8.3.1", **node.repository(), check=True)
     assert node.log() == []
     done = node.run(pin="8.3.1", **node.repository())
-    assert node.log() == [f"apt-get install beeond={DEB} libbeegfs-ib={DEB}"]
+    assert node.log() == [f"apt-get install pdsh beeond={DEB} libbeegfs-ib={DEB}"]
     assert told(done)[-2:] == [
         f"package beeond install beeond {DEB}",
         f"package libbeegfs-ib install libbeegfs-ib {DEB}",
@@ -141,7 +141,7 @@ def test_lists_of_apt_are_read_again_only_where_they_lack_something(make: MakeNo
     (node.root / "available").rename(node.root / "new")
     node.write("available", "")
     node.run(pin="8.3.1")
-    assert node.log() == ["apt-get update", f"apt-get install beeond={DEB} libbeegfs-ib={DEB}"]
+    assert node.log() == ["apt-get update", f"apt-get install pdsh beeond={DEB} libbeegfs-ib={DEB}"]
 
 
 def test_what_is_installed_is_not_upgraded_on_the_way(make: MakeNode) -> None:
