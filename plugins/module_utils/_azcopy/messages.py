@@ -237,9 +237,11 @@ _CAUSES = (
     _cause(
         "io",
         # Sockets fail in the same words, but Go names the network on that line: `write tcp 10.0.0.4:51234->...: write: ...`.
-        rf"(?m:^)(?!.*\b{_SOCKET}).*?(?:transport endpoint is not connected|stale (?:NFS )?file handle|input/output error"
-        r"|no such device|cannot send after transport endpoint shutdown|connection timed out|host is down|remote I/O error"
-        r"|communication error on send)",
+        # What Go's own runtime lacks is no trouble of a file system either.
+        rf"(?m:^)(?!.*\b(?:{_SOCKET}|runtime\b)).*?(?:transport endpoint is not connected|stale (?:NFS )?file handle"
+        r"|input/output error|no such device|cannot send after transport endpoint shutdown|connection timed out|host is down"
+        r"|remote I/O error|communication error on send|interrupted system call|resource temporarily unavailable"
+        r"|device or resource busy|cannot allocate memory|no locks available|link has been severed|structure needs cleaning)",
         "The local file system fails, or is not there any more.",
         "Check that it is still mounted and its servers and disks are well, then run again: only what is missing will be "
         "copied.",
