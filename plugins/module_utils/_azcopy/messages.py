@@ -188,7 +188,8 @@ def _status(code: str) -> str:
 _CAUSES = (
     _cause(
         "azcopy_unsuitable",
-        r"error while loading shared libraries: (\S+?):",
+        # Not where it is there, and cannot be read or mapped now.
+        r"error while loading shared libraries: (\S+?):(?! cannot open shared object file: (?!No such)| failed to map)",
         "AzCopy cannot start: the library {1} is missing.",
         "Install libsecret (package libsecret-1-0 on Debian and Ubuntu, libsecret on RHEL and SUSE).",
     ),
@@ -318,8 +319,9 @@ _CAUSES = (
     ),
 )
 
-#: How Go begins what it says when a program panics, or its runtime can get no memory or thread. A stack of many lines follows.
-_PANIC = re.compile(r"(?:panic|fatal error|runtime): ")
+#: How Go begins what it says when a program panics, a library of another language crashes, or its runtime can get no memory or thread.
+#: A stack of many lines follows.
+_PANIC = re.compile(r"(?:panic|fatal error|runtime(?:/cgo)?|SIG[A-Z]+): ")
 
 # Causes that end the whole copy: every further file would fail the same way.
 FATAL_KINDS = frozenset(
