@@ -67,7 +67,8 @@ options:
   decompress:
     description:
       - Blobs that are gzip are stored inflated, without C(.gz). Which ones are is told by their Content-Encoding, and by a name that ends
-        in C(.gz) where they have none; C(aws-chunked) and C(identity) are none. What turns out to be no gzip is named and not staged.
+        in C(.gz) where they have none; words such as C(aws-chunked), C(identity), and C(utf-8) are none. What turns out to be no gzip is
+        named and not staged. What is packed otherwise, or more than once, stays so and is in RV(notes).
     type: bool
     default: false
   content:
@@ -245,7 +246,8 @@ bandwidth:
   returned: always
 notes:
   description:
-    - Globs of O(sources[].exclude) that exclude nothing, and RV(needed_bytes) that are more than the destination has free.
+    - Globs of O(sources[].exclude) that exclude nothing, blobs that O(decompress) leaves packed, and RV(needed_bytes) that are more than
+      the destination has free.
     - One sentence each. They are warnings, too.
   type: list
   elements: str

@@ -25,8 +25,9 @@ options:
     description:
       - What is expected, as in a profile. Other keys are refused, because one that is never read would switch the check off.
       - A rate or a link layer alone expects one such port. Empty expects nothing in particular.
-      - Where nothing is expected, there is a warning if the node has RDMA ports and none is active, and if it has none beside RDMA
-        adapters or at least eight data-center GPUs on its PCI bus. O(fabric.count=0) says that none is expected.
+      - Where nothing is expected, there is a warning if the node has RDMA ports and none is active, or InfiniBand ports and none of
+        these, and if it has none beside RDMA adapters or at least eight data-center GPUs on its PCI bus. O(fabric.count=0) says that
+        none is expected.
     type: dict
     default: {}
     suboptions:

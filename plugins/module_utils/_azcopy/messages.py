@@ -188,7 +188,8 @@ def _status(code: str) -> str:
 _CAUSES = (
     _cause(
         "azcopy_unsuitable",
-        r"error while loading shared libraries: (\S+?):",
+        # Not where it is there, and cannot be read or mapped now.
+        r"error while loading shared libraries: (\S+?):(?! cannot open shared object file: (?!No such)| failed to map)",
         "AzCopy cannot start: the library {1} is missing.",
         "Install libsecret (package libsecret-1-0 on Debian and Ubuntu, libsecret on RHEL and SUSE).",
     ),
@@ -237,9 +238,11 @@ _CAUSES = (
     _cause(
         "io",
         # Sockets fail in the same words, but Go names the network on that line: `write tcp 10.0.0.4:51234->...: write: ...`.
-        rf"(?m:^)(?!.*\b{_SOCKET}).*?(?:transport endpoint is not connected|stale (?:NFS )?file handle|input/output error"
-        r"|no such device|cannot send after transport endpoint shutdown|connection timed out|host is down|remote I/O error"
-        r"|communication error on send)",
+        # What Go's own runtime lacks is no trouble of a file system either.
+        rf"(?m:^)(?!.*\b(?:{_SOCKET}|runtime\b)).*?(?:transport endpoint is not connected|stale (?:NFS )?file handle"
+        r"|input/output error|no such device|cannot send after transport endpoint shutdown|connection timed out|host is down"
+        r"|remote I/O error|communication error on send|interrupted system call|resource temporarily unavailable"
+        r"|device or resource busy|cannot allocate memory|no locks available|link has been severed|structure needs cleaning)",
         "The local file system fails, or is not there any more.",
         "Check that it is still mounted and its servers and disks are well, then run again: only what is missing will be "
         "copied.",
@@ -316,8 +319,9 @@ _CAUSES = (
     ),
 )
 
-#: How Go begins what it says when a program panics, or its runtime can get no memory or thread. A stack of many lines follows.
-_PANIC = re.compile(r"(?:panic|fatal error|runtime): ")
+#: How Go begins what it says when a program panics, a library of another language crashes, or its runtime can get no memory or thread.
+#: A stack of many lines follows.
+_PANIC = re.compile(r"(?:panic|fatal error|runtime(?:/cgo)?|SIG[A-Z]+): ")
 
 # Causes that end the whole copy: every further file would fail the same way.
 FATAL_KINDS = frozenset(

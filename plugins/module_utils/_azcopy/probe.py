@@ -17,7 +17,7 @@ import subprocess
 import time
 import urllib.request
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy.messages import find_panic
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._azcopy.messages import find_cause, find_panic
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.refusal import untrusted
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.url import BlobUrl
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
@@ -27,6 +27,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gzip.part_file 
 TESTED_VERSION = "10.32.2"
 _OLDEST = (10, 16, 0)  # the first with --as-subdir, --list-of-files for downloads, and JSON numbers as used here
 _PROBE_TIMEOUT_S = 20
+_NOT_LOADED = "error while loading shared libraries: "
 # Where AzCopy looks for the authorities that it trusts: the first file that is there (crypto/x509, root_linux.go).
 _AUTHORITIES = (
     "/etc/ssl/certs/ca-certificates.crt",
@@ -121,18 +122,17 @@ def cannot_start(path: str, exc: OSError) -> ClusterError:
 
 
 def _judge(path: str, rc: int, output: str) -> AzcopyProbe:
-    library = re.search(r"error while loading shared libraries: ([^:\s]+)", output)
-    if library:
-        raise ClusterError(
-            "azcopy_unsuitable",
-            f"AzCopy cannot start: the library {library.group(1)} is missing.",
-            "Install libsecret (package libsecret-1-0 on Debian and Ubuntu, libsecret on RHEL and SUSE).",
-        )
+    cause = find_cause(output) if rc else None
+    if cause is not None and cause.kind in ("azcopy_unsuitable", "io"):
+        raise cause
     panic = find_panic(output.splitlines())
-    if rc < 0 or panic:
+    # A shell that wraps it tells a signal by its own status.
+    number = -rc if rc < 0 else rc - 128 if 128 < rc < 160 else 0
+    if number or panic or _NOT_LOADED in output:
+        said = panic or output.strip()
         raise ClusterError(
             "azcopy_crashed",
-            f"`{path} --version` {f'was killed by signal {-rc}' if rc < 0 else f'crashed: {panic[:200]}'}.",
+            f"`{path} --version` {f'was killed by signal {number}' if number else f'crashed: {said[:200]}'}.",
             "Run again; if it happens again, look at the memory of the node.",
         )
     version = re.search(r"azcopy version (\d+)\.(\d+)\.(\d+)(\S*)", output)

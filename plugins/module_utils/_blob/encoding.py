@@ -10,29 +10,41 @@ import functools
 
 SUFFIX = ".gz"
 _GZIP = ("gzip", "x-gzip")
-# Codings that change no bytes of a stored blob. S3 clients send the first with an upload in pieces, and a service that does not know
-# it keeps the word (docs.aws.amazon.com, "Signature calculations: transferring payload in multiple chunks").
-_PLAIN = ("", "aws-chunked", "identity")
+# Codings that change the bytes of a blob (IANA, "HTTP Content Coding Registry"). No other word does: S3 clients send `aws-chunked` with
+# an upload in pieces, which a service that does not know it keeps (docs.aws.amazon.com, "Signature calculations: transferring payload
+# in multiple chunks"), and people write `utf-8`, `binary`, or `none`.
+_CODINGS = frozenset(
+    (*_GZIP, "aes128gcm", "br", "compress", "dcb", "dcz", "deflate", "exi", "pack200-gzip", "x-compress", "zstd")
+)
 
 
 def is_gzip(name: str, encoding: str = "") -> bool:
-    """Whether a blob is gzip: its Content-Encoding says so, or that says nothing and the name ends in ``.gz``.
+    """Whether a blob is gzip: its Content-Encoding says so, or that says nothing and the name ends in ``.gz``, in any case.
 
     Nothing is read for that. Who inflates the blob finds out whether it begins like gzip.
     """
     codings = _codings(encoding)
-    return name.endswith(SUFFIX) if not codings else len(codings) == 1 and codings[0] in _GZIP
+    return _ends_in_gz(name) if not codings else len(codings) == 1 and codings[0] in _GZIP
+
+
+def stays_packed(name: str, encoding: str) -> bool:
+    """Whether a blob is packed by its Content-Encoding, in a way that nobody here undoes: otherwise than by gzip, or more than once."""
+    return bool(_codings(encoding)) and not is_gzip(name, encoding)
 
 
 def inflated_name(name: str) -> str:
     """The name without a trailing ``.gz``; a component that is nothing else keeps it, as the path would end in a slash."""
-    return name[: -len(SUFFIX)] if name.endswith(SUFFIX) and name.rpartition("/")[2] != SUFFIX else name
+    return name[: -len(SUFFIX)] if _ends_in_gz(name) and len(name.rpartition("/")[2]) > len(SUFFIX) else name
+
+
+def _ends_in_gz(name: str) -> bool:
+    return name[-len(SUFFIX) :].lower() == SUFFIX
 
 
 @functools.lru_cache(maxsize=256)
 def _codings(encoding: str) -> tuple[str, ...]:
     """The codings of a Content-Encoding, as RFC 9110 writes them: in the order in which they were applied."""
-    return tuple(coding for part in encoding.split(",") if (coding := part.strip().lower()) not in _PLAIN)
+    return tuple(coding for part in encoding.split(",") if (coding := part.strip().lower()) in _CODINGS)
 
 
-__all__ = ["SUFFIX", "inflated_name", "is_gzip"]
+__all__ = ["SUFFIX", "inflated_name", "is_gzip", "stays_packed"]

@@ -19,6 +19,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.blobs impo
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.capacity import Capacity, free_memory_bytes
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.catalogue import build_manifest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.choice import Choice
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.encoding import stays_packed
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.identity import ManagedIdentity
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.manifest import Manifest, check_names
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._blob.url import BlobUrl, parse_blob_url
@@ -61,6 +62,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.ownership 
 _MOST_CARRIED_BYTES = 1_000_000
 _PACKED_BYTES_PER_NAME = 2 * 46
 _DIGEST = "sha256:"
+_NAMED = 5
 #: What a receipt takes of the memory for every byte that it takes on disk: 0.65 kB and 165 bytes.
 _MEMORY_PER_STORED_BYTE = 4
 
@@ -256,7 +258,16 @@ def _list(wanted: PlanRequest) -> tuple[Manifest, list[str]]:
         for source, choice in zip(manifest.sources, choices)
         for glob in choice.idle_excludes
     ]
-    return manifest, notes
+    return manifest, notes + (_packed(manifest) if wanted.decompress else [])
+
+
+def _packed(manifest: Manifest) -> list[str]:
+    """A note that names the blobs which are not inflated although they are packed."""
+    found = [f"{blob.name!r} ({blob.encoding})" for blob in manifest.blobs if stays_packed(blob.name, blob.encoding)]
+    if not found:
+        return []
+    shown = ", ".join(found[:_NAMED]) + (", …" if len(found) > _NAMED else "")
+    return [f"`decompress` undoes gzip, and once. What it leaves packed, by Content-Encoding ({len(found)}): {shown}."]
 
 
 def _capacity(destination: str, free_bytes: int) -> Capacity:

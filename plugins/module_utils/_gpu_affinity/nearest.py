@@ -15,17 +15,8 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._gpu_affinity.to
     Gpu,
     Hca,
     Topology,
+    shared_bridges,
 )
-
-
-def shared_bridges(one: Device, other: Device) -> int:
-    """How many PCI bridges lie above both devices; the host bridge, at which every chain begins, is none of them."""
-    shared = 0
-    for mine, its in zip(one.pci_path, other.pci_path):
-        if mine != its:
-            break
-        shared += 1
-    return max(0, shared - 1)
 
 
 def switch_of(device: Device) -> tuple[str, ...]:
@@ -60,4 +51,4 @@ def nearest_hcas(topology: Topology) -> dict[int, Hca]:
     return chosen
 
 
-__all__ = ["distance", "nearest_hcas", "shared_bridges", "switch_of"]
+__all__ = ["distance", "nearest_hcas", "switch_of"]

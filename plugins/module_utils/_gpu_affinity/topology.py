@@ -123,11 +123,27 @@ def _nodes(entries: t.Iterable[t.Mapping[str, t.Any]], cpu: t.Mapping[str, t.Any
     return tuple(sorted(nodes, key=lambda node: node.id))
 
 
-def _fastest(hcas: t.Iterable[Hca]) -> tuple[Hca, ...]:
-    """The ports of the fabric: a node's slower NICs (management, storage) are no help to a GPU."""
+def shared_bridges(one: Device, other: Device) -> int:
+    """How many PCI bridges lie above both devices; the host bridge, at which every chain begins, is none of them."""
+    shared = 0
+    for mine, its in zip(one.pci_path, other.pci_path):
+        if mine != its:
+            break
+        shared += 1
+    return max(0, shared - 1)
+
+
+def _of_fabric(hcas: t.Iterable[Hca], gpus: t.Sequence[Gpu] = ()) -> tuple[Hca, ...]:
+    """The ports of the fabric: a node's slower NICs (management, storage) are no help to a GPU.
+
+    Where most GPUs have a port of their own below their switches, these are the fabric, and ports elsewhere do not say how fast it is:
+    those of storage may be faster, and a port without a link tells a rate that is not its own.
+    """
     found = sorted(hcas, key=lambda hca: (hca.bus_id, hca.name))
-    best = max((hca.rate_gbps for hca in found), default=0)
-    return tuple(hca for hca in found if hca.rate_gbps == best)
+    beside = [hca for hca in found if any(shared_bridges(gpu, hca) for gpu in gpus)]
+    judged = beside if 2 * len(beside) > len(gpus) > 2 else found
+    best = max((hca.rate_gbps for hca in judged), default=0)
+    return tuple(hca for hca in found if hca.rate_gbps >= best)
 
 
 def _placed(topology: Topology, homeless: t.Sequence[int]) -> Topology:
@@ -176,7 +192,7 @@ def _planned_gpus(gpus: t.Mapping[str, t.Any], entries: Entries) -> tuple[Gpu, .
 def _planned_hcas(hcas: Entries, entries: Entries) -> tuple[Hca, ...]:
     """The fabric's HCAs that the NUMA nodes of a profile name."""
     home = {hca: int(entry["id"]) for entry in entries for hca in entry.get("hcas") or []}
-    return _fastest(
+    return _of_fabric(
         Hca(hca["name"], home[hca["name"]], hca.get("bus_id") or "", hca.get("rate_gbps") or 0)
         for hca in hcas
         if hca.get("name") in home
@@ -279,7 +295,9 @@ def _gpus_at_home(gpus: Entries, home: t.Mapping[int, int]) -> tuple[Gpu, ...]:
     return tuple(sorted(found, key=lambda gpu: gpu.index))
 
 
-def _hcas_at_home(ports: Entries, nodes: t.Sequence[NumaNode], planned: Topology | None) -> tuple[Hca, ...]:
+def _hcas_at_home(
+    ports: Entries, nodes: t.Sequence[NumaNode], planned: Topology | None, gpus: t.Sequence[Gpu]
+) -> tuple[Hca, ...]:
     """The fabric's HCAs whose NUMA node is known: from the kernel, else by address from the profile."""
     places = {hca.bus_id: hca.numa for hca in planned.hcas if hca.bus_id} if planned else {}
     known = {node.id for node in nodes}
@@ -290,7 +308,7 @@ def _hcas_at_home(ports: Entries, nodes: t.Sequence[NumaNode], planned: Topology
         numa = places.get(bus_id, -1) if numa < 0 else numa
         path = tuple(port.get("pci_path") or ())
         hcas[port["device"]] = Hca(port["device"], numa, bus_id, port.get("rate_gbps") or 0, path)
-    return _fastest(hca for hca in hcas.values() if hca.numa in known)
+    return _of_fabric((hca for hca in hcas.values() if hca.numa in known), gpus)
 
 
 def from_facts(
@@ -315,11 +333,12 @@ def from_facts(
         homeless = []
     if any((gpu.get("mig") or {}).get("enabled") for gpu in gpus):
         notes.append("MIG is on: its instances are not numbered like GPUs, so CUDA_VISIBLE_DEVICES must name them")
+    placed = _gpus_at_home(gpus, home)
     topology = Topology(
         "facts+profile" if planned else "facts",
         nodes,
-        _gpus_at_home(gpus, home),
-        _hcas_at_home(facts.get("hcas") or [], nodes, planned),
+        placed,
+        _hcas_at_home(facts.get("hcas") or [], nodes, planned, placed),
         tuple(notes),
     )
     return _placed(topology, homeless)
@@ -337,4 +356,5 @@ __all__ = [
     "cores_of",
     "from_facts",
     "from_profile",
+    "shared_bridges",
 ]

@@ -6,7 +6,8 @@
 
 An active Fabric Manager is no proof: a GPU that has not joined makes CUDA return 802 (Fabric Manager User Guide, "Checking
 Fabric Registration Status"). Nor is a GPU that has joined: it may have done so with fewer NVLinks than it should have, which
-drivers from 550 on tell under ``Health``. GPUs before Hopper do not register and say N/A.
+drivers from 550 on tell under ``Health``. GPUs before Hopper do not register and say N/A, and so does a GPU whose NVLinks reach no
+NVSwitch: it runs, and others reach it over PCIe alone.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._node.sysfs impo
 SETTLE_S, _PAUSE_S = 120.0, 3.0
 _GPU = re.compile(r"^GPU ([0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7])$")
 _PENDING = frozenset({"Not Started", "In Progress"})
-_JOINED = frozenset({"Completed", "N/A", "Not Supported"})
+_OUTSIDE = frozenset({"N/A", "Not Supported"})
+_JOINED = frozenset({"Completed", *_OUTSIDE})
 _NO_ERROR = frozenset({"Success", "N/A"})
 # The only good value of every row, beside N/A: NVML's fabric definitions (NVML_GPU_FABRIC_HEALTH_*) in nvidia-smi's words.
 _HEALTHY = {
@@ -45,11 +47,12 @@ _HEALTH_REMEDY = (
 
 
 class Fabric(t.NamedTuple):
-    """What a GPU says of its fabric, in nvidia-smi's words. ``health``: the further rows, as (name, value)."""
+    """What a GPU says of its fabric, in nvidia-smi's words. ``health``: the further rows, as (name, value). ``model``: its own."""
 
     state: str = ""
     status: str = ""
     health: tuple[tuple[str, str], ...] = ()
+    model: str = ""
 
     @property
     def joined(self) -> bool:
@@ -70,18 +73,20 @@ class Fabric(t.NamedTuple):
 def parse(text: str) -> dict[str, Fabric]:
     """The fabric of each GPU, by bus id, of ``nvidia-smi -q``; GPUs that say nothing of it are left out."""
     found: dict[str, Fabric] = {}
-    bus_id, depth = "", -1
+    bus_id, model, depth = "", "", -1
     for line in text.splitlines():
         gpu, indent = _GPU.match(line.rstrip()), len(line) - len(line.lstrip())
         name, _colon, value = (part.strip() for part in line.partition(":"))
         if gpu:
-            bus_id, depth = normalize_bus_id(gpu.group(1)), -1
+            bus_id, model, depth = normalize_bus_id(gpu.group(1)), "", -1
+        elif name == "Product Name":
+            model = value
         elif line.strip() == "Fabric":
             depth = indent
         elif line.strip() and indent <= depth:
             depth = -1
         elif depth >= 0 and bus_id and value:
-            found[bus_id] = _with_row(found.get(bus_id, Fabric()), name, value)
+            found[bus_id] = _with_row(found.get(bus_id, Fabric(model=model)), name, value)
     return found
 
 
@@ -98,25 +103,31 @@ def pending(fabric: t.Mapping[str, Fabric]) -> bool:
     return any(one.state in _PENDING for one in fabric.values())
 
 
-def findings(fabric: t.Mapping[str, Fabric] | None) -> t.Iterator[dict[str, str]]:
-    """GPUs that are not in the fabric or not whole in it, one finding for all that say the same. None: nvidia-smi did not answer."""
+def findings(fabric: t.Mapping[str, Fabric] | None, *, all_join: bool = False) -> t.Iterator[dict[str, str]]:
+    """GPUs that are not in the fabric or not whole in it, one finding for all that say the same. None: nvidia-smi did not answer.
+
+    Where one has joined, so have all of its model. ``all_join``: it is known that every GPU here has to.
+    """
     if fabric is None:
         message = "`nvidia-smi -q` did not answer: whether the GPUs have joined the NVLink fabric is not known."
         yield {"verdict": "incomplete", "what": "fabric", "message": message, "remedy": _UNANSWERED}
         return
+    joining = {one.model for one in fabric.values() if one.state == "Completed"}
     groups: dict[tuple[str, str, str], list[str]] = {}
     for bus_id, one in sorted(fabric.items()):
-        for said in _said(one):
+        for said in _said(one, joins=all_join or one.model in joining):
             groups.setdefault(said, []).append(bus_id)
     for (verdict, text, remedy), where in groups.items():
         message = f"The NVLink fabric of {', '.join(where)} {text}"
         yield {"verdict": verdict, "what": "fabric", "message": message, "remedy": remedy}
 
 
-def _said(fabric: Fabric) -> t.Iterator[tuple[str, str, str]]:
+def _said(fabric: Fabric, *, joins: bool) -> t.Iterator[tuple[str, str, str]]:
     """Verdict, the end of the sentence about a GPU's fabric, and remedy, for everything that is wrong with it."""
     if not fabric.joined:
         yield "fail", f"is {fabric.state!r} (status {fabric.status!r}): CUDA returns 802.", _REMEDY
+    elif joins and fabric.state in _OUTSIDE:
+        yield "fail", f"is {fabric.state!r}: they are outside of it, and are reached over PCIe alone.", _HEALTH_REMEDY
     if fabric.unhealthy():
         yield "fail", f"is not healthy: {_rows(fabric.unhealthy())}.", _HEALTH_REMEDY
     if fabric.unheard_of():

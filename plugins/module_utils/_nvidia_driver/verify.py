@@ -262,7 +262,8 @@ class Findings:
             return
         settle_s = fabric.SETTLE_S if is_active(self.host, _FABRIC_MANAGER) else 0.0
         found = fabric.ask(request.nvidia_smi, request.nvidia_smi_timeout_s, settle_s)
-        self.found += fabric.findings(found)
+        all_join = self._has_fabric and _FABRIC_GENERATIONS.issuperset(hardware.generations)
+        self.found += fabric.findings(found, all_join=all_join)
 
     def _cuda(self, report: SmiReport) -> None:
         if self.request.cuda_library:

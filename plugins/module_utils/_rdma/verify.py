@@ -21,6 +21,7 @@ Verdict = dict[str, t.Any]
 _POLL_S = 0.5
 # Of so many, only machines are made whose GPUs train together over a fabric of their own.
 _GPUS_OF_A_FABRIC = 8
+_INFINIBAND = "InfiniBand"
 _NONE_EXPECTED = "or say with `fabric` that none is expected: `count` 0"
 
 
@@ -59,17 +60,19 @@ def judge_ports(expected: t.Mapping[str, t.Any], ports: t.Sequence[Port], bus: B
 
 
 def _judge_unexpected(ports: t.Sequence[Port], bus: Bus) -> list[Verdict]:
-    """A warning where nobody said what to expect, and no port can be used on a node that has ports, adapters or many GPUs."""
-    if any(map(is_active, ports)):
+    """A warning where nobody said what to expect, and no port can be used on a node that has ports, adapters or many GPUs.
+
+    Ethernet that is up says nothing of InfiniBand: a node's storage and its cloud's network have ports for RDMA, too.
+    """
+    infiniband = [port for port in ports if port["link_layer"] == _INFINIBAND]
+    fabric = infiniband or ports
+    if any(map(is_active, fabric)):
         return []
-    if ports:
-        down = ", ".join(f"{port['device']} is {port['state']}" for port in ports)
+    if fabric:
+        down = ", ".join(f"{port['device']} is {port['state']}" for port in fabric)
         remedy = f"Check cables, switch ports and the subnet manager (ibstat), {_NONE_EXPECTED}."
-        return [
-            _verdict(
-                "warn", "RDMA ports", "an ACTIVE one among those there are", f"none of {len(ports)}: {down}", remedy
-            )
-        ]
+        what, wanted = ("RDMA ports", "those there are") if fabric == ports else ("InfiniBand ports", "them")
+        return [_verdict("warn", what, f"an ACTIVE one among {wanted}", f"none of {len(fabric)}: {down}", remedy)]
     if bus.adapters:
         remedy = (
             f"See with `lspci -k` whether a driver is bound to them (mlx5_core with mlx5_ib, efa), {_NONE_EXPECTED}."

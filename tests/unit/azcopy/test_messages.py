@@ -448,6 +448,15 @@ def test_a_question_mark_in_a_local_name_is_no_query() -> None:
         "connection timed out",
         "host is down",
         "remote I/O error",
+        # What BeeGFS, Lustre, NFS, and XFS say of trouble that passes.
+        "communication error on send",
+        "interrupted system call",
+        "resource temporarily unavailable",
+        "device or resource busy",
+        "cannot allocate memory",
+        "no locks available",
+        "link has been severed",
+        "structure needs cleaning",
     ],
 )
 def test_a_file_system_that_vanished_is_no_fault_of_the_options(words: str) -> None:
@@ -474,6 +483,10 @@ def test_a_socket_that_fails_is_no_file_system_that_fails(words: str) -> None:
     both = find_cause(f"{words}\nwrite /mnt/scratch/x: input/output error\n{words}")
     assert both is not None
     assert both.kind == "io", "a line for each"
+
+
+def test_what_go_s_runtime_lacks_is_no_file_system_that_fails() -> None:
+    assert find_cause("runtime/cgo: pthread_create failed: Resource temporarily unavailable") is None
 
 
 #: What AzCopy logs (10.32.2) of a download and an upload that fail, with ``name`` in every place that a name has there.

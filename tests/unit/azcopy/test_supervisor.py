@@ -255,6 +255,9 @@ def test_no_secret_in_anything_that_comes_back(tmp_path: pathlib.Path) -> None:
     assert SECRET not in repr(outcome) + str(outcome.error) + str(outcome.error.as_result()) + str(outcome.log_tail)
 
 
+LIBRARY = "#!/bin/sh\necho 'azcopy: error while loading shared libraries: libc.so.6: {}' >&2\nexit 127\n"
+
+
 @pytest.mark.parametrize(
     ("content", "mode", "kind", "words"),
     [
@@ -271,6 +274,24 @@ def test_no_secret_in_anything_that_comes_back(tmp_path: pathlib.Path) -> None:
         ("#!/bin/sh\necho azcopy version 10.10.0\n", 0o755, "azcopy_unsuitable", "too old"),
         ("#!/bin/sh\necho 'panic: no luck' >&2\nexit 2\n", 0o755, "azcopy_crashed", "panic: no luck"),
         ("#!/bin/sh\nkill -9 $$\n", 0o755, "azcopy_crashed", "killed by signal 9"),
+        # A shell that wraps AzCopy has another status for the same, and a library in C crashes without a panic.
+        ("#!/bin/sh\nsh -c 'kill -9 $$'\nexit $?\n", 0o755, "azcopy_crashed", "killed by signal 9"),
+        (
+            "#!/bin/sh\necho 'SIGSEGV: segmentation violation' >&2\nexit 2\n",
+            0o755,
+            "azcopy_crashed",
+            "crashed: SIGSEGV",
+        ),
+        # A library that is there, and cannot be read or mapped now.
+        (LIBRARY.format("cannot open shared object file: Input/output error"), 0o755, "io", "file system"),
+        (LIBRARY.format("cannot open shared object file: Stale file handle"), 0o755, "io", "file system"),
+        (LIBRARY.format("failed to map segment from shared object"), 0o755, "azcopy_crashed", "failed to map"),
+        (
+            LIBRARY.format("cannot open shared object file: No such file or directory"),
+            0o755,
+            "azcopy_unsuitable",
+            "missing",
+        ),
         ("#!/bin/sh\nexit 2\n", 0o755, "azcopy_unsuitable", "ended with 2"),
         ("#!/bin/sh\necho hello\n", 0o755, "azcopy_unsuitable", "hello"),
     ],

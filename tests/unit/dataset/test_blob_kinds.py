@@ -82,14 +82,15 @@ def test_a_symbolic_link_is_refused_before_anything_is_copied_and_can_be_left_ou
 
 
 @pytest.mark.parametrize("engine", ["collection", "azcopy"])
-@pytest.mark.parametrize("encoding", ["", "gzip,aws-chunked", "aws-chunked", "gzip"])
+@pytest.mark.parametrize("encoding", ["", "gzip,aws-chunked", "aws-chunked", "gzip", "utf-8"])
 def test_gzip_is_inflated_however_its_content_encoding_says_so(one_batch, engine: str, encoding: str) -> None:
     """By the name, where it says nothing."""
     one_batch.options["decompress_engine"] = engine
     for number in range(3):
         content = f"inflated {number} ".encode() * 500
         raw = gzip.compress(content, mtime=0)
-        one_batch.service.put(one_batch.container, f"train/{number}.tfrecord.gz", raw, encoding=encoding)
+        name = f"train/{number}.tfrecord.{'GZ' if number == 2 else 'gz'}"
+        one_batch.service.put(one_batch.container, name, raw, encoding=encoding)
         one_batch.content[f"train/{number}.tfrecord"] = content
     one_batch.put("train/index.idx", b"no gzip", compress=False)
     assert one_batch.stage()["verified"]["verdict"] == "ok"
@@ -112,7 +113,11 @@ def test_azcopy_leaves_encodings_alone_that_it_cannot_inflate(staging) -> None:
     raw = b"not really brotli " * 50
     staging.service.put(staging.container, "b.bin.br", raw, encoding="br")
     staging.content["b.bin.br"] = raw
-    assert staging.stage(decompress_engine="azcopy")["verified"]["verdict"] == "ok"
+    plan = staging.stage(decompress_engine="azcopy")
+    assert plan["verified"]["verdict"] == "ok"
+    assert plan["notes"] == [
+        "`decompress` undoes gzip, and once. What it leaves packed, by Content-Encoding (1): 'b.bin.br' (br)."
+    ]
     assert staging.files() == staging.content
 
 

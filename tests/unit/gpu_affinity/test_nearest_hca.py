@@ -140,6 +140,21 @@ def test_a_gpu_whose_adapter_is_lost_uses_one_of_the_others_gpus_and_not_the_sto
     assert hcas == ["mlx5_0", "mlx5_0", *(f"mlx5_{nic}" for nic in (4, 5, 6, 9, 10, 11))]
 
 
+STORAGE = ("mlx5_1", "mlx5_2", "mlx5_7", "mlx5_8")
+
+
+@pytest.mark.parametrize(("compute", "storage"), [(10, 200), (200, 400), (None, 400), (400, 100)])
+def test_ports_of_storage_do_not_say_how_fast_the_fabric_is(compute: int | None, storage: int) -> None:
+    """InfiniBand that is down says 10 Gb/s, or nothing, beside Ethernet that is up; and storage may be a generation ahead."""
+    facts = LAYOUTS["dgx_h100"].facts()
+    facts["hcas"] = [{**hca, "rate_gbps": storage if hca["device"] in STORAGE else compute} for hca in facts["hcas"]]
+    assert [rank["hca"] for rank in made(facts)["ranks"]] == [f"mlx5_{nic}" for nic in LAYOUTS["dgx_h100"].used]
+    # A card for management below a switch is no fabric: the fast ones elsewhere are.
+    facts["hcas"] = [{**hca, "rate_gbps": 25 if hca["device"] == "mlx5_0" else 400} for hca in facts["hcas"]]
+    facts["hcas"] = [hca for hca in facts["hcas"] if hca["device"] in ("mlx5_0", *STORAGE)]
+    assert {rank["hca"] for rank in made(facts)["ranks"]} == set(STORAGE)
+
+
 def test_a_gpu_that_is_lost_changes_nothing_for_the_others() -> None:
     facts = LAYOUTS["dgx_h100"].facts()
     facts["gpus"] = [{**gpu, "index": index} for index, gpu in enumerate(facts["gpus"][:1] + facts["gpus"][2:])]

@@ -62,6 +62,7 @@ def said(first: tuple[str, str], second: tuple[str, str], health: dict[str, str]
 
 
 DONE = ("Completed", "Success")
+OUTSIDE = "is 'N/A': they are outside of it, and are reached over PCIe alone."
 
 
 def in_fabric(found: dict[str, fabric.Fabric] | None) -> dict[str, tuple[str, str]]:
@@ -76,7 +77,7 @@ def told(health: dict[str, str]) -> list[tuple[str, str]]:
     ("second", "wrong"),
     [
         (DONE, []),
-        (("N/A", "N/A"), []),
+        (("N/A", "N/A"), [f"The NVLink fabric of {B} {OUTSIDE}"]),
         (("In Progress", "N/A"), [f"The NVLink fabric of {B} is 'In Progress' (status 'N/A'): CUDA returns 802."]),
         (("Not Started", "N/A"), [f"The NVLink fabric of {B} is 'Not Started' (status 'N/A'): CUDA returns 802."]),
         (
@@ -91,6 +92,17 @@ def test_state_and_status_of_each_gpu(second: tuple[str, str], wrong: list[str])
     assert in_fabric(found) == {A: DONE, B: second}
     assert [one["message"] for one in fabric.findings(found)] == wrong
     assert fabric.pending(found) is (second[0] in ("In Progress", "Not Started"))
+
+
+def test_a_gpu_outside_of_a_fabric_is_right_only_where_none_has_to_join() -> None:
+    """leptonai/gpud, pull requests 1108 and 1140, and Azure/azhpc-images, pull request 506: N/A is a fault beside NVSwitches."""
+    none = fabric.parse(said(("N/A", "N/A"), ("N/A", "N/A")))
+    assert list(fabric.findings(none)) == []
+    (found,) = fabric.findings(none, all_join=True)
+    assert (found["verdict"], found["message"]) == ("fail", f"The NVLink fabric of {A}, {B} {OUTSIDE}")
+    # A card of another model beside those of the board has no NVLink.
+    first, second = said(DONE, ("N/A", "N/A")).rsplit("NVIDIA H100 80GB HBM3", 1)
+    assert list(fabric.findings(fabric.parse(f"{first}NVIDIA L4{second}"))) == []
 
 
 def test_a_gpu_that_joined_with_fewer_links_is_found() -> None:

@@ -378,6 +378,17 @@ def test_a_removed_driver_leaves_no_lock_behind(
     assert locks.read_text() == "bash-0:5.1.8-9.el9.*\n"
 
 
+def test_gpus_beside_nvswitches_that_say_nothing_of_a_fabric_are_outside_of_it(
+    answer: t.Callable[[str], dict[str, t.Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = "GPU 00000000:00:00.0\n    Fabric\n        State : N/A\n        Status : N/A\n"
+    monkeypatch.setattr(Machine, "fabric_of", lambda _machine, _words: nvidia_smi.SmiRun(0, text))
+    told = "The NVLink fabric of 0000:00:00.0 is 'N/A': they are outside of it"
+    # B200, which register. Before Hopper none does.
+    assert told in answer("verified, NVSwitches behind ConnectX without their subnet")["results"][0]["msg"]
+    assert told not in answer("verified, CUDA waits for its fabric")["results"][0]["msg"]
+
+
 def test_the_table_has_these_cases_and_no_others() -> None:
     assert list(TABLE) == list(CASES)
 

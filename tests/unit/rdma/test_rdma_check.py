@@ -114,6 +114,7 @@ def test_nothing_expected_is_nothing_wrong() -> None:
 
 
 DOWN = ndv4(**{f"mlx5_ib{number}": {"state": "DOWN"} for number in range(8)})
+ETHERNET = port("mlx5_an0", link_layer="Ethernet", rate_gbps=100)
 
 
 @pytest.mark.parametrize(
@@ -123,6 +124,9 @@ DOWN = ndv4(**{f"mlx5_ib{number}": {"state": "DOWN"} for number in range(8)})
         (DOWN, Bus(adapters=8, gpus=8), "none of 8: mlx5_ib0 is DOWN, "),
         ([], Bus(adapters=8), "none"),
         ([], Bus(gpus=8), "none"),
+        # The port of Azure's accelerated networking is up whatever InfiniBand is.
+        ([*DOWN, ETHERNET], Bus(adapters=9, gpus=8), "none of 8: mlx5_ib0 is DOWN, "),
+        ([port("mlx5_0", state="INIT"), ETHERNET], Bus(adapters=2), "none of 1: mlx5_0 is INIT"),
     ],
 )
 def test_a_node_made_for_rdma_that_cannot_use_it_is_no_ok(ports: list[dict[str, t.Any]], bus: Bus, found: str) -> None:
@@ -132,15 +136,20 @@ def test_a_node_made_for_rdma_that_cannot_use_it_is_no_ok(ports: list[dict[str, 
     assert "`count` 0" in verdict["remedy"]
     # Who says that none is expected is believed; who expects some gets a failure, not a warning.
     assert levels({"count": 0}, ports, bus) == ["ok"]
-    assert levels({"count": 1}, ports, bus) == ["fail"]
+    assert levels({"count": 1, "link_layer": "InfiniBand"}, ports, bus) == ["fail"]
 
 
-@given(st.lists(st.sampled_from(["ACTIVE", "DOWN", "INIT", "ARMED"]), max_size=9), st.integers(0, 9), st.integers(0, 9))
+STATES = st.lists(st.sampled_from(["ACTIVE", "DOWN", "INIT", "ARMED"]), max_size=9)
+
+
+@given(STATES, STATES, st.integers(0, 9), st.integers(0, 9))
 def test_without_an_expectation_only_a_node_that_can_use_rdma_or_is_not_made_for_it_is_ok(
-    states: list[str], adapters: int, gpus: int
+    infiniband: list[str], ethernet: list[str], adapters: int, gpus: int
 ) -> None:
-    ports = [port(f"mlx5_{number}", state=state) for number, state in enumerate(states)]
-    usable, made_for_it = "ACTIVE" in states, bool(states) or adapters > 0 or gpus >= 8
+    ports = [port(f"mlx5_{number}", state=state) for number, state in enumerate(infiniband)]
+    ports += [port(f"eth_{number}", state=state, link_layer="Ethernet") for number, state in enumerate(ethernet)]
+    usable = "ACTIVE" in (infiniband or ethernet)
+    made_for_it = bool(ports) or adapters > 0 or gpus >= 8
     assert levels({}, ports, Bus(adapters, gpus)) == ["ok" if usable or not made_for_it else "warn"]
 
 
