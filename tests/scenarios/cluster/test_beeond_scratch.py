@@ -9,6 +9,8 @@ Only the whole site tells that the phases before and after the file system fit i
 from __future__ import annotations
 
 import pathlib
+import subprocess
+import sys
 import typing as t
 
 import pytest
@@ -30,18 +32,22 @@ OPTIONS = {
 
 @pytest.fixture
 def double(lab: Lab) -> t.Iterator[None]:
-    """BeeOND's double on all nodes. What it mounts is a part of the volume that the lab's site has made."""
+    """BeeOND's double on all nodes, and a file system that all of them see."""
     program = ("python3", "/opt/beeond/install.py")
+    asked = ["podman", "inspect", "--format={{.State.Pid}}", *(lab.container(node) for node in lab.nodes)]
+    processes = subprocess.run(asked, check=True, capture_output=True, text=True, timeout=60).stdout.split()
+    subprocess.run([sys.executable, ROOT / "tests/lab/beeond/share.py", *processes], check=True, timeout=60)
     for node in lab.nodes:
         lab.podman("cp", f"{ROOT}/tests/lab/beeond", f"{lab.container(node)}:/opt")
-        lab.run(node, *program, "--version=8.3.1", "--shared-directory=/mnt/scratch/.beeond_double", "--pdsh")
+        lab.run(node, *program, "--version=8.3.1", "--shared-directory=/srv/beeond", "--pdsh")
     yield
     consent = {**OPTIONS, "beeond_allow_data_loss": True}
     gone = lab.playbook("teardown", consent, "--tags", "beeond_remove")
     assert gone.rc == 0, gone.output[-3000:]
     for node in lab.nodes:
         lab.run(node, *program, "--remove")
-        lab.run(node, "rm", "-rf", "/opt/beeond", "/mnt/scratch/.beeond_double")
+        lab.run(node, "umount", "/srv/beeond")
+        lab.run(node, "rm", "-rf", "/opt/beeond", "/srv/beeond")
 
 
 @pytest.mark.usefixtures("double")
