@@ -10,8 +10,8 @@ import typing as t
 
 #: Machines differ by 30 %: what took 100 s where it was measured may take 130 s here.
 MARGIN = 1.3
-#: What takes twice as long as when it was measured hangs, unless it is so short that the machine may just have been busy. Less is too little
-#: beside machines of the other lab: tests/scenarios/cluster/test_staging_faults.py takes 320 s alone, and 470 s while they boot.
+#: What takes twice as long as when it was measured hangs, unless it is so short that the machine may just have been busy. Less is too
+#: little beside machines of the other lab: tests/scenarios/cluster/test_staging_faults.py takes 320 s alone, and 470 s while they boot.
 PATIENCE, LEAST_MORE_S = 2.0, 120.0
 #: Without a measurement, an estimate is a guess.
 GUESS_PATIENCE, GUESS_LEAST_S = 3.0, 600.0
