@@ -34,17 +34,20 @@ def check(result: int, what: str) -> int:
     return result
 
 
+def at_the_place(pid: str) -> list[list[str]]:
+    """What a container has mounted there: words of proc(5)'s mountinfo. It cannot be read in the container, which lacks this process."""
+    lines = Path(f"/proc/{pid}/mountinfo").read_text(encoding="utf-8").splitlines()
+    return [words for words in map(str.split, lines) if words[4] == PLACE]
+
+
 def seen(pid: str) -> str:
-    """The device that a container sees at the place, "" where it sees none of ours."""
-    for line in Path(f"/proc/{pid}/mountinfo").read_text(encoding="utf-8").splitlines():
-        words = line.split()
-        if words[4] == PLACE and SOURCE in words:
-            return words[2]
-    return ""
+    """The device of ours that a container sees at the place, "" for none."""
+    return next((words[2] for words in at_the_place(pid) if SOURCE in words), "")
 
 
 def attach(tree: int, pid: str) -> None:
     """Put a mount that is nowhere yet into a container. A process of its own does that: it stays there."""
+    others = len(at_the_place(pid))
     child = os.fork()
     if child:
         if os.waitpid(child, 0)[1]:
@@ -54,9 +57,7 @@ def attach(tree: int, pid: str) -> None:
         space = os.open(f"/proc/{pid}/ns/mnt", os.O_RDONLY)
         check(libc.setns(space, CLONE_NEWNS), "setns")
         os.makedirs(PLACE, exist_ok=True)
-        while any(
-            line.split()[1] == PLACE for line in Path("/proc/self/mounts").read_text(encoding="utf-8").splitlines()
-        ):
+        for _each in range(others):
             subprocess.run(["umount", "--lazy", PLACE], check=True)
         check(libc.syscall(MOVE_MOUNT, tree, b"", AT_FDCWD, PLACE.encode(), MOVE_MOUNT_F_EMPTY_PATH), "move_mount")
     except (OSError, subprocess.CalledProcessError) as exc:
