@@ -18,7 +18,7 @@ description:
     for, and does only what is missing. Where all is right, nothing is changed.
   - What stands in the way is refused before anything starts, with its node. A name that a node cannot resolve, a mount point
     that is not empty or a link, a storage path in the file system of the operating system, a link, or a mount point in the data, too
-    little space (1 GiB) or too few inodes (10000) for new data, a port in use, two names of one machine.
+    little space (1 GiB) or too few inodes (100000) for new data, a port in use, two names of one machine.
   - A file system that works in O(storage_path) with another O(mount_point) or O(port_shift), or on more nodes than O(nodes), is left
     alone, as is data of users of a file system in which no node has the name that is given.
   - C(beeond) is never given C(-F), and C(beeond stop) never C(-d). Data is removed by the module alone, below

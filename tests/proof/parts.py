@@ -75,6 +75,8 @@ BY_HAND = (
     "bin/demo",
     "tests/lab/gpu_simulator/make_machines.py",
     "molecule/nvme_raid/**",
+    "tests/lab/beegfs/**",
+    "tests/scenarios/beegfs/**",
 )
 #: They count, but what they refer to does not. The image holds what the roles' install.yml brought, so that a role on the lab
 #: need not download it again. A role installs it by itself where it is missing; whether an image can be made is what the

@@ -54,6 +54,8 @@ _PID_FILE = re.compile(r"(beegfs-[a-z]+)-\d{8}-\d{6}\.pid")
 _LOCK_S = 20.0
 _CAPACITY_S = 5.0
 _TAIL_LINES = 20
+#: Where packages put BeeGFS' programs. That of 7 has beegfs-ctl in /usr/sbin on Debian and in /usr/bin on EL (debian/rules, beegfs.spec).
+_PATH = "/usr/bin:/usr/sbin:/opt/beegfs/sbin:/usr/local/bin:/bin"
 _TAIL_BYTES = 16384
 
 
@@ -174,8 +176,8 @@ def observe(request: dict[str, t.Any]) -> dict[str, t.Any]:
     config, conf = request["config_dir"], read("/etc/beegfs/beegfs-client.conf")
     settings = dict(line.replace(" ", "").split("=", 1) for line in conf.splitlines() if "=" in line and line[0] != "#")
     return {
-        "program": shutil.which("beeond", path="/usr/bin:/opt/beegfs/sbin:/usr/local/bin:/usr/sbin:/bin") or "",
-        "version": 7 if os.path.exists("/usr/bin/beegfs-ctl") else 8 if shutil.which("beegfs") else 0,
+        "program": shutil.which("beeond", path=_PATH) or "",
+        "version": 7 if shutil.which("beegfs-ctl", path=_PATH) else 8 if shutil.which("beegfs", path=_PATH) else 0,
         "pdsh": bool(shutil.which("pdsh")),
         "shell_is_bash": os.environ.get("SHELL", "") == "/bin/bash",
         # Two names of one machine share both; nodes that are containers share the first.

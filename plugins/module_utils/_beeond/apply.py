@@ -207,7 +207,9 @@ class FileSystem:
             # It has a limit of its own.
             signal.signal(number, signal.SIG_IGN)
         steps = ("observe", "sweep", *(() if kept else ("purge",)))
-        found = self.nodes.run(self.request.nodes, *steps, consent=False, taking_back=True)
+        # A metadata service that never came up has made 66,000 directories by then.
+        limit_s = float(self.request.timeout_s)
+        found = self.nodes.run(self.request.nodes, *steps, limit_s=limit_s, consent=False, taking_back=True)
         seen = {
             node: Seen.of(answer) if "services" in answer else Seen(unreachable=answer["error"])
             for node, answer in found.items()

@@ -44,9 +44,9 @@ BOTH = {
 ONLY = {
     7: {
         "opt/beegfs/sbin/beegfs-helperd": ("daemon", f'main("beegfs-helperd", {REST})'),
-        "usr/bin/beegfs-ctl": ("control", f"seven({REST})"),
+        "usr/sbin/beegfs-ctl": ("control", f"seven({REST})"),
     },
-    8: {"usr/bin/beegfs": ("control", f"eight({REST})")},
+    8: {"usr/sbin/beegfs": ("control", f"eight({REST})")},
 }
 LINKS = {"usr/bin/beeond": "/opt/beegfs/sbin/beeond"}
 AUTHENTICATION = {7: "connAuthFile =\nconnDisableAuthentication = false\n", 8: "connAuthFile = /etc/beegfs/conn.auth\n"}

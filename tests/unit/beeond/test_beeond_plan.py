@@ -18,6 +18,7 @@ import typing as t
 
 import pytest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._beeond import agent, processes
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._beeond.apply import FileSystem
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._beeond.model import Plan, Request, Seen
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._beeond.plan import all_problems, plan_start, plan_stop
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._beeond.program import start_argv, stop_argv
@@ -118,7 +119,7 @@ def test_a_running_file_system_with_a_dead_service_is_repaired_only_with_consent
         ({"mount_entries": ("mine",)}, "/mnt/scratch is not empty (mine)"),
         ({"foreign_mount": "/dev/sda1"}, "/dev/sda1 is mounted at /mnt/scratch"),
         ({"free_bytes": 1 << 20}, "/nvme has 1 MiB left, and 1024 are needed"),
-        ({"free_inodes": 9}, "/nvme has 9 inodes left, and 10000 are needed"),
+        ({"free_inodes": 9}, "/nvme has 9 inodes left, and 100000 are needed"),
         ({"unresolved": ("gpu-3",)}, "cannot resolve gpu-3"),
         ({"ports_busy": (9003,)}, "port 9003 is in use"),
         ({"data_is_link": True}, "/nvme/beeond or a directory above it is a link"),
@@ -468,3 +469,17 @@ def test_only_marked_data_is_removed_and_no_link_is_followed(tmp_path: pathlib.P
     (data / "beegfs-meta").unlink()
     agent.purge(wanted)
     assert sorted(os.listdir(data)) == ["theirs"]
+
+
+def test_what_a_start_made_has_as_much_time_to_go_as_data_of_users(monkeypatch: pytest.MonkeyPatch) -> None:
+    limits = []
+
+    def run(_names: t.Sequence[str], *_steps: str, limit_s: float = 0.0, **_more: t.Any) -> dict[str, t.Any]:
+        limits.append(limit_s)
+        return {}
+
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    system = FileSystem(request(timeout_s=500))
+    monkeypatch.setattr(system.nodes, "run", run)
+    system._roll_back(kept=False)
+    assert limits == [500.0]
