@@ -100,7 +100,12 @@ class FileSystem:
                 program.run(argv, self.request.timeout_s)
         self._must(plan.sweep, "sweep")
         # It may have terabytes to remove.
-        self._must(plan.purge, "purge", limit_s=float(self.request.timeout_s))
+        self._must(
+            plan.purge,
+            "purge",
+            limit_s=float(self.request.timeout_s),
+            remedy="Correct this, or raise `timeout_s`, and run again: what was removed by then is gone.",
+        )
         if plan.keep:
             marks = {node: dict(seen.mark) for node, seen in cluster.items() if seen.mark}
             self._keep(next(iter(marks.values())))
@@ -111,15 +116,15 @@ class FileSystem:
         # BeeOND calls pdsh on the node where it runs, and nowhere else.
         return cluster[self.request.nodes[0]].pdsh
 
-    def _must(self, names: t.Sequence[str], *steps: str, **more: t.Any) -> None:
+    def _must(
+        self, names: t.Sequence[str], *steps: str, remedy: str = "Correct this, and run again.", **more: t.Any
+    ) -> None:
         """Let nodes do something, and fail with those that could not."""
         failed = {
             node: (found["error"],) for node, found in self.nodes.run(names, *steps, **more).items() if "error" in found
         }
         if failed:
-            raise ClusterError(
-                "node_failed", f"{planning.named(failed)}.", "Correct this, and run again.", problems=failed
-            )
+            raise ClusterError("node_failed", f"{planning.named(failed)}.", remedy, problems=failed)
 
     def _start(self, plan: Plan, cluster: t.Mapping[str, Seen]) -> None:
         request = self.request
