@@ -139,17 +139,13 @@ class FileSystem:
         }
         settings = settings_of(request, version)
         config = request.config_dir or (request.run_dir if settings else "")
-        authentication = (
-            version == 8 and bool(request.config_dir) and all(seen.authentication for seen in cluster.values())
-        )
+        modes = program.modes(request, cluster) if version == 8 else ()
         started = {**mark, "state": "used" if kept else "starting"}
         self.sessions = dict.fromkeys(request.nodes, str(mark["session"]))
         try:
             self._must(request.nodes, "prepare", mark=started, settings=settings)
             with program.node_file(request.nodes) as names:
-                argv = program.start_argv(
-                    request, names, config, authentication=authentication, parallel=self._parallel(cluster)
-                )
+                argv = program.start_argv(request, names, config, modes=modes, parallel=self._parallel(cluster))
                 code, output = program.run(argv, request.timeout_s)
             failure = self._failure(code, output)
             if failure is not None:

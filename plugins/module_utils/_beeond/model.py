@@ -141,6 +141,7 @@ class Seen:
     unresolved: tuple[str, ...] = ()
     config_there: bool = True
     authentication: bool = False
+    license: bool = False
     control_configured: bool = True
     users: tuple[int, ...] = ()
     capacity_bytes: int = 0

@@ -13,7 +13,7 @@ import subprocess
 import tempfile
 import typing as t
 
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._beeond.model import Request
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._beeond.model import Request, Seen
 
 _PATH = "/opt/beegfs/sbin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _TAIL_CHARACTERS = 2000
@@ -23,10 +23,18 @@ _FANOUT = "128"
 _GRACE_S = 5.0
 
 
-def start_argv(request: Request, node_file: str, config: str, *, authentication: bool, parallel: bool) -> list[str]:
+def modes(request: Request, cluster: t.Mapping[str, Seen]) -> tuple[str, ...]:
+    """Options of 8 that read a file of ``config_dir``: authentication of connections, the license, which the management alone reads."""
+    found = ("-C",) if all(seen.authentication for seen in cluster.values()) else ()
+    return (*found, "-H") if cluster[request.nodes[0]].license else found
+
+
+def start_argv(
+    request: Request, node_file: str, config: str, *, modes: t.Sequence[str] = (), parallel: bool
+) -> list[str]:
     """The words that start it. Never ``-F``, which removes data: this module does that itself, by the mark.
 
-    Options and their order: ``beeond/source/beeond`` of BeeGFS 7.4.7 and 8.3.1. ``-C`` is of 8 alone and reads what ``-f`` said.
+    Options and their order: ``beeond/source/beeond`` of BeeGFS 7.4.7 and 8.3.1. ``modes`` read what ``-f`` said.
     """
     argv = [
         *("beeond", "start", "-n", node_file, "-d", request.data_path, "-c", request.mount_point),
@@ -35,8 +43,7 @@ def start_argv(request: Request, node_file: str, config: str, *, authentication:
     ]
     if config:
         argv += ["-f", config]
-    if authentication:
-        argv.append("-C")
+    argv += modes
     return [*argv, "-P"] if parallel else argv
 
 
@@ -83,4 +90,4 @@ def run(argv: t.Sequence[str], timeout_s: float) -> tuple[int | None, str]:
         return code, output.read()[-_TAIL_CHARACTERS:].strip()
 
 
-__all__ = ["node_file", "run", "start_argv", "stop_argv"]
+__all__ = ["modes", "node_file", "run", "start_argv", "stop_argv"]

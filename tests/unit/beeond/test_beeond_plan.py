@@ -21,7 +21,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._beeond import a
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._beeond.apply import FileSystem
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._beeond.model import Plan, Request, Seen
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._beeond.plan import all_problems, plan_start, plan_stop
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._beeond.program import start_argv, stop_argv
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._beeond.program import modes, start_argv, stop_argv
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._beeond.remote import answer, source
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._beeond.request import SPEC, request_of
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._beeond.settings import settings_of
@@ -302,13 +302,22 @@ def test_bad_input(options: dict[str, t.Any]) -> None:
 
 
 def test_the_words_of_a_start() -> None:
-    argv = start_argv(request(config_dir="/etc/x"), "/n", "/etc/x", authentication=True, parallel=True)
+    argv = start_argv(request(config_dir="/etc/x"), "/n", "/etc/x", modes=("-C",), parallel=True)
     assert argv == [
         "beeond", "start", "-n", "/n", "-d", "/nvme/beeond", "-c", "/mnt/scratch", "-i", "/run/hpcai_beeond/1000.status",
         "-L", "/var/log/hpcai_beeond/1000", "-p", "1000", "-m", "1", "-s", "0", "-f", "/etc/x", "-C", "-P",
     ]  # fmt: skip
-    assert "-F" not in start_argv(request(allow_data_loss=True), "/n", "", authentication=False, parallel=False)
+    assert "-F" not in start_argv(request(allow_data_loss=True), "/n", "", parallel=False)
     assert "-d" not in stop_argv(request(allow_data_loss=True, state="cleaned"), "/n", parallel=True)
+
+
+def test_authentication_asks_all_nodes_for_its_file_and_the_license_the_first_one() -> None:
+    asked = request(config_dir="/etc/x")
+    first, *others = asked.nodes
+    everywhere = {node: Seen(authentication=True, license=True) for node in asked.nodes}
+    assert modes(asked, everywhere) == ("-C", "-H")
+    assert modes(asked, {**everywhere, others[0]: Seen()}) == ("-H",)
+    assert modes(asked, {**everywhere, first: Seen(authentication=True)}) == ("-C",)
 
 
 def test_the_settings() -> None:
