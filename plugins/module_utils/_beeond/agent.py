@@ -214,7 +214,10 @@ def observe(request: dict[str, t.Any]) -> dict[str, t.Any]:
         "config_there": not config or os.path.isdir(config),
         "authentication": bool(config) and os.path.isfile(f"{config}/conn.auth"),
         "license": bool(config) and os.path.isfile(f"{config}/license.pem"),
-        "control_configured": bool(settings.get("connAuthFile")) or settings.get("connDisableAuthentication") == "true",
+        # That of 7 looks at the second only where the first is empty.
+        "control_configured": os.path.isfile(settings["connAuthFile"])
+        if settings.get("connAuthFile")
+        else settings.get("connDisableAuthentication") == "true",
         "users": users(point)[:5] if mounted else [],
         "capacity_bytes": capacity(point) if mounted else 0,
     }

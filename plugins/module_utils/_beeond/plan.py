@@ -155,7 +155,8 @@ def obstacles(request: Request, node: str, seen: Seen, version: int) -> tuple[st
         found.append(f"there is no directory {request.config_dir}")
     if version == 7 and not seen.control_configured:
         found.append(
-            "/etc/beegfs/beegfs-client.conf has neither connAuthFile nor connDisableAuthentication = true, which beegfs-ctl needs"
+            "/etc/beegfs/beegfs-client.conf has neither a connAuthFile that is there, nor none and connDisableAuthentication = true: "
+            "beegfs-ctl would fail"
         )
     if not seen.remains:
         busy = set(request.ports_of(node, version)) & set(seen.ports_busy)
