@@ -89,10 +89,7 @@ def repository() -> Repository:
             r"roles/gpu_clocks/defaults/main\.yml",
             [*SITE, "faults/test_staging*", *VM, "role/gpu_clocks", "vm/test_slurm*"],
         ),
-        (
-            r"roles/glusterfs/tasks/main\.yml",
-            [*SITE, "faults/test_staging*", "role/glusterfs", "role/beeond", "role/dataset_staging"],
-        ),
+        (r"roles/glusterfs/tasks/main\.yml", [*SITE, "faults/test_staging*", "role/glusterfs", "role/dataset_staging"]),
         (
             r"roles/node_profile/files/profiles/generic\.yml",
             [*SITE, "faults/*", *VM, "role/n*_p*", "vm/test_numa_pinning*", "vm/test_slurm*"],
