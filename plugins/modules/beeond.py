@@ -67,8 +67,8 @@ options:
   config_dir:
     description:
       - A directory with settings of the services that is there on every node, as C(beeond -f) takes it.
-      - With version 8 a C(conn.auth) in it turns authentication of connections on (C(-C)). With version 7 the files in it name
-        it (C(connAuthFile)).
+      - With version 8 a C(conn.auth) in it turns authentication of connections on (C(-C)). If one node has it, all of them need it.
+        With version 7 the files in it name it (C(connAuthFile)).
       - With version 8 a C(license.pem) in it on the first node is the license (C(-H)). Without it the management service reads
         C(/etc/beegfs/license.pem), if that is there.
       - Without O(config_dir) connections are not authenticated.

@@ -232,7 +232,14 @@ def plan_start(request: Request, cluster: Cluster) -> Plan:
     if not problems:
         cut_off = any(seen.mark is not None and seen.mark.get("state") == "starting" for seen in cluster.values())
         return Plan(keep=cut_off)
-    blocked = {node: obstacles(request, node, seen, version) for node, seen in cluster.items()}
+    # Without it everywhere the file system would start, open to everybody.
+    secured = version == 8 and any(seen.authentication for seen in cluster.values())
+    lacking = (f"there is no {request.config_dir}/conn.auth, which other nodes have",)
+    blocked = {
+        node: obstacles(request, node, seen, version)
+        + (lacking if secured and not seen.authentication and not seen.unreachable else ())
+        for node, seen in cluster.items()
+    }
     blocked = {node: texts for node, texts in blocked.items() if texts}
     if blocked:
         raise ClusterError(

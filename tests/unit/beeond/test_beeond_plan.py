@@ -311,13 +311,23 @@ def test_the_words_of_a_start() -> None:
     assert "-d" not in stop_argv(request(allow_data_loss=True, state="cleaned"), "/n", parallel=True)
 
 
-def test_authentication_asks_all_nodes_for_its_file_and_the_license_the_first_one() -> None:
+def test_authentication_and_the_license_follow_from_the_files_of_config_dir() -> None:
     asked = request(config_dir="/etc/x")
-    first, *others = asked.nodes
+    first = asked.nodes[0]
     everywhere = {node: Seen(authentication=True, license=True) for node in asked.nodes}
     assert modes(asked, everywhere) == ("-C", "-H")
-    assert modes(asked, {**everywhere, others[0]: Seen()}) == ("-H",)
     assert modes(asked, {**everywhere, first: Seen(authentication=True)}) == ("-C",)
+    assert modes(asked, {node: Seen() for node in asked.nodes}) == ()
+
+
+def test_authentication_that_one_node_lacks_is_not_silently_left_out() -> None:
+    asked = request(config_dir="/etc/x")
+    secured = {node: dataclasses.replace(IDLE, authentication=True) for node in asked.nodes}
+    assert plan_start(asked, secured).start
+    last = asked.nodes[-1]
+    refused = refusal(lambda: plan_start(asked, {**secured, last: IDLE}))
+    assert refused.kind == "cannot_start_here"
+    assert f"{last}: there is no /etc/x/conn.auth, which other nodes have" in refused.message
 
 
 def test_the_settings() -> None:
