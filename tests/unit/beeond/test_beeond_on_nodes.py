@@ -22,6 +22,8 @@ pytestmark = [
     pytest.mark.skipif(not small.possible(), reason="needs user namespaces with a network"),
     pytest.mark.slow,
 ]
+#: What the module does of itself, whichever version it meets: a start takes seconds.
+of_either_version = pytest.mark.parametrize("cluster", ["8.3.1"], indirect=True)
 
 
 @pytest.fixture(scope="module", params=("7.4.7", "8.3.1"))
@@ -88,6 +90,7 @@ def test_a_dead_service_is_named_and_repaired_with_consent(clean: Cluster) -> No
     assert clean.module()["changed"] is False
 
 
+@of_either_version
 def test_a_leftover_status_file_is_cleaned_up(clean: Cluster) -> None:
     clean.nodes.shell("node-2", "mkdir -p /run/hpcai_beeond")
     clean.fault("node-2", "--leftover", STATUS)
@@ -149,6 +152,7 @@ def test_authentication_that_nobody_has_set_is_asked_for_before_anything_starts(
         assert found.get("failed") is None
 
 
+@of_either_version
 def test_what_stands_in_the_way_is_refused_before_anything_starts(clean: Cluster) -> None:
     holder = clean.fault("node-2", "--occupy", "9003").strip()
     try:
@@ -167,6 +171,7 @@ def test_what_stands_in_the_way_is_refused_before_anything_starts(clean: Cluster
     assert [clean.there(name) for name in clean.nodes.names] == [set(), set()]
 
 
+@of_either_version
 def test_data_of_others_is_neither_used_nor_removed(clean: Cluster) -> None:
     clean.nodes.shell("node-2", f"mkdir -p {DATA}/beegfs-storage; echo mine > {DATA}/beegfs-storage/file")
     try:
@@ -178,6 +183,7 @@ def test_data_of_others_is_neither_used_nor_removed(clean: Cluster) -> None:
         clean.nodes.shell("node-2", f"rm -r {DATA}")
 
 
+@of_either_version
 def test_a_mount_in_use_is_not_stopped_without_consent(clean: Cluster) -> None:
     clean.module()
     user = clean.nodes.shell("node-2", f"cd {POINT}; setsid sleep 600 > /dev/null 2>&1 & echo $!").strip()
@@ -188,6 +194,7 @@ def test_a_mount_in_use_is_not_stopped_without_consent(clean: Cluster) -> None:
     assert clean.module("stopped")["changed"] is True
 
 
+@of_either_version
 def test_check_mode_before_it_is_installed(clean: Cluster) -> None:
     links = ("/usr/bin/beeond", "/opt/beegfs/sbin/beeond")
     for name in clean.nodes.names:
@@ -201,6 +208,7 @@ def test_check_mode_before_it_is_installed(clean: Cluster) -> None:
     assert refused["error_kind"] == "not_installed"
 
 
+@of_either_version
 def test_two_runs_at_once(clean: Cluster) -> None:
     clean.nodes.shell("node-1", "mkdir -p /run/hpcai_beeond")
     lock = "exec 9> /run/hpcai_beeond/1000.lock; flock 9; setsid sleep 600 > /dev/null 2>&1 & echo $!"
@@ -210,6 +218,7 @@ def test_two_runs_at_once(clean: Cluster) -> None:
     assert refused["error_kind"] == "busy"
 
 
+@of_either_version
 def test_a_run_that_is_killed_leaves_what_the_next_one_repairs(clean: Cluster) -> None:
     clean.fault("node-2", "--hang", "beegfs-storage")
     options = json.dumps({"nodes": clean.nodes.names, "storage_path": "/scratch", "mount_point": POINT})
@@ -237,6 +246,7 @@ def test_the_survivors_of_a_lost_node_are_stopped(tmp_path: pathlib.Path) -> Non
         assert cluster.there("node-1") == set()
 
 
+@of_either_version
 def test_one_node_after_the_other_where_there_is_no_pdsh(clean: Cluster) -> None:
     pdsh = clean.nodes.root("node-1") / "usr/bin/pdsh"
     pdsh.rename(pdsh.with_name("pdsh.away"))
@@ -261,6 +271,7 @@ def user_file_is_there(cluster: Cluster) -> bool:
     return cluster.nodes.shell("node-2", f"cat {DATA}/beegfs-storage/chunks/u0/file") == "mine\n"
 
 
+@of_either_version
 def test_what_users_wrote_after_a_start_that_was_killed_needs_consent(clean: Cluster) -> None:
     """The run was killed between the mount and its note that users may write."""
     clean.module()
@@ -276,6 +287,7 @@ def test_what_users_wrote_after_a_start_that_was_killed_needs_consent(clean: Clu
     assert user_file_is_there(clean)
 
 
+@of_either_version
 def test_another_mount_point_or_port_shift_leaves_what_runs_alone(clean: Cluster) -> None:
     clean.module()
     before = [clean.there(name) for name in clean.nodes.names]
@@ -292,6 +304,7 @@ def test_another_mount_point_or_port_shift_leaves_what_runs_alone(clean: Cluster
     assert clean.module("verified")["changed"] is False
 
 
+@of_either_version
 def test_a_mount_that_cannot_be_unmounted_keeps_its_services_and_data(clean: Cluster) -> None:
     clean.module()
     umount = clean.nodes.root("node-2") / "usr/bin/umount"
@@ -311,6 +324,7 @@ def test_a_mount_that_cannot_be_unmounted_keeps_its_services_and_data(clean: Clu
     assert "data" in clean.there("node-2")
 
 
+@of_either_version
 def test_a_program_in_a_container_uses_it_too(clean: Cluster) -> None:
     clean.module()
     inside = f"mount --bind {POINT} /work && umount {POINT} && cd /work && exec sleep 600"
@@ -323,6 +337,7 @@ def test_a_program_in_a_container_uses_it_too(clean: Cluster) -> None:
     assert f"node-2: process {user}" in refused["msg"]
 
 
+@of_either_version
 def test_a_file_system_of_two_names_of_one_machine_is_refused(clean: Cluster) -> None:
     nodes = (clean.nodes.place / "common/nodes").read_text(encoding="utf-8")
     hosts = (clean.nodes.place / "common/hosts").read_text(encoding="utf-8")
@@ -339,6 +354,7 @@ def test_a_file_system_of_two_names_of_one_machine_is_refused(clean: Cluster) ->
     assert refused["error_kind"] == "same_machine", refused
 
 
+@of_either_version
 def test_a_link_as_mount_point_and_a_mount_as_data_path_are_refused(clean: Cluster) -> None:
     clean.nodes.shell("node-2", f"mkdir -p {DATA} /elsewhere; rmdir {POINT} 2>/dev/null; ln -s /elsewhere {POINT}")
     clean.nodes.shell("node-2", f"mount --bind /elsewhere {DATA}")
