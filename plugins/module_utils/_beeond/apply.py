@@ -16,9 +16,10 @@ import uuid
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._beeond import plan as planning
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._beeond import program
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._beeond.model import RUN_DIRECTORY, Plan, Request, Seen
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._beeond.remote import Nodes
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._beeond.remote import source
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._beeond.settings import settings_of
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.nodes import Nodes
 
 # One look at a node: connecting, and stopping services that take their time, each of which is limited in the agent.
 _NODE_S = 60.0
@@ -53,7 +54,7 @@ class FileSystem:
         self.request, self.run = request, run
         #: Whose data may go, by node: what is of another session by then came after the look at it.
         self.sessions: dict[str, str] = {}
-        self.nodes = Nodes(request.nodes, self._request_for, _NODE_S)
+        self.nodes = Nodes(request.nodes, self._request_for, _NODE_S, source())
 
     def _request_for(self, node: str) -> dict[str, t.Any]:
         request = self.request

@@ -22,10 +22,11 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._beeond.apply im
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._beeond.model import Plan, Request, Seen
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._beeond.plan import all_problems, plan_start, plan_stop
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._beeond.program import modes, start_argv, stop_argv
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._beeond.remote import answer, source
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._beeond.remote import source
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._beeond.request import SPEC, request_of
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._beeond.settings import settings_of
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.nodes import answer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
