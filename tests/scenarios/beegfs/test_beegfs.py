@@ -188,6 +188,7 @@ def test_a_power_cut_of_both_nodes_keeps_what_they_had_written_out(lab: VmLab) -
     for node in NODES:
         lab.power_on(node)
     fabric(lab, "TCP")
-    refused(beeond(lab, "verified"), "not_whole", *(f"{node}: beegfs-storage does not run" for node in NODES))
+    services = {FIRST: "beegfs-mgmtd", SECOND: "beegfs-storage"}
+    refused(beeond(lab, "verified"), "not_whole", *(f"{node}: {name} does not run" for node, name in services.items()))
     assert changed(beeond(lab, "started"))
     assert [stored(lab, node) for node in NODES] == [files, files]
