@@ -20,6 +20,7 @@ TIMEOUT_S = 240
 
 #: Sizes by benchmark.
 RUNS: dict[str, list[str]] = {
+    "benchmarks/attribution/run.py": ["--nodes", "16", "--fleets", "2"],
     "benchmarks/beeond/kills.py": ["--seed", "1", "--kills", "2"],
     "benchmarks/beeond/parallel_start.py": ["--hosts", "2", "--ssh-s", "0", "--service-s", "0", "--mount-s", "0"],
     "benchmarks/converge/run.py": ["--stand-ins", "--hosts", "1", "--peer-hosts", "1", "--only", "off"],
