@@ -18,6 +18,17 @@ python3 fault.py --busy 2                  GPU 2 is at work
 python3 fault.py --fabric-manager-stopped  the GPUs wait for NVLink, and CUDA does not start
 python3 fault.py --library-version 570.86  libraries of another version than the loaded driver: neither nvidia-smi nor CUDA starts
 python3 fault.py --cuda 999                CUDA does not start, with this code; nvidia-smi is well
+python3 fault.py --nccl-slow 0.6           in nccl-tests this node has 0.6 of full speed
+python3 fault.py --nccl-slow-link gpu-3    a launch with this node and gpu-3 is slow
+python3 fault.py --nccl-bad-leaf leaf-1    on all nodes of the leaf: a launch with nodes of other leaves, too, is slow
+python3 fault.py --nccl-hang deaf          a rank on this node never returns (plain), and SIGTERM does not end it (deaf), and
+                                           a process that its launcher does not know keeps the GPUs (left)
+python3 fault.py --nccl-crash              a rank on this node fails while NCCL starts
+python3 fault.py --nccl-wrong 3            each check of a result finds 3 wrong elements
+python3 fault.py --nccl-sockets            NCCL finds no InfiniBand here
+python3 fault.py --nccl-garbage            a rank on this node prints garbage
+python3 fault.py --nccl-missing            there are no nccl-tests
+python3 fault.py --nccl-takes 20           a launch takes seconds, as a real one does
 python3 fault.py                           all well again
 python3 fault.py --reload-driver           all well, and the driver has forgotten what was set
 """
@@ -28,7 +39,7 @@ import argparse
 import json
 from pathlib import Path
 
-from install import NO_FAULTS, STATE, reload_driver, write_state
+from install import NO_FAULTS, STATE, hide_nccl_tests, reload_driver, write_state
 
 
 def main() -> None:
@@ -57,10 +68,19 @@ def main() -> None:
     parser.add_argument("--fabric-manager-stopped", action="store_true", help="of machines with NVSwitches")
     parser.add_argument("--library-version", default="", metavar="VERSION")
     parser.add_argument("--cuda", type=int, default=0, metavar="CODE", help="what cuInit returns")
+    parser.add_argument("--nccl-slow", type=float, default=1.0, metavar="SHARE")
+    parser.add_argument("--nccl-slow-link", nargs="+", default=[], metavar="HOST")
+    parser.add_argument("--nccl-bad-leaf", default="", metavar="NAME")
+    parser.add_argument("--nccl-hang", choices=("plain", "deaf", "left"), default="")
+    parser.add_argument("--nccl-wrong", type=int, default=0, metavar="ELEMENTS")
+    for name in ("crash", "sockets", "garbage", "missing"):
+        parser.add_argument(f"--nccl-{name}", action="store_true")
+    parser.add_argument("--nccl-takes", type=float, default=0.0, metavar="SECONDS", dest="nccl_takes_s")
     parser.add_argument("--reload-driver", action="store_true")
     options = vars(parser.parse_args())
     reload = options.pop("reload_driver")
-    path = options.pop("root") / STATE
+    root = options.pop("root")
+    path = root / STATE
     state = json.loads(path.read_text(encoding="utf-8"))
     for name in ("mig", "ecc"):
         for index in options.pop(f"no_{name}"):
@@ -70,6 +90,7 @@ def main() -> None:
     state["faults"] = {**NO_FAULTS, **options}
     if reload:
         reload_driver(state)
+    hide_nccl_tests(root, options["nccl_missing"])
     write_state(path, state)
 
 

@@ -2,7 +2,7 @@
 # Copyright (c) 2026 The hpcai.gpu_cluster developers
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Put the simulated nvidia-smi, libcuda and their state onto a lab node (or into a directory that becomes one), or take them away.
+"""Put the simulated nvidia-smi, libcuda, nccl-tests and their state onto a lab node (or a directory that becomes one), or take them away.
 
     python3 install.py --root / --machine-type Standard_ND96asr_v4
     python3 install.py --root / --machine-type Standard_ND96asr_v4 --bus-ids 0000:02:00.0 0000:03:00.0
@@ -30,6 +30,9 @@ HERE = Path(__file__).resolve().parent
 PROGRAM = "usr/bin/nvidia-smi"
 # Where the packages of the driver have it on Debian and Ubuntu.
 LIBRARY = "usr/lib/x86_64-linux-gnu/libcuda.so.1"
+# Where Azure's HPC images have them.
+NCCL_TESTS = "opt/nccl-tests"
+NCCL_PROGRAMS = ("all_reduce_perf", "all_gather_perf", "alltoall_perf")
 MADE_LIBRARY = HERE / "libcuda/libcuda.so.1"
 # Both name the variable that tells them where the state is; nothing of NVIDIA's does.
 OURS = b"GPU_SIMULATOR_STATE"
@@ -64,6 +67,18 @@ NO_FAULTS: dict[str, Any] = {
     "fabric_manager_stopped": False,
     "library_version": "",
     "cuda": 0,
+    # Of nccl-tests on this node: its share of full speed, links to other hosts and a leaf's uplinks at half of it,
+    # how a rank hangs ("plain", "deaf" or "left"), how many wrong elements it has, and how long a launch takes.
+    "nccl_slow": 1.0,
+    "nccl_slow_link": [],
+    "nccl_bad_leaf": "",
+    "nccl_hang": "",
+    "nccl_crash": False,
+    "nccl_wrong": 0,
+    "nccl_sockets": False,
+    "nccl_garbage": False,
+    "nccl_missing": False,
+    "nccl_takes_s": 0.0,
 }
 
 
@@ -115,6 +130,7 @@ def make_state(machine_type: str, seed: str, bus_ids: list[str], driver: str) ->
         "driver_version": driver,
         "boot_id": None,
         "gpus": gpus,
+        "hcas": machine["hcas"],
         "faults": dict(NO_FAULTS),
     }
 
@@ -173,6 +189,30 @@ def install_library(root: Path) -> bool:
     return True
 
 
+def install_nccl_tests(root: Path) -> bool:
+    """The programs, and beside them what they have in common."""
+    source, place = HERE / "nccl_tests", root / NCCL_TESTS
+    files = {place / "simulator/nccl_tests" / path.name: path for path in sorted(source.glob("*.py"))}
+    files.update({place / "build" / name: source / "launcher" for name in NCCL_PROGRAMS})
+    changed = False
+    for target, path in files.items():
+        if target.exists() and target.read_bytes() == path.read_bytes():
+            continue
+        if target.parent.name == "build" and target.exists() and OURS not in target.read_bytes():
+            raise SystemExit(f"{target} is the real one: the simulator is for nodes without GPUs.")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(path, target)
+        changed = True
+    return changed
+
+
+def hide_nccl_tests(root: Path, hidden: bool) -> None:
+    shown, away = root / NCCL_TESTS / "build", root / NCCL_TESTS / "build.hidden"
+    if (shown if hidden else away).exists():
+        shutil.rmtree(away if hidden else shown, ignore_errors=True)
+        (shown if hidden else away).rename(away if hidden else shown)
+
+
 def install(root: Path, machine_type: str, seed: str, bus_ids: list[str], driver: str) -> bool:
     program, state, processes = root / PROGRAM, root / STATE, root / PROCESSES
     for directory in (program.parent, state.parent, processes):
@@ -188,6 +228,7 @@ def install(root: Path, machine_type: str, seed: str, bus_ids: list[str], driver
         changed = True
     program.chmod(0o755)
     changed = install_library(root) or changed
+    changed = install_nccl_tests(root) or changed
     fresh = make_state(machine_type, seed, bus_ids, driver)
     if not state.exists() or identity(json.loads(state.read_text(encoding="utf-8"))) != identity(fresh):
         write_state(state, fresh)
@@ -203,6 +244,9 @@ def remove(root: Path) -> bool:
             ours.unlink()
             refresh_cache(root)
             found = True
+    if (root / NCCL_TESTS / "simulator").exists():
+        shutil.rmtree(root / NCCL_TESTS)
+        found = True
     shutil.rmtree(state.parent, ignore_errors=True)
     return found
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -51,8 +52,17 @@ def machines() -> dict[str, dict[str, object]]:
             "default_sm_mhz": default_sm,
             "compute_cap": compute_cap,
             "mig": mig,
+            "hcas": infiniband(profile.get("fabric", {})),
         }
     return found
+
+
+def infiniband(fabric: dict[str, Any]) -> dict[str, int]:
+    """Name and Gbit/s of the adapters that NCCL finds as NET/IB; where no names are published, the kernel's."""
+    named = [hca for hca in fabric.get("hcas", []) if hca.get("link_layer") == "InfiniBand"]
+    if not named and "rate_gbps" in fabric:
+        return {f"mlx5_{number}": fabric["rate_gbps"] for number in range(fabric["count"])}
+    return {hca["name"]: hca["rate_gbps"] for hca in named}
 
 
 def text() -> str:
