@@ -152,6 +152,11 @@ def judge(ranks: t.Sequence[Rank], request: Request) -> list[str]:
     return wrong
 
 
+def known_failure(text: str) -> str:
+    """What kept the launcher from starting ranks, in words; empty where this is not known of what it printed."""
+    return next((meaning for needle, _kind, meaning in _FAILURES if needle in text), "")
+
+
 def launch_failure(stdout: str, stderr: str, rc: int) -> ClusterError:
     """Why mpirun failed, in words, with the end of what it said."""
     text = stderr + stdout
@@ -172,4 +177,13 @@ def launch_failure(stdout: str, stderr: str, rc: int) -> ClusterError:
     return ClusterError("launch_failed", f"mpirun exited with {rc}: {said}.", remedy, stderr=stderr[-3000:])
 
 
-__all__ = ["NO_MPIRUN_REMEDY", "RANK_PROGRAM", "Rank", "judge", "launch_argv", "launch_failure", "parse_ranks"]
+__all__ = [
+    "NO_MPIRUN_REMEDY",
+    "RANK_PROGRAM",
+    "Rank",
+    "judge",
+    "known_failure",
+    "launch_argv",
+    "launch_failure",
+    "parse_ranks",
+]

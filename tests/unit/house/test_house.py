@@ -17,6 +17,7 @@ PLUGINS = ("ansible_collections", "hpcai", "gpu_cluster", "plugins")
 
 #: The packages of plugins/module_utils, and what each is for.
 PACKAGES = {
+    "_attribution": "which node, link or domain makes a fleet slow",
     "_azcopy": "AzCopy: its arguments, messages, and supervision",
     "_beeond": "the BeeGFS file system on demand",
     "_beeond_software": "BeeOND's packages, and its client's module",
@@ -29,6 +30,7 @@ PACKAGES = {
     "_gpu_bind": "processes of a job, and whether they are next to the GPUs they use",
     "_gpu_clocks": "clocks of GPUs, and who holds them",
     "_gzip": "compression, and files that appear only when whole",
+    "_health": "collectives launched over nodes, and what they print",
     "_mpi": "MPI jobs that prove the fabric",
     "_node": "what a node is: its facts, and the profile they are compared with",
     "_node_state": "packages, files and units of a node",
@@ -54,6 +56,7 @@ ARROWS = {
     "_gpu_affinity": {"_node"},
     "_gpu_bind": {"_node"},
     "_gpu_clocks": {"_node"},
+    "_health": {"_mpi"},
     "_nvidia_driver": {"_node", "_node_state"},
     "_nvme_raid": {"_node"},
     "_rdma": {"_node", "_node_state"},

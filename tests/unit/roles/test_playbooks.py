@@ -364,7 +364,7 @@ def parts(plays: list[t.Any]) -> list[set[str]]:
     return [{item} if isinstance(item, str) else set(item) for item in plays]
 
 
-PHASES = ["containers", "drivers", "mpi", "profile", "scratch", "staging", "tuning"]
+PHASES = ["containers", "drivers", "health", "mpi", "profile", "scratch", "staging", "tuning"]
 
 
 def plays_of(name: str) -> list[dict[str, t.Any]]:

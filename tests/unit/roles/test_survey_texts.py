@@ -34,6 +34,7 @@ _VALUES: dict[str, t.Any] = {
     "beeond_directories": [{"path": "/mnt/beeond/a", "owner": "1001"}, {"path": "/mnt/beeond/b"}],
     "dataset_staging_sources": [{"url": "https://a/b", "include": ["*.tar", "*.idx"]}, {"url": "https://c/d"}],
     "dataset_staging_upload_destination": {"url": "https://a/b", "prefix": "run"},
+    "health_check_checks": ["all_reduce", "alltoall"],
     "hpcx_mpi_sha256": {"2.25.1-ubuntu24.04-cuda13-x86_64": "0a"},
     "mofed_expected": {"count": "2", "link_layer": "InfiniBand"},
     "nvme_raid_transports": ["scsi", "virtio"],
