@@ -4,7 +4,8 @@
 # Private to the collection: it may change without notice.
 """What runs on every node of a launch that did not end well: it reaches a node as text, through ssh, and stands on Python's own library.
 
-``main`` takes one request as JSON and prints one answer. ``sweep`` ends what a run has left, and tells what could not be ended.
+``main`` takes one request as JSON and prints one answer. ``sweep`` ends what a run has left, and tells what could not be ended; ``holders``
+asks the driver who still has a GPU.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import contextlib
 import json
 import os
 import signal
+import subprocess
 import time
 import typing as t
 
@@ -20,6 +22,8 @@ import typing as t
 TAG = "HPCAI_HEALTH_RUN"
 _GRACE_S = 3.0
 _KILL_S = 5.0
+#: A driver that does not answer for so long after a launch that failed is what is wrong with the node.
+_NVIDIA_SMI_S = 8.0
 
 
 def tagged(tag: str) -> list[int]:
@@ -50,12 +54,32 @@ def sweep(tag: str) -> list[str]:
             if not pids:
                 return []
             for pid in pids:
-                with contextlib.suppress(ProcessLookupError):
+                with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.kill(pid, number)
             if time.monotonic() > deadline:
                 break
             time.sleep(0.1)
     return [f"process {pid} ({_name(pid)}) of the check cannot be ended" for pid in tagged(tag)]
+
+
+def holders(programs: t.Sequence[str]) -> list[str]:
+    """Processes of these programs that the driver still lists, whatever became of them. Nothing where there is no nvidia-smi."""
+    argv = ["nvidia-smi", "--query-compute-apps=pid,process_name", "--format=csv,noheader"]
+    try:
+        done = subprocess.run(
+            argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=_NVIDIA_SMI_S
+        )
+    except subprocess.TimeoutExpired:
+        return [f"nvidia-smi does not answer within {_NVIDIA_SMI_S:g} s"]
+    except OSError:
+        return []
+    found = [line.partition(", ") for line in done.stdout.splitlines()]
+    names = {os.path.basename(path) for path in programs}
+    return [
+        f"process {pid} ({name}) still holds a GPU"
+        for pid, _comma, name in found
+        if os.path.basename(name.strip()) in names
+    ]
 
 
 def _name(pid: int) -> str:
@@ -70,7 +94,8 @@ def main(text: str) -> None:
     """Answer a request: ``left``, and which of ``programs`` are ``missing``."""
     request: dict[str, t.Any] = json.loads(text)
     missing = [path for path in request["programs"] if not os.access(path, os.X_OK)]
-    print(json.dumps({"left": sweep(request["tag"]), "missing": missing}))
+    left = sweep(request["tag"]) or holders(request["programs"])
+    print(json.dumps({"left": left, "missing": missing}))
 
 
-__all__ = ["TAG", "main", "sweep", "tagged"]
+__all__ = ["TAG", "holders", "main", "sweep", "tagged"]

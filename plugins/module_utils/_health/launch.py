@@ -32,7 +32,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.nodes impo
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._mpi.verify import known_failure
 
 #: How long a node may take to end what is left on it: the agent's own limits, and a login.
-_SWEEP_S = 20.0
+_SWEEP_S = 30.0
 _GRACE_S = 5.0
 #: NCCL's lines of thousands of ranks; what is beyond that is neither table nor transport of the first ranks.
 _READ_BYTES = 64 << 20

@@ -125,6 +125,25 @@ def test_a_launcher_that_is_missing_or_refuses_is_nobody_s_fault(settings: Setti
     assert outcome.trouble == "mpirun cannot be started: No such file or directory"
 
 
+@pytest.mark.parametrize(
+    ("listed", "lost"),
+    [
+        (
+            "4711, /opt/nccl-tests/build/all_reduce_perf",
+            "process 4711 (/opt/nccl-tests/build/all_reduce_perf) still holds a GPU",
+        ),
+        ("4711, /usr/bin/python3", ""),
+    ],
+)
+def test_a_node_whose_driver_still_lists_a_rank_is_lost(settings: Settings, listed: str, lost: str) -> None:
+    program(settings, "exit 3")
+    driver = pathlib.Path(settings.path("nvidia-smi"))
+    driver.write_text(f"#!/bin/bash\necho '{listed}'\n")
+    driver.chmod(0o755)
+    [outcome] = run(settings, launch(nodes=("n0",)))
+    assert outcome.lost == ({"n0": lost} if lost else {})
+
+
 @pytest.mark.slow
 def test_what_was_interrupted_is_ended(settings: Settings) -> None:
     program(settings, "trap '' TERM; sleep 600; sleep 600")
