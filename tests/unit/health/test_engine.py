@@ -10,6 +10,7 @@ import pathlib
 import typing as t
 import xml.etree.ElementTree as ET
 
+import jsonschema
 import pytest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._health_run.document import junit, summary
@@ -18,6 +19,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._health_run.jour
 from health_fleet import Fleet, check, finish, nodes, request, told
 
 ONE = ("all_reduce",)
+SCHEMA = json.loads((pathlib.Path(__file__).parents[3] / "docs/health.schema.json").read_text())
 
 
 def members(document: dict[str, t.Any]) -> list[list[str]]:
@@ -176,6 +178,26 @@ def test_junit_has_a_case_for_each_node() -> None:
     assert (suite.get("tests"), suite.get("failures")) == ("9", "2")
     assert {case.get("name") for case in suite.findall("testcase[failure]")} == {"fleet", "n2"}
     assert "n2" in summary(document)
+
+
+@pytest.mark.parametrize(
+    "faults",
+    [
+        {},
+        {"n2": 0.6},
+        {"n2": "hang", "n5": "wrong"},
+        {"n3": "gone"},
+        {"all": "missing"},
+        {"all": "garbage"},
+        {"n0": "garbage"},
+    ],
+    ids=str,
+)
+def test_the_document_is_what_its_schema_says(faults: dict[str, float | str]) -> None:
+    document = check(Fleet(nodes(8), faults))
+    jsonschema.validate(document, SCHEMA, jsonschema.Draft202012Validator)
+    stopped = check(Fleet(nodes(8), {"n2": 0.6}), max_launches=2)
+    jsonschema.validate(stopped, SCHEMA, jsonschema.Draft202012Validator)
 
 
 def test_check_mode_tells_what_would_be_launched() -> None:
