@@ -37,6 +37,17 @@ _GRACE_S = 5.0
 #: NCCL's lines of thousands of ranks; what is beyond that is neither table nor transport of the first ranks.
 _READ_BYTES = 64 << 20
 _TAIL_BYTES = 4096
+#: Loads a module as users do, and lets mpirun give to the ranks of other nodes what it set for NCCL and UCX, but for what is given anyway
+#: (azurehpc-health-checks names each with ``-x``). Words are handed over as arguments: nothing of them is read as shell.
+_WITH_MODULE = """module load "$1" && shift || exit
+words=()
+if [[ $1 == mpirun ]]; then
+  for name in "${!NCCL_@}" "${!UCX_@}" CUDA_DEVICE_ORDER LD_LIBRARY_PATH; do
+    [[ ! -v $name || " $HPCAI_HEALTH_GIVEN " == *" $name "* ]] || words+=(-x "$name")
+  done
+fi
+exec "$1" "${words[@]}" "${@:2}"
+"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,8 +91,7 @@ def launch_argv(settings: Settings, launch: Launch) -> list[str]:
         argv += words
     if not settings.module:
         return argv
-    # The words are handed over as arguments: nothing of them is read as shell.
-    return ["bash", "-lc", 'module load "$1" && shift && exec "$@"', "health_check", settings.module, *argv]
+    return ["bash", "-lc", _WITH_MODULE, "health_check", settings.module, *argv]
 
 
 class Round:
@@ -91,7 +101,8 @@ class Round:
         self.settings = settings
         me = pwd.getpwuid(os.geteuid()).pw_name
         self._prefix = () if settings.user in ("", me) else ("runuser", "-u", settings.user, "--")
-        self._environment = {**os.environ, "LC_ALL": "C.UTF-8", **settings.environment, agent.TAG: settings.tag}
+        given = {**settings.environment, agent.TAG: settings.tag, "HPCAI_HEALTH_GIVEN": " ".join(settings.environment)}
+        self._environment = {**os.environ, "LC_ALL": "C.UTF-8", **given}
         if (settings.user or me) == "root":
             self._environment |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
         self._text = _agent_text()

@@ -91,7 +91,7 @@ class HealthRun:
     def next_round(self) -> tuple[Launch, ...]:
         """What to launch side by side; nothing when the run is over."""
         if not self._round and not self.stopped:
-            self._current = next((one for one in self.checks if not one.rounds), None) or next(
+            self._current = next((one for one in self.checks if not one.rounds and not one.done), None) or next(
                 (one for one in self.checks if not one.done), None
             )
             planned = self._current.next_round(self.rounds + 1) if self._current else ()
@@ -178,17 +178,15 @@ class Check:
             topology={node: self.request.topology.get(node, {}) for node in nodes},
             expected_gbytes_s=self.request.expected_gbytes_s.get(self.name) or None,
             seed=self.request.seed,
-            acceptance=self.request.acceptance,
+            # Without the whole there is nothing to launch where nobody is to be found.
+            acceptance=self.request.acceptance or not self.request.attribution,
             noise=self.request.noise,
         )
 
     def leave_out(self, nodes: t.Mapping[str, str]) -> None:
         """Begin anew without these nodes."""
         gone = {node: why for node, why in nodes.items() if node in self.nodes}
-        if not gone or not self.rounds:
-            self.left_out.update(gone)
-            if gone:
-                self._begin(tuple(node for node in self.nodes if node not in gone) or self.nodes)
+        if not gone:
             return
         self.left_out.update(gone)
         rest = tuple(node for node in self.nodes if node not in gone)

@@ -115,6 +115,18 @@ def test_without_attribution_a_slow_fleet_fails_and_nobody_is_named() -> None:
     assert document["run"]["launches"] == 1
 
 
+def test_without_both_the_whole_is_launched_and_judged() -> None:
+    document = check(Fleet(nodes(16), {"n2": 0.6}), checks=ONE, attribution=False, acceptance=False)
+    assert (document["verdict"], document["run"]["launches"]) == ("fail", 1)
+
+
+def test_a_fleet_that_does_not_answer_at_all_ends() -> None:
+    document = check(Fleet(nodes(4), dict.fromkeys(nodes(4), "gone")))
+    assert document["verdict"] == "fail"
+    assert sorted(members(document)) == [[node] for node in nodes(4)]
+    assert document["run"]["rounds"] == 1
+
+
 @pytest.mark.parametrize("bound", [{"max_launches": 4}, {"max_minutes": 0.1}])
 def test_a_bound_ends_it_without_a_verdict(bound: dict[str, t.Any]) -> None:
     document = check(Fleet(nodes(64), {"n2": 0.6}), checks=ONE, **bound)
