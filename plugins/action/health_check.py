@@ -22,6 +22,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._health_run.docu
     VERDICTS,
     document,
     junit,
+    planned,
     summary,
 )
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._health_run.engine import HealthRun, Request
@@ -74,7 +75,10 @@ class ActionModule(PlainArguments, ActionBase):
         try:
             run = HealthRun(_request(options, variables))
             if self._task.check_mode:
-                return {"changed": False, "plan": run.plan()}
+                plan = run.plan()
+                for line in planned(plan):
+                    _show(f"health: {line}")
+                return {"changed": False, "plan": plan}
             return self._check(run, options, variables)
         except (ClusterError, OSError) as exc:
             error = exc if isinstance(exc, ClusterError) else _no_file(exc)

@@ -28,7 +28,7 @@ from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._health.nccl_tes
     parse,
     transports,
 )
-from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.nodes import Nodes, text_of
+from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._host.nodes import Nodes, is_setting, text_of
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._mpi.verify import known_failure
 
 #: How long a node may take to end what is left on it: the agent's own limits, and a login.
@@ -141,6 +141,8 @@ class Round:
         lost, missing = {}, {}
         for node in outcome.nodes:
             answer = answers[node]
+            if "error" in answer and is_setting(answer["error"]):
+                return dataclasses.replace(outcome, trouble=f"{node} {answer['error']}")
             if "error" in answer:
                 lost[node] = str(answer["error"])
             elif answer["left"]:

@@ -34,6 +34,13 @@ _FAILURES = (
     ("python3: not found", "it has no python3"),
     ("python3: command not found", "it has no python3"),
 )
+# Of these the ones that say nothing of the node: names, keys and packages are the site's.
+_SETTINGS = ("host key", "does not accept the key", "cannot resolve", "no python3")
+
+
+def is_setting(error: str) -> bool:
+    """Whether an ``error`` is a matter of settings, and not of a node that is down."""
+    return any(words in error for words in _SETTINGS)
 
 
 def why(stderr: str, code: int) -> str:
@@ -148,4 +155,4 @@ def answer(stdout: str, stderr: str, code: int) -> dict[str, t.Any]:
     return found if isinstance(found, dict) else {"error": why(stderr, code)}
 
 
-__all__ = ["Answers", "Nodes", "answer", "text_of", "why"]
+__all__ = ["Answers", "Nodes", "answer", "is_setting", "text_of", "why"]

@@ -64,6 +64,17 @@ def summary(document: t.Mapping[str, t.Any]) -> str:
     return f"{document['verdict']}: {'; '.join(texts)}."
 
 
+def planned(plan: t.Mapping[str, t.Any]) -> list[str]:
+    """What a run would launch, in lines."""
+    lines = [f"would launch over {one['nodes']} nodes: {one['command']}" for one in plan["first_rounds"]]
+    bad, most = plan["one_bad_node"], plan["at_most"]
+    healthy = f"a healthy fleet takes {plan['healthy']['launches']} launch(es), one with a bad node about {bad['rounds']} rounds of a check"
+    return [
+        *lines,
+        f"{healthy} with {bad['launches']} launches; never more than {most['rounds']} rounds and {most['seconds'] / 60:.0f} minutes",
+    ]
+
+
 def junit(document: t.Mapping[str, t.Any]) -> str:
     """A suite per check with a case per node, and one for the fleet as a whole. XML 1.0."""
     root = ET.Element("testsuites", name="health_check")
@@ -246,4 +257,4 @@ def _lost(node: str, why: str) -> Document:
     }
 
 
-__all__ = ["SCHEMA_VERSION", "document", "junit", "summary"]
+__all__ = ["SCHEMA_VERSION", "document", "junit", "planned", "summary"]

@@ -115,8 +115,12 @@ class HealthRun:
         self.rounds += 1
         self.launches += len(launches)
         self.seconds += seconds
-        by_id = {one.id: one for one in outcomes}
         lost = {node: why for one in outcomes for node, why in one.lost.items() if node in self.request.nodes}
+        if len(lost) == len(self.request.nodes):
+            # Also the one that asks: it is not the nodes.
+            why = f"no node answers: {next(iter(lost))} {next(iter(lost.values()))}"
+            outcomes, lost = [dataclasses.replace(one, lost={}, trouble=why) for one in outcomes], {}
+        by_id = {one.id: one for one in outcomes}
         self._current.record(launches, [by_id[one.id] for one in launches])
         self.lost.update(lost)
         for check in self.checks:

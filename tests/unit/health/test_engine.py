@@ -13,7 +13,7 @@ import xml.etree.ElementTree as ET
 import jsonschema
 import pytest
 from ansible_collections.hpcai.gpu_cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._health_run.document import junit, summary
+from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._health_run.document import junit, planned, summary
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._health_run.engine import HealthRun, Request
 from ansible_collections.hpcai.gpu_cluster.plugins.plugin_utils._health_run.journal import Journal
 from health_fleet import Fleet, check, finish, nodes, request, told
@@ -120,11 +120,10 @@ def test_without_both_the_whole_is_launched_and_judged() -> None:
     assert (document["verdict"], document["run"]["launches"]) == ("fail", 1)
 
 
-def test_a_fleet_that_does_not_answer_at_all_ends() -> None:
+def test_where_no_node_answers_it_is_not_the_nodes() -> None:
     document = check(Fleet(nodes(4), dict.fromkeys(nodes(4), "gone")))
-    assert document["verdict"] == "fail"
-    assert sorted(members(document)) == [[node] for node in nodes(4)]
-    assert document["run"]["rounds"] == 1
+    assert (document["verdict"], document["suspects"], document["run"]["rounds"]) == ("incomplete", [], 3)
+    assert "no node answers" in document["checks"][0]["findings"][0]["text"]
 
 
 @pytest.mark.parametrize("bound", [{"max_launches": 4}, {"max_minutes": 0.1}])
@@ -216,3 +215,4 @@ def test_check_mode_tells_what_would_be_launched() -> None:
     plan = HealthRun(request(Fleet(nodes(64)))).plan()
     assert plan["healthy"] == {"rounds": 3, "launches": 3}
     assert plan["one_bad_node"]["rounds"] == 4
+    assert "would launch over 64 nodes: all_reduce_perf -b 8G -e 8G" in planned(plan)[0]

@@ -33,6 +33,7 @@ exec "$@"
 """
 SSH = """#!/bin/bash
 while [[ $1 == -* ]]; do shift; [[ $1 != *=* ]] || shift; done
+[[ $1 != unknown ]] || { echo 'ssh: Could not resolve hostname unknown' >&2; exit 255; }
 [[ $1 != gone ]] || { echo 'ssh: connect to host gone port 22: No route to host' >&2; exit 255; }
 shift
 exec "$@"
@@ -125,6 +126,13 @@ def test_a_node_that_does_not_answer_is_lost(settings: Settings) -> None:
     program(settings, "exit 1")
     [outcome] = run(settings, launch(nodes=("n0", "gone")))
     assert outcome.lost == {"gone": "does not answer: there is no route to it"}
+
+
+def test_a_node_whose_name_is_not_known_is_a_matter_of_settings(settings: Settings) -> None:
+    program(settings, "exit 1")
+    [outcome] = run(settings, launch(nodes=("n0", "unknown")))
+    assert outcome.lost == {}
+    assert outcome.trouble == "unknown does not answer: the first node cannot resolve its name"
 
 
 def test_a_missing_program_is_nobody_s_fault(settings: Settings) -> None:
