@@ -144,8 +144,13 @@ class HealthRun:
             "nodes": len(self.request.nodes),
             "checks": list(self.request.checks),
             "first_rounds": [
-                {"check": one.name, "nodes": len(self.request.nodes), "command": _command(self.request, one.name, 1)}
+                {
+                    "check": one.name,
+                    "nodes": len(launch.nodes),
+                    "command": " ".join([launch.program, *launch.arguments]),
+                }
                 for one in self.checks
+                for launch in one.next_round(1)
             ],
             "healthy": {"rounds": len(self.checks), "launches": len(self.checks)},
             "one_bad_node": worst["one_bad_node"],
@@ -294,10 +299,6 @@ def _arguments(request: Request, samples: int) -> tuple[str, ...]:
     """Options of nccl-tests. Every sample is a cycle (``-N``): programs start once."""
     sizes = ("-b", request.min_bytes, "-e", request.max_bytes, "-f", "2")
     return (*sizes, "-g", "1", "-c", "1", "-w", "2", "-n", str(request.iterations), "-N", str(samples))
-
-
-def _command(request: Request, name: str, samples: int) -> str:
-    return " ".join([COLLECTIVES[name].program, *_arguments(request, samples)])
 
 
 def _unmeasured(outcome: Outcome) -> str:
