@@ -34,6 +34,7 @@ INSTEAD = {"beeond"}
 #: What concerns all nodes together.
 SHARED = {
     "gpu_cluster_mpi": True,
+    "gpu_cluster_health": True,
     "gpu_cluster_scratch": "glusterfs",
     "dataset_staging_sources": [{"url": "https://account.blob.core.windows.net/data"}],
 }
@@ -134,7 +135,14 @@ def test_nothing_that_nobody_asked_for_is_run_or_baked(playbooks: Playbooks) -> 
     nodes = {"gpu-1": {**plain, "dataset_staging_azcopy_sha256": "0" * 64}, "gpu-2": plain}
     ran, _output = playbooks.run(nodes, "site", "image")
     assert ran.pop(("dataset_staging", "install")) == ["gpu-1"]
-    expected = set(ROLES) - {"container_runtime", "cluster_ssh", "hpcx_mpi", "glusterfs", "dataset_staging"}
+    expected = set(ROLES) - {
+        "container_runtime",
+        "cluster_ssh",
+        "hpcx_mpi",
+        "glusterfs",
+        "dataset_staging",
+        "health_check",
+    }
     assert {role for role, _entry in ran} == expected - INSTEAD
     assert all(set(hosts) == set(nodes) for hosts in ran.values())
 
@@ -282,6 +290,7 @@ WRONG = {
     "glusterfs": ("glusterfs_timeout_s", "scratch"),
     "container_runtime": ("container_runtime_toolkit", "containers"),
     "dataset_staging": ("dataset_staging_processes", "staging"),
+    "health_check": ("health_check_iterations", "health"),
 }
 
 
