@@ -110,8 +110,8 @@ class HealthRun:
     def record(self, outcomes: t.Sequence[Outcome], seconds: float = 0.0) -> None:
         """The outcomes of the whole round, in any order, and how long it took."""
         launches, self._round = self._round, ()
-        assert self._current is not None
-        assert {one.id for one in outcomes} == {one.id for one in launches}
+        if self._current is None or {one.id for one in outcomes} != {one.id for one in launches}:
+            raise ClusterError("internal", "These are not the outcomes of the round.", "Record each launch of a round once.")
         self.rounds += 1
         self.launches += len(launches)
         self.seconds += seconds
@@ -133,7 +133,8 @@ class HealthRun:
 
     def progress(self) -> str:
         """A line about the round that was recorded last."""
-        assert self._current is not None
+        if self._current is None:
+            return "nothing was launched"
         return f"round {self.rounds}: {self._current.progress()}"
 
     def plan(self) -> dict[str, t.Any]:
