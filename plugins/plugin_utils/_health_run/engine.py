@@ -111,7 +111,9 @@ class HealthRun:
         """The outcomes of the whole round, in any order, and how long it took."""
         launches, self._round = self._round, ()
         if self._current is None or {one.id for one in outcomes} != {one.id for one in launches}:
-            raise ClusterError("internal", "These are not the outcomes of the round.", "Record each launch of a round once.")
+            raise ClusterError(
+                "internal", "These are not the outcomes of the round.", "Record each launch of a round once."
+            )
         self.rounds += 1
         self.launches += len(launches)
         self.seconds += seconds
